@@ -11,9 +11,6 @@ from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
 from mainstem.rpc.messages.split import GroupRange
 from mainstem.storage.queue_liveness import QueueLiveness
-from mainstem.storage.reading.sealed_segments import SealedSegments
-from mainstem.storage.state.manifest_queue import SplitImage
-from mainstem.storage.upkeep.retention_pass import RetentionPass
 
 DELETED_TOPICS = 3_000
 """In one run that retention looks at."""
@@ -40,9 +37,7 @@ async def sparse_queue(node: CrowdedNode) -> None:
 
 async def store_read(node: CrowdedNode) -> None:
     """The look at the journal that comes before it."""
-    storage = node.storage
-    sealed = SealedSegments(storage.journal, storage.queue_store.cache, storage.state.index)
-    await sealed.places(node.absent_queue, 0, 1 << 20)
+    await node.storage.read_path._sealed.places(node.absent_queue, 0, 1 << 20)
 
 
 async def deletion(node: CrowdedNode) -> None:
@@ -59,20 +54,21 @@ async def deletion(node: CrowdedNode) -> None:
 
 
 async def retention_pass(node: CrowdedNode) -> None:
-    """Over the journal's segments, for all queues. The runs are only named, so the store that it looks at is empty."""
+    """Over the journal's segments, for all queues. The runs are only named, so they are left out."""
     storage = node.storage
-    liveness = QueueLiveness(storage.table, node.deleted.__contains__, storage.placement)
-    retention = RetentionPass(
-        storage.table, storage.journal, node.empty_store, storage.queues, storage.placement, lambda: node.topics,
-        storage.agreed_clock, liveness,
-    )  # fmt: skip
-    await retention.run()
+    manifest = storage.queue_store.manifest
+    kept, manifest._spans, manifest.files = (manifest._spans, manifest.files), {}, {}
+    try:
+        await storage.maintenance._retention.run()
+    finally:
+        manifest._spans, manifest.files = kept
 
 
 async def split_commit(node: CrowdedNode) -> None:
     storage = node.storage
     reached = storage.queue_store.commits.split_position(0)
-    storage.state.manifest.load([SplitImage(reached, reached + 1, [(reached + 1, reached + 1)])])
+    storage.state.manifest._splits[0].applied = reached + 1
+    storage.state.manifest._splits[0].committed = reached
     outcomes = await storage.split_log.commit([GroupRange(0, reached, reached + 1)], [])
     assert outcomes == ["committed"], outcomes
 

@@ -20,15 +20,16 @@ from mainstem.kernel.pure.producer_states import ProducerState, SeenBatch
 from mainstem.model import SLOTS, Topic, TopicSettings
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.extents.extent_index import QueueFilter
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
 from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name
 from mainstem.storage.journal.inventory import SegmentInfo
 from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest_database import GroupCommit
-from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.manifest_database import GroupPosition
+from mainstem.storage.queue_store.prefix import Prefix
+from mainstem.storage.queue_store.spans import FileRange, spans_of
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.queue_scan import chunks
@@ -40,7 +41,7 @@ PARTITIONS = 100
 
 ROWS_PER_SEGMENT = 1_000
 INDEX_CACHE_BYTES = 1 << 30
-"""Holds the indexes of all segments."""
+"""Holds the indexes of all segments: they are made in memory alone, and one that is dropped could not be made again."""
 
 MARKS_PER_SEGMENT = 64
 """As a segment of 64 MiB has."""
@@ -65,11 +66,10 @@ class Clock:
 
 
 class CrowdedNode:
-    """`storage`, its `topics`, those that were `deleted`, and a queue store without runs beside the node's own."""
+    """`storage`, its `topics`, and those that were `deleted`."""
 
-    def __init__(self, storage: Storage, topics: tuple[Topic, ...], deleted: set[int], empty_store: QueueStore) -> None:
+    def __init__(self, storage: Storage, topics: tuple[Topic, ...], deleted: set[int]) -> None:
         self.storage = storage
-        self.empty_store = empty_store
         self.topics = topics
         self.deleted = deleted
 
@@ -89,7 +89,7 @@ async def crowded_node(directory: Path, crowd: Crowd) -> Any:
         for number in range(1, crowd.queues // PARTITIONS + 1)
     )  # fmt: skip
     deleted: set[int] = set()
-    disk1, disk2, disk3 = (DiskFiles(directory / name) for name in ("write", "store", "empty"))
+    disk1, disk2 = DiskFiles(directory / "write"), DiskFiles(directory / "store")
     try:
         storage = await Storage.open(StorageSetup(
             write_files=disk1, store_files=disk2, clock=Clock(),
@@ -100,21 +100,18 @@ async def crowded_node(directory: Path, crowd: Crowd) -> Any:
             slots=[slot % GROUPS for slot in range(SLOTS)], topics=lambda: topics, was_deleted=deleted.__contains__,
         ))  # fmt: skip
         await storage.start()
-        empty_store = await QueueStore.open(disk3, str(directory / "empty.sqlite"), QueueStoreConfig(), Clock())
         try:
             _have_queues(storage, topics)
             _have_producers(storage, crowd, topics)
-            await _have_runs(storage, crowd)
-            await _have_segments(storage, crowd)
-            yield CrowdedNode(storage, topics, deleted, empty_store)
+            _have_runs(storage, crowd)
+            _have_segments(storage, crowd)
+            yield CrowdedNode(storage, topics, deleted)
         finally:
-            storage.journal.sealed_segments.clear()  # they are nowhere
-            await empty_store.close()
+            storage.journal._segments.clear()  # they are nowhere
             await storage.close()
     finally:
         await disk1.close()
         await disk2.close()
-        await disk3.close()
 
 
 def _have_queues(storage: Storage, topics: tuple[Topic, ...]) -> None:
@@ -140,48 +137,44 @@ def _have_producers(storage: Storage, crowd: Crowd, topics: tuple[Topic, ...]) -
             group.producers.load([(next(queue_ids), first + number, state) for number in range(PIECE)])
 
 
-async def _have_runs(storage: Storage, crowd: Crowd) -> None:
+def _have_runs(storage: Storage, crowd: Crowd) -> None:
     store = storage.queue_store
     manifest, search = store.manifest, store.runs.search
     known = QueueFilter(numpy.arange(1 << 40, (1 << 40) + 100, dtype=numpy.uint64))
-    commits = []
+    ranges = []
     for number in range(crowd.runs):
         name = f"{number:012d}-0000004096-{uuid.UUID(int=number).hex}.run"
-        file = StoreFile(
+        manifest.files[name] = StoreFile(
             name=name, retention_class="7d", bytes=1 << 20, batch_bytes=1 << 20, batch_count=100, record_count=100,
             queue_count=100, min_timestamp=1, max_timestamp=1 << 60,
         )  # fmt: skip
-        commits.append(GroupCommit(0, number, number + 1, (file,), number + 1))
-    await manifest.commit(commits)
-    for name in manifest.files:
+        ranges.append(FileRange(number + 1, 0, number, number + 1, name))
+        manifest._entries[name] = (ranges[-1],)
         run = search.run(name)
         run.filter = known
         run.witness = (1 << 32, 5)
+    manifest._spans[0] = Prefix(spans_of(ranges, manifest.files))
+    manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
 
 
-async def _have_segments(storage: Storage, crowd: Crowd) -> None:
+def _have_segments(storage: Storage, crowd: Crowd) -> None:
     journal = storage.journal
     first = max(0, journal.oldest_sequence) + 1_000_000
-    infos = [
-        SegmentInfo(
-            sequence, segment_name(sequence), start := position_of(sequence, FIRST_BLOCK), start + 1000, True, 1, True,
-            1 << 20,
-        )
-        for sequence in range(first, first + crowd.segments)
-    ]  # fmt: skip
-    journal.sealed_segments[:] = infos
-    journal.durable_end = max(journal.durable_end, infos[-1].end)
-    for number, info in enumerate(infos):
+    infos = []
+    for number in range(crowd.segments):
+        sequence = first + number
         rows = numpy.zeros(ROWS_PER_SEGMENT, EXTENT_ROW)
         rows["queue_id"] = (1 << 32) + numpy.arange(ROWS_PER_SEGMENT) % PARTITIONS
         rows["base_offset"] = rows["last_offset"] = number
         rows["length"] = 100
         rows.sort(order=["queue_id", "base_offset"])
         rows["last_offset"] = rows["base_offset"] = numpy.arange(ROWS_PER_SEGMENT)
-        await journal.seal_index(info.sequence, rows)
-        await journal.index(info.sequence)  # from now on in memory
-    journal_map = storage.state.journal_map
-    journal_map.load(journal_map.dump()._replace(marks=_marks(storage, infos)))
+        journal._indexes._cached.put(sequence, ExtentIndex(rows, segment_name(sequence)))
+        start = position_of(sequence, FIRST_BLOCK)
+        infos.append(SegmentInfo(sequence, segment_name(sequence), start, start + 1000, True, 1, True, 1 << 20))
+    journal._segments[:] = infos
+    journal.durable_end = max(journal.durable_end, infos[-1].end)
+    storage.state.journal_map._kept[:] = _marks(storage, infos)
 
 
 def _marks(storage: Storage, infos: list[SegmentInfo]) -> list[Mark]:

@@ -82,6 +82,37 @@ class MergeTarget:
         self._files.put(f"{self._path}{TEMPORARY_INFIX}1", bytes(self._content))
 
 
+def opener(disk: SimulatedFiles, room: int) -> OpenFile:
+    """Opens so many files, then the process ends."""
+    opened = 0
+
+    def open_file(path: str) -> MergeTarget:
+        nonlocal opened
+        opened += 1
+        if opened > room:
+            raise Killed
+        return MergeTarget(disk, path)
+
+    return open_file
+
+
+def copies_of(node: MergingNode, merge_id: str, names: Sequence[str], directory: Path) -> list[InputFile]:
+    """Copies of these files as they are now. Those of a merge or compaction that is under way are there."""
+    disk, there = node.disk2, set(node.disk2.paths())
+    found = []
+    for number, name in enumerate(names):
+        paths = path_of(name), index_path_of(name)
+        if not there.issuperset(paths):
+            held = node.storage.queue_store.merges.under_way(merge_id) is not None
+            require(not held, f"{name} is gone, and a merge of it is under way", "F")
+            raise MergeGone(f"{name} is gone")
+        copies = [directory / f"{number}.{'index' if path != paths[0] else 'file'}" for path in paths]
+        for path, copy in zip(paths, copies, strict=True):
+            copy.write_bytes(disk.content(path))
+        found.append(InputFile(name, str(copies[0]), str(copies[1])))
+    return found
+
+
 class Mergers:
     """All that merge files of a node, one after the other."""
 
@@ -179,46 +210,19 @@ class Mergers:
                 inputs = self._inputs(work, Path(directory))
                 liveness = await self._liveness(work, inputs)
                 files += merge_files(
-                    task, self._inputs(work, Path(directory)), liveness, self._opener(room),
+                    task, self._inputs(work, Path(directory)), liveness, opener(self._node.disk2, room),
                     group=work.group, level=work.level, new_name=lambda: f"{self.rng.getrandbits(64):016x}",
                 )  # fmt: skip
         self._end_at("writing", killed)
         self._end_at("written", killed)
         return files
 
-    def _opener(self, room: int) -> OpenFile:
-        """Opens so many files, then the process ends."""
-        opened = 0
-
-        def open_file(path: str) -> MergeTarget:
-            nonlocal opened
-            opened += 1
-            if opened > room:
-                raise Killed
-            return MergeTarget(self._node.disk2, path)
-
-        return open_file
-
     def _end_at(self, step: str, killed: str | None) -> None:
         if step == killed:
             raise Killed
 
     def _inputs(self, work: MergeWork, directory: Path) -> list[InputFile]:
-        """Copies of the files as they are now. Those of a merge that is under way are there."""
-        disk, there = self._node.disk2, set(self._node.disk2.paths())
-        found = []
-        for number, one in enumerate(work.inputs):
-            name = one.file.name
-            paths = path_of(name), index_path_of(name)
-            if not there.issuperset(paths):
-                held = self._node.storage.queue_store.merges.under_way(work.merge_id) is not None
-                require(not held, f"{name} is gone, and a merge of it is under way", "F")
-                raise MergeGone(f"{name} is gone")
-            copies = [directory / f"{number}.{'index' if path != paths[0] else 'file'}" for path in paths]
-            for path, copy in zip(paths, copies, strict=True):
-                copy.write_bytes(disk.content(path))
-            found.append(InputFile(name, str(copies[0]), str(copies[1])))
-        return found
+        return copies_of(self._node, work.merge_id, [one.file.name for one in work.inputs], directory)
 
     async def _liveness(self, work: MergeWork, inputs: Sequence[InputFile]) -> Liveness:
         """Asks about all queues in the inputs beforehand: the functions wait for nothing."""

@@ -17,6 +17,9 @@ from mainstem.storage.role import Storage
 
 SIZES = (0, 10, 100, 1000, 3000)
 
+KEYS = 8
+"""Of the records of a compacted queue."""
+
 ANSWERS = {
     Outcome.OK,
     Outcome.NOT_LEADER,
@@ -55,12 +58,22 @@ class Clients:
 
     def new_batch(self, queue_id: int, producer: tuple[int, int, int], count: int) -> Batch:
         records = []
-        for _ in range(count):
+        if queue_id in self.cluster.history.compacted:
+            records = [self._keyed_record() for _ in range(count)]
+        for _ in range(count - len(records)):
             self._values += 1
             records.append(NewRecord(1000 + self._values, None, b"%d " % self._values + bytes(self.rng.choice(SIZES))))
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
         append = new.to_append(queue_id)
         return Batch(queue_id, append, bytes(new.data))
+
+    def _keyed_record(self) -> NewRecord:
+        """One for a compacted queue, unlike all others: of few keys, often a tombstone, now and then without a key."""
+        rng = self.rng
+        self._values += 1
+        key = None if rng.random() < 0.05 else b"key %d" % min(rng.randrange(KEYS), rng.randrange(KEYS))
+        value = None if key is not None and rng.random() < 0.3 else bytes(rng.choice(SIZES))
+        return NewRecord(self.cluster.loop.now_ms(), key, value, (("number", b"%d" % self._values),))
 
     def node_for(self, group: int) -> SimulatedNode | None:
         """Somebody to ask; usually the leader."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import uuid
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from tests.simulation.cluster.calls import Switchboard
+from tests.simulation.cluster.compacted import CompactedQueue
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import SimulatedNetwork, caused
@@ -144,19 +146,25 @@ class SimulatedCluster:
             await asyncio.sleep(POLL_SECONDS)
         raise Violation(f"write group {group} has no leader after {patience:g} s", "S")
 
-    async def create_topic(self, partitions: int, patience: float) -> Topic:
-        """Have a topic's queues created in the log of every group that has some."""
+    async def create_topic(self, partitions: int, patience: float, compaction: TopicSettings | None = None) -> Topic:
+        """Have a topic's queues created in the log of every group that has some. `compaction`: what it asks for if it
+        is to be compacted."""
         number = len(self.topics) + 1
+        settings = dataclasses.replace(
+            compaction or TopicSettings(),
+            retention_ms=-1,
+            segment_bytes=self.settings.segment_bytes if number % 2 else TopicSettings().segment_bytes,
+        )
         topic = Topic(
             name=f"topic-{number}",
             number=number,
             topic_id=uuid.UUID(int=number),
             partitions=partitions,
-            settings=TopicSettings(
-                retention_ms=-1,
-                segment_bytes=self.settings.segment_bytes if number % 2 else TopicSettings().segment_bytes,
-            ),
+            settings=settings,
         )
+        if compaction is not None:
+            queue_ids = map(topic.queue_id, range(partitions))
+            self.history.compacted |= {queue_id: CompactedQueue(queue_id, settings) for queue_id in queue_ids}
         self.topics.append(topic)
         groups = {self.group_of(topic.queue_id(partition)) for partition in range(partitions)}
         for group in sorted(groups):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy
+from tests.simulation.cluster.compacted import IDENTITY, CompactedQueue
 from tests.simulation.oracle import require
 
 from mainstem.model import Buffer, topic_number_of
@@ -117,6 +118,10 @@ class History:
         """Numbers of topics whose deletion stands in the log of some write group. A node that has applied it there has
         their queues of no write group any more, so the next leader of another one may find none to delete."""
         self.group_of: Callable[[int], int] = lambda queue_id: 0
+        self.compacted: dict[int, CompactedQueue] = {}
+        """By queue id, those of which records may be gone."""
+        self.sent_whole: dict[int, bytes] = {}
+        """CRC → a batch as it was sent, where there are such queues."""
         self._trace = hashlib.blake2b(digest_size=16)
 
     def note(self, *what: object) -> None:
@@ -236,6 +241,8 @@ class History:
                 base_offset, end, int(row["leader_epoch"]), crc, index, int(row["length"]), int(row["max_timestamp"])
             )
         )
+        if (compacted := self.compacted.get(queue.queue_id)) is not None:
+            compacted.committed(base_offset, self.sent_whole[crc])
 
     def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
         require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent", "B")
@@ -246,6 +253,8 @@ class History:
         """A batch is about to be sent, perhaps again; its CRC."""
         crc = int.from_bytes(batch[CRC_AT], "big")
         self.sent[crc] = batch[CHECKED_FROM:]
+        if self.compacted:
+            self.sent_whole[crc] = batch
         self.attempts[crc] = self.attempts.get(crc, 0) + 1
         return crc
 
@@ -297,6 +306,8 @@ class History:
 
     def check_batches(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer]) -> int:
         """Somebody read this from `offset` on; where it ends."""
+        if queue_id in self.compacted:
+            return self._check_compacted(what, queue_id, offset, batches)
         queue = self.queue(queue_id)
         what = f"{what}: queue {queue_id:#x} read at {offset}"
         if not batches or queue.deleted:
@@ -313,6 +324,39 @@ class History:
             self._check_bytes(what, batch, kept.crc)
             place += 1
         return queue.batches[place - 1].end
+
+    def _check_compacted(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer]) -> int:
+        """As `check_batches`, of a compacted queue: what is not there may be gone."""
+        queue, compacted = self.queue(queue_id), self.compacted[queue_id]
+        next_offset = offset
+        for batch in batches:
+            base_offset = int.from_bytes(batch[:8], "big")
+            kept = self._batch_at(f"{what}: queue {queue_id:#x} read at {offset}", queue, base_offset)
+            compacted.check_gone(what, next_offset, base_offset)
+            epoch = int.from_bytes(batch[12:16], "big")
+            require(epoch == kept.leader_epoch, f"{what}: {base_offset} is of epoch {epoch}, not {kept[:3]}", "B")
+            if int.from_bytes(batch[CRC_AT], "big") == kept.crc:
+                self._check_bytes(what, batch, kept.crc)
+            else:
+                compacted.check_rewritten(what, batch, self.sent_whole[kept.crc][IDENTITY], kept.end)
+            next_offset = kept.end
+        return next_offset
+
+    def _batch_at(self, what: str, queue: QueueHistory, base_offset: int) -> Committed:
+        """The batch that begins there."""
+        place = queue.place(base_offset)
+        require(
+            place < len(queue.batches) and queue.batches[place].base_offset == base_offset,
+            f"{what}: a batch at {base_offset}, where none was committed",
+            "B",
+        )
+        return queue.batches[place]
+
+    def handed_in(self, what: str, began_ms: int, queues: Sequence[tuple[int, int, int]]) -> None:
+        """A pass that began then may be recorded: (queue id, clean end, last offset below it) of each of its queues."""
+        for queue_id, end, last in queues:
+            require(queue_id in self.compacted, f"{what}: queue {queue_id:#x} is not to be compacted", "L")
+            self.compacted[queue_id].handed_in(what, began_ms, end, last)
 
     # --- at the end ---------------------------------------------------------------------------------------
 

@@ -11,10 +11,18 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from mainstem.kernel import ProducerStates
+import numpy
+
+from mainstem.kernel import ProducerStates, RecordKind
 from mainstem.model import Outcome
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
+from mainstem.storage.compacting import compact_files, compact_plan
+from mainstem.storage.compacting.compact_files import KeyColumns
+from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows, Standing
+from mainstem.storage.compacting.kept import Kept
+from mainstem.storage.compacting.key_rows import KeyRows
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
@@ -177,6 +185,46 @@ def _merged_for_another_group() -> tuple[type, str, Any]:
     return Manifest, "merge", misplacing
 
 
+def _tombstone_gone_early() -> tuple[ModuleType, str, Any]:
+    """A pass lets tombstones go with the next one, whatever `delete.retention.ms` says."""
+    queue_rows = compact_plan._queue_rows
+
+    def at_once(found: Standing, chosen: Flags, now_ms: int) -> QueueRows:
+        rows = queue_rows(found, chosen, now_ms)
+        rows["horizon_ms"] = now_ms
+        return rows
+
+    return compact_plan, "_queue_rows", at_once
+
+
+def _tombstone_leaves_its_value() -> tuple[ModuleType, str, Any]:
+    """Tombstones go before anybody looks for the latest record of a key."""
+    columns = compact_files._columns
+
+    def without(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, now_ms: int) -> KeyColumns:
+        made = columns(found, queue_ids, may_go, number, now_ms)
+        kinds = found.rows["kind"]
+        has_key = (kinds == RecordKind.TOMBSTONE) | (kinds == RecordKind.VALUE)
+        judged = numpy.repeat(may_go[found.first_batch :][: len(found.counts)], found.counts)
+        stays = ~(judged & (kinds == RecordKind.TOMBSTONE))[has_key]
+        return KeyColumns(*(column[stays] for column in made))
+
+    return compact_files, "_columns", without
+
+
+def _batch_lost_in_a_rewrite() -> tuple[type, str, Any]:
+    """Of the first of several batches nothing stays."""
+    rulings = Kept.rulings
+
+    def losing(kept: Kept, batches: Integers, *rest: Any) -> Integers:
+        made = rulings(kept, batches, *rest)
+        if len(made) > 2:
+            made[0, 1] = made[0, 0]
+        return made
+
+    return Kept, "rulings", losing
+
+
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
 """Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
 
@@ -194,6 +242,9 @@ PLANTS: dict[str, Plant] = {
     "input-removed-before-the-replace": _input_removed_before_the_replace,
     "output-left-out": _output_left_out,
     "merged-for-another-group": _merged_for_another_group,
+    "tombstone-gone-early": _tombstone_gone_early,
+    "tombstone-leaves-its-value": _tombstone_leaves_its_value,
+    "batch-lost-in-a-rewrite": _batch_lost_in_a_rewrite,
 }
 
 
@@ -215,6 +266,9 @@ BREAKS = {
     "input-removed-before-the-replace": "F",
     "output-left-out": "F",
     "merged-for-another-group": "F",
+    "tombstone-gone-early": "L",
+    "tombstone-leaves-its-value": "L",
+    "batch-lost-in-a-rewrite": "L",
 }
 """Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.fakes.files import PowerLoss
@@ -20,6 +21,7 @@ from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
+from tests.simulation.compactor import Compactors, PassSeen
 from tests.simulation.machine import let_go
 from tests.simulation.merger import Mergers
 from tests.simulation.oracle import Violation, require, seed_failed
@@ -28,8 +30,11 @@ from tests.simulation.splitter import Splitters
 from mainstem.errors import MainstemError
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, ProducerState
 from mainstem.kernel.pure.producer_states import states_of
-from mainstem.model import Outcome, QueueRead, Tier, topic_number_of
+from mainstem.model import Buffer, Outcome, QueueRead, Tier, TopicSettings, topic_number_of
+from mainstem.protocol.records import StoredBatch, read_records
+from mainstem.rpc.messages.compact import CompactionWork
 from mainstem.rpc.messages.split import GroupPositions
+from mainstem.storage.compacting.compact_plan import QueueRows
 from mainstem.storage.errors import StorageError
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import MANY_GROUPS
@@ -46,8 +51,17 @@ TIMES_READ = 2
 SEGMENTS_READ = 3
 """By a start, of those in which nothing is unsplit: the last one, and those that the blocks since then have begun."""
 
+COMPACT_SHARE = 0.7
+"""How often one that has merged, or has found nothing to merge, asks what to compact."""
+
 MERGES_MAX = 200
 """Of one node at the end of a run: they come to an end."""
+
+COMPACTION = "compaction"
+"""Named among the faults of a run: some of its topics are compacted."""
+
+COMPACTING_SHARE = 0.25
+"""Of the runs whose faults nobody names."""
 
 LEFT_BEHIND = "left behind"
 """The fault that only a snapshot puts right."""
@@ -71,6 +85,7 @@ class Outcomes:
     served: dict[Tier, int] = field(default_factory=dict)
     splits: dict[str, int] = field(default_factory=dict)
     merges: dict[str, int] = field(default_factory=dict)
+    compactions: dict[str, int] = field(default_factory=dict)
 
 
 class NodeSplitters(Splitters):
@@ -93,6 +108,9 @@ class NodeSplitters(Splitters):
 class Run:
     """`Run(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
+    compactors: Mapping[int, Compactors] = MappingProxyType({})
+    """By node; none where no topic is compacted."""
+
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         """`faults`: only these kinds."""
         self._rng = rng = random.Random(seed)
@@ -110,6 +128,11 @@ class Run:
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
         self.mergers = mergers_of(self.cluster, seed)
+        self._compaction = random.Random(f"{seed} compaction")
+        """What is drawn of it moves nothing else that the seed decides."""
+        share = 0.0 if any(faults) else COMPACTING_SHARE
+        if self._compaction.random() < share or COMPACTION in faults:
+            self.compactors = compactors_of(self.cluster, seed)
 
     def play(self) -> Outcomes:
         handler = TroubleHandler(self.cluster, EXPECTED)
@@ -176,13 +199,25 @@ class Run:
 
     async def _create_topics(self) -> None:
         for _ in range(self._rng.randint(1, 2)):
-            await self.cluster.create_topic(self._rng.randint(1, 3), patience=30)
+            await self.cluster.create_topic(self._rng.randint(1, 3), patience=30, compaction=self._how_to_compact())
         if self._rivalry is not None:
             contested = await self.cluster.create_topic(1, patience=30)
             self.rivals = [
                 Rival(self.clients, contested.queue_id(0), random.Random(self._rivalry.random()))
                 for _ in range(RIVAL_COUNT)
             ]
+
+    def _how_to_compact(self) -> TopicSettings | None:
+        """What the next topic asks for, if it is one to be compacted."""
+        rng = self._compaction
+        if not self.compactors or (self.cluster.history.compacted and rng.random() < 0.3):
+            return None
+        return TopicSettings(
+            cleanup_policy=frozenset({"compact"}),
+            min_cleanable_dirty_ratio=rng.choice([0.0, 0.5]),
+            min_compaction_lag_ms=rng.choice([0, 0, 0, 1500]),
+            delete_retention_ms=rng.choice([0, 500, 500, 3000]),
+        )
 
     async def _looked_after(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -230,12 +265,18 @@ class Run:
         while True:
             await asyncio.sleep(mergers.rng.choice([0.1, 0.3, 1.0]))
             if node.serving is not None:
-                await node.call(self._merge_once(node, mergers, mergers.rng.random() < 0.85), patience=30)
+                forward = mergers.rng.random() < 0.85
+                await node.call(self._once(node, mergers.merge if forward else mergers.replay), patience=30)
+            compactors = self.compactors.get(node.node_id)
+            if compactors is not None and node.serving is not None and compactors.rng.random() < COMPACT_SHARE:
+                forward = compactors.rng.random() < 0.85
+                await node.call(self._once(node, compactors.compact if forward else compactors.replay), patience=30)
 
-    async def _merge_once(self, node: SimulatedNode, mergers: Mergers, forward: bool) -> None:
+    async def _once(self, node: SimulatedNode, work: Callable[[], Coroutine[Any, Any, bool | None]]) -> None:
+        """A merge, or a compaction."""
         node.merging = asyncio.current_task()
         try:
-            await (mergers.merge() if forward else mergers.replay())
+            await work()
         except (MainstemError, OSError, PowerLoss):
             pass  # the same work is given again
         except asyncio.CancelledError:
@@ -355,6 +396,8 @@ class Run:
                 await self._compare_history(node, split)
                 if await self._merge_all(node):
                     await self._compare_history(node, split)
+                if await self._compact_all(node):
+                    await self._compare_history(node, split)
                 return
             try:
                 await node.call(splitters.split(well_behaved=True), patience=60)
@@ -377,6 +420,20 @@ class Run:
                 await asyncio.sleep(0.5)
         raise Violation(f"node {node.node_id}: there is always more to merge: {mergers.outcomes}", "S")
 
+    async def _compact_all(self, node: SimulatedNode) -> bool:
+        """Compact whatever is not compacted yet. Whether there was anything to compact."""
+        compactors = self.compactors.get(node.node_id)
+        if compactors is None:
+            return False
+        before = compactors.outcomes.get("compacted", 0)
+        for _ in range(MERGES_MAX):
+            try:
+                if not await node.call(compactors.compact(well_behaved=True, drain=True), patience=60):
+                    return compactors.outcomes.get("compacted", 0) > before
+            except (StorageError, OSError):  # a disk that was broken a moment ago
+                await asyncio.sleep(0.5)
+        raise Violation(f"node {node.node_id}: there is always more to compact: {compactors.outcomes}", "S")
+
     async def _compare_history(self, node: SimulatedNode, split: dict[int, int]) -> None:
         """The queue store of this node alone holds the whole history, each batch once, in order (F), up to block
         `split` of each write group: coordinators may write on meanwhile."""
@@ -385,6 +442,7 @@ class Run:
         for queue_id in self._queue_ids:
             queue, group = history.queue(queue_id), storage.group_of(queue_id)
             offset, end_of_split = queue.log_start, queue.end_after(split[group])
+            served: list[int] = []
             while offset < end_of_split:
                 found = await node.call(storage.queue_store.history.read(queue_id, group, offset, 3000), patience=60)
                 what = f"node {node.node_id}: queue store"
@@ -393,9 +451,16 @@ class Run:
                     continue
                 require(found is not None and bool(found.batches), f"{what}: ends at {offset} of {end_of_split}", "F")
                 assert found is not None
-                end = queue.batches[queue.place(offset) + len(found.batches) - 1].end
-                history.check_read(what, queue_id, offset, found.batches, end)
-                offset = end
+                history.check_read(what, queue_id, offset, found.batches, found.next_offset)
+                offset = found.next_offset
+                if queue_id in history.compacted:
+                    served += offsets_in(found.batches)
+            if queue_id in history.compacted and not self._has_mended():
+                history.compacted[queue_id].check_values(what, served, queue.log_start, offset)
+
+    def _has_mended(self) -> bool:
+        """Whether a node has made a file anew: records that it had compacted may be there again."""
+        return any(storage.repair.mended_runs for node in self.cluster.nodes.values() for storage in node.opened)
 
     async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
         """What the indexes of a node's files say, in the order that readers go by: no batch twice, and no hole behind a
@@ -416,8 +481,10 @@ class Run:
                     taken = (
                         topic_number_of(queue_id) in history.deleted_topics and storage.table.find(queue_id) == NO_SLOT
                     )
+                    if (compacted := history.compacted.get(queue_id)) is not None:
+                        compacted.check_gone(what, max(before, start), base)
                     require(
-                        base <= max(before, start) or queue.deleted or taken,
+                        base <= max(before, start) or queue.deleted or taken or compacted is not None,
                         f"{what}: a hole in the split history, the log starts at {start}",
                         "F",
                     )
@@ -504,6 +571,7 @@ class Run:
         served: dict[Tier, int] = {}
         splits: dict[str, int] = {}
         merges: dict[str, int] = {}
+        compactions: dict[str, int] = {}
         for node in nodes:
             for tier, count in node.storage.read_path.served.items():
                 served[tier] = served.get(tier, 0) + count
@@ -512,6 +580,9 @@ class Run:
         for mergers in self.mergers.values():
             for kind, count in mergers.seen().items():
                 merges[kind] = merges.get(kind, 0) + count
+        for compactors in self.compactors.values():
+            for kind, count in compactors.outcomes.items():
+                compactions[kind] = compactions.get(kind, 0) + count
         return Outcomes(
             history.trace,
             self.clients.acknowledged,
@@ -524,6 +595,7 @@ class Run:
             served,
             splits,
             merges,
+            compactions,
         )
 
 
@@ -532,6 +604,27 @@ def mergers_of(cluster: SimulatedCluster, seed: int) -> dict[int, Mergers]:
     return {
         node_id: Mergers(node, random.Random(f"{seed} merges {node_id}")) for node_id, node in cluster.nodes.items()
     }
+
+
+def compactors_of(cluster: SimulatedCluster, seed: int) -> dict[int, Compactors]:
+    """By node. What they draw moves nothing else that the seed decides."""
+
+    def watched(node_id: int) -> PassSeen:
+        def handing_in(work: CompactionWork, queues: QueueRows) -> None:
+            rows = queues[["queue_id", "end", "last"]].tolist()
+            cluster.history.handed_in(f"node {node_id}", work.began_ms, rows)
+
+        return handing_in
+
+    return {
+        node_id: Compactors(node, random.Random(f"{seed} compactions {node_id}"), watched(node_id))
+        for node_id, node in cluster.nodes.items()
+    }
+
+
+def offsets_in(batches: Iterable[Buffer]) -> list[int]:
+    """Of the records in these batches."""
+    return [record.offset for batch in batches for record in read_records(StoredBatch.parse(batch))]
 
 
 def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:

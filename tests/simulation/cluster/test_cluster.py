@@ -10,6 +10,8 @@ D  what idempotent producers send again is committed once, in their order
 F  every node's queue store alone holds the whole history, each batch once, whoever else committed whatever
 G  nothing is pruned from a node's journal before it is in that node's manifest
 J  all nodes apply the same blocks, and come to the same queues and producers
+L  of a compacted queue every node has the latest record of each key, or its tombstone for as long as it is asked to
+   stay, and no older value behind that; what is there is what was committed at its offset
 K  what a start reads of the journal is bounded by what is not split
 M  while a node's metadata knows no topic, it loses nothing
 N  a node keeps what it told others, whatever happened to it since: terms, votes, what is durable
@@ -29,7 +31,7 @@ import pytest
 from tests.simulation.cluster.faults import MERGE_CRASH, ROTTEN_MANIFEST
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.rivals import RIVALS
-from tests.simulation.cluster.run import Run, play
+from tests.simulation.cluster.run import COMPACTION, Run, play
 from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.oracle import Violation
 from tests.simulation.steps import parting
@@ -55,6 +57,9 @@ BROUGHT_TO_LIGHT_BY = {
     "input-removed-before-the-replace": [MERGE_CRASH],
     "output-left-out": ["crash"],
     "merged-for-another-group": ["crash"],
+    "tombstone-gone-early": [COMPACTION, "crash"],
+    "tombstone-leaves-its-value": [COMPACTION, "crash"],
+    "batch-lost-in-a-rewrite": [COMPACTION, "crash"],
 }
 """Per planted bug the faults that show it."""
 

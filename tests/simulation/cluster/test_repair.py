@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run, compactors_of
 from tests.simulation.find import more_at_length
+from tests.simulation.merger import Mergers
 from tests.simulation.oracle import require
 
+from mainstem.model import TopicSettings
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame
 from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX, path_of
@@ -79,6 +81,8 @@ HARMS: dict[str, Harm] = {
     "lost": lose,
 }
 
+COMPACTED = TopicSettings(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, delete_retention_ms=500)
+
 
 class Rotting(Run):
     """Load and splits; then runs of one node are harmed while it is down."""
@@ -88,12 +92,14 @@ class Rotting(Run):
     """Of its files."""
     merged = False
     """Its runs are merged before, those of others are not."""
+    compacted_by = 0
+    """Its topic is compacted, before as well, by so many nodes; if by one, by this one."""
 
     async def _story(self) -> None:
         cluster, rng = self.cluster, self._rng
         for node in cluster.nodes.values():
             await node.start()
-        await cluster.create_topic(3, patience=30)
+        await cluster.create_topic(3, patience=30, compaction=COMPACTED if self.compacted_by else None)
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
         splitting = [self.loop.create_task(self._looked_after(self._split(node))) for node in cluster.nodes.values()]
         await asyncio.sleep(4.0)
@@ -108,6 +114,8 @@ class Rotting(Run):
         if self.merged:
             self.mergers = {node.node_id: mergers[node.node_id]}
             require(await self._merge_all(node), "nothing was merged before")
+        if self.compacted_by:
+            await self._compact_before(node, mergers)
         named = sorted(node.storage.queue_store.manifest.files)
         require(bool(named), "nothing was split before")
         node.lose_power(keep_all=True)
@@ -118,6 +126,18 @@ class Rotting(Run):
         await self._come_upon(node)
         await self._mended(node)
         await self._settle()
+
+    async def _compact_before(self, node: SimulatedNode, mergers: dict[int, Mergers]) -> None:
+        """Twice, so that tombstones go as well."""
+        nodes = sorted(self.cluster.nodes.values(), key=lambda other: other is not node)[: self.compacted_by]
+        compactors = compactors_of(self.cluster, self.cluster.settings.nodes)
+        self.mergers = {one.node_id: mergers[one.node_id] for one in nodes}
+        self.compactors = {one.node_id: compactors[one.node_id] for one in nodes}
+        for one in nodes:
+            await self._merge_all(one)
+            require(await self._compact_all(one), "nothing was compacted before")
+            await asyncio.sleep(1.0)
+            await self._compact_all(one)
 
     async def _come_upon(self, node: SimulatedNode) -> None:
         """Somebody reads all of it."""
@@ -187,4 +207,17 @@ def test_a_whole_store_of_rotten_runs_comes_back(tmp_path: Path, seed: int) -> N
     run.harms = list(HARMS.values())
     run.play()
     assert run.came_upon
+    assert run.mended
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("nodes", more_at_length([1, 2]))
+def test_harmed_files_of_compacted_queues_come_back_from_replicas_that_have_other_records(
+    tmp_path: Path, harm: str, nodes: int
+) -> None:
+    run = Rotting(3, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.harms = [HARMS[harm]]
+    run.share = 1.0
+    run.merged, run.compacted_by = True, nodes
+    run.play()
     assert run.mended

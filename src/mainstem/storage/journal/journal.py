@@ -92,8 +92,7 @@ class Journal:
         self._lock = lock
         self._pool = pool
         self._found = found
-        self.sealed_segments = found.infos()
-        """Oldest first; recycling takes them off. Others read it."""
+        self._segments = found.infos()
         """The sealed segments, oldest first; the segment being written to is not among them."""
         self._open: OpenSegment | None = None
         self._next_sequence = found.highest_sequence + 1
@@ -170,7 +169,7 @@ class Journal:
         calls it for each such hole, in its place among the blocks, and goes on; the journal then continues in a new
         segment, so that every hole lies in a sealed one."""
         assert not self._recovered, "recover runs once"
-        vouched = max([durable, *(info.end for info in self.sealed_segments if info.index_ready)])
+        vouched = max([durable, *(info.end for info in self._segments if info.index_ready)])
         recovery = JournalRecovery(self._files, self._handles, self._found.segments, vouched)
         holes: list[Hole] = []
 
@@ -182,19 +181,19 @@ class Journal:
         report, self._chain, ends = await recovery.run(
             start, visit, stepped_over if step_over is not None else None, before_cut
         )
-        self.sealed_segments = [
+        self._segments = [
             info._replace(sealed=True, end=position_of(info.sequence, ends[info.sequence]))
             if info.sequence in ends
             else info._replace(sealed=True)
-            for info in self.sealed_segments
+            for info in self._segments
             if info.sequence <= sequence_of(report.end)
         ]
         if holes:
-            self._next_sequence = self.sealed_segments[-1].sequence + 1
+            self._next_sequence = self._segments[-1].sequence + 1
         elif ends:
-            await self._continue(self.sealed_segments.pop(), offset_of(report.end))
+            await self._continue(self._segments.pop(), offset_of(report.end))
         else:
-            self.sealed_segments = []
+            self._segments = []
         self.end = self.durable_end = report.end
         self._recovered = True
         self._pool.start()
@@ -322,7 +321,7 @@ class Journal:
         segment = self._open
         assert segment is not None
         self._open = None
-        self.sealed_segments.append(_info(segment)._replace(sealed=True))
+        self._segments.append(_info(segment)._replace(sealed=True))
         if segment.sequence not in self._unsynced:
             await segment.file.close()
 
@@ -371,7 +370,7 @@ class Journal:
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first; the last is being written to, unless it was sealed by age."""
-        return [*self.sealed_segments, _info(self._open)] if self._open is not None else list(self.sealed_segments)
+        return [*self._segments, _info(self._open)] if self._open is not None else list(self._segments)
 
     def previous_end(self, sequence: int) -> int:
         """Journal position behind the last block of the segment before this one, as this one's header says; 0:
@@ -387,7 +386,7 @@ class Journal:
     @property
     def oldest_sequence(self) -> int:
         """Sequence of the oldest segment; all before it were recycled."""
-        return self.sealed_segments[0].sequence if self.sealed_segments else sequence_of(self.end)
+        return self._segments[0].sequence if self._segments else sequence_of(self.end)
 
     @property
     def segment_bytes(self) -> int:
@@ -396,7 +395,7 @@ class Journal:
 
     def bytes_used(self) -> int:
         """Bytes of the segments' files, without the pool's."""
-        sealed = sum(info.bytes for info in self.sealed_segments)
+        sealed = sum(info.bytes for info in self._segments)
         return sealed + (self._open.size if self._open is not None else 0)
 
     async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
@@ -491,14 +490,14 @@ class Journal:
         recycled: list[int] = []
         async with self._recycling:
             limit = min(before, sequence_of(self.durable_end))
-            while self.sealed_segments and self.sealed_segments[0].sequence < limit:
-                info = self.sealed_segments.pop(0)
+            while self._segments and self._segments[0].sequence < limit:
+                info = self._segments.pop(0)
                 try:
                     await self._indexes.remove(info.sequence)
                     await self._handles.forget(info.sequence)
                     await self._pool.put(info.sequence)
                 except OSError:
-                    self.sealed_segments.insert(0, info._replace(index_ready=False))
+                    self._segments.insert(0, info._replace(index_ready=False))
                     raise
                 recycled.append(info.sequence)
         return recycled
@@ -508,15 +507,15 @@ class Journal:
         await self._pool.trim()
 
     def _find(self, sequence: int) -> int | None:
-        """Index of a sealed segment in `sealed_segments`; None: there is no such segment."""
-        number = bisect_left(self.sealed_segments, sequence, key=lambda info: info.sequence)
-        found = number < len(self.sealed_segments) and self.sealed_segments[number].sequence == sequence
+        """Index of a sealed segment in `_segments`; None: there is no such segment."""
+        number = bisect_left(self._segments, sequence, key=lambda info: info.sequence)
+        found = number < len(self._segments) and self._segments[number].sequence == sequence
         return number if found else None
 
     def _require(self, sequence: int) -> SegmentInfo:
         number = self._find(sequence)
         if number is not None:
-            return self.sealed_segments[number]
+            return self._segments[number]
         if self._open is None or self._open.sequence != sequence:
             raise SegmentGone(f"{segment_path(sequence)} was recycled")
         return _info(self._open)
@@ -526,7 +525,7 @@ class Journal:
         if number is None:  # recycled meanwhile
             await self._indexes.remove(sequence)
             raise SegmentGone(f"{segment_path(sequence)} was recycled")
-        self.sealed_segments[number] = self.sealed_segments[number]._replace(index_ready=True)
+        self._segments[number] = self._segments[number]._replace(index_ready=True)
 
     # --- the rest -----------------------------------------------------------------------------------------
 
@@ -566,7 +565,7 @@ class Journal:
         ):
             yield Sample(f"mainstem_journal_{name}_total", "counter", text, value)
         for name, text, value in (
-            ("segments", "Segments of the journal", len(self.sealed_segments) + (self._open is not None)),
+            ("segments", "Segments of the journal", len(self._segments) + (self._open is not None)),
             ("bytes", "Bytes of the journal's segments on disk 1", self.bytes_used()),
             ("pool_segments", "Files ready to become segments", pool.ready()),
             ("unsynced_bytes", "Bytes written and not yet durable", self._unsynced_bytes()),
