@@ -73,13 +73,12 @@ def test_log_starts_move_as_far_as_the_limits_say(
         limits.feed(extent_rows(*source), undated_ms=300, seen_ms=FOREVER_MS)
     for place, queue_id in enumerate(queue_ids.tolist()):
         extents: list[Extent] = []
+        total = 0
         for source in fed:
-            extents += [
-                extent
-                for extent in source
-                if extent[0] == queue_id and extent[2] >= starts[place] and (not extents or extent[2] > extents[-1][2])
-            ]
-        total = sum(extent[4] for extent in extents)
+            reached = max(starts[place], extents[-1][2] + 1 if extents else 0)
+            mine = [extent for extent in source if extent[0] == queue_id and extent[2] >= reached]
+            total += sum(extent[4] for extent in mine if extent[1] >= reached)
+            extents += mine
         assert measured.bytes[place] == total
         expected = starts[place]
         for extent in extents:
@@ -87,7 +86,7 @@ def test_log_starts_move_as_far_as_the_limits_say(
                 break
             expected = max(expected, extent[2] + 1)
         for extent in extents:
-            if size[place] < 0 or total - extent[4] < size[place]:
+            if size[place] < 0 or total - extent[4] < size[place] or total <= size[place]:
                 break
             total -= extent[4]
             expected = max(expected, extent[2] + 1)
@@ -163,6 +162,25 @@ def test_what_was_merged_between_two_sources_is_not_counted_twice() -> None:
     )
     limits.feed(extent_rows((1, 0, 9, 0, 100), (1, 10, 19, 0, 100), (1, 20, 29, 0, 100)), 0, FOREVER_MS)
     assert limits.log_starts.tolist() == [0]
+
+
+def test_what_a_merge_cuts_off_between_two_looks_is_not_made_up_for_by_what_is_live() -> None:
+    """The log start lies inside an extent. A merge leaves its dead part out, and joins it with the next."""
+    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([9])
+    measured = LiveBytes(queue_ids, starts)
+    measured.feed(extent_rows((1, 0, 9, 0, 1000), (1, 10, 19, 0, 100), (1, 20, 29, 0, 100)))
+    limits = LogStarts(
+        queue_ids,
+        starts,
+        retention_ms=numpy.array([-1]),
+        retention_bytes=numpy.array([150]),
+        **NO_NUMBER,
+        live_bytes=measured.bytes,
+        missing=measured.missing,
+        now_ms=NOW,
+    )
+    limits.feed(extent_rows((1, 9, 29, 0, 210)), 0, FOREVER_MS)
+    assert limits.log_starts.tolist() == [9]
 
 
 def test_what_is_missing_does_not_matter_to_the_number_of_those_left() -> None:

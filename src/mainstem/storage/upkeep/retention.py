@@ -69,12 +69,12 @@ class QueueExtents:
 
 
 class LiveBytes:
-    """Bytes per queue from its log start on. An extent that lies on both sides counts as a whole. One that an earlier
-    source had a part of, as a file that was merged meanwhile may have it, does not count: better too few bytes, which
-    keep records, than too many. `missing`: how many offsets before a queue's last no source had."""
+    """Bytes per queue from its log start on. An extent that lies on both sides does not count, as merges cut what is
+    dead off, perhaps before the next pass; nor does one that an earlier source had a part of, as a file that was merged
+    meanwhile may have it: better too few bytes, which keep records, than too many. `missing`: how many offsets before a
+    queue's last no source had."""
 
     def __init__(self, queue_ids: QueueIds, log_starts: Numbers) -> None:
-        self._log_starts = log_starts
         self._extents = QueueExtents(queue_ids, log_starts)
         self.bytes: Numbers = numpy.zeros(len(queue_ids), numpy.int64)
         self.missing: Numbers = numpy.zeros(len(queue_ids), numpy.int64)
@@ -82,8 +82,8 @@ class LiveBytes:
     def feed(self, rows: Rows) -> None:
         rows, places, expected = self._extents.take(rows)
         if len(rows):
-            repeats = (rows["base_offset"] < expected) & (expected > self._log_starts[places])
-            numpy.add.at(self.bytes, places, numpy.where(repeats, 0, rows["length"].astype(numpy.int64)))
+            partly = rows["base_offset"] < expected
+            numpy.add.at(self.bytes, places, numpy.where(partly, 0, rows["length"].astype(numpy.int64)))
             firsts, queues = _first_rows(places)
             self.missing[queues] += _skipped(rows, firsts, expected)
 
