@@ -60,6 +60,37 @@ def test_a_task_that_dies_is_begun_again_after_longer_and_longer_pauses() -> Non
     on_simulated_time(story)
 
 
+def test_a_task_that_fails_as_it_is_cancelled_is_not_begun_again() -> None:
+    async def scenario() -> None:
+        begun = 0
+        begins = asyncio.Event()
+
+        async def fails_when_cancelled() -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                raise OSError("the disk is gone") from None
+
+        async def run() -> None:
+            nonlocal begun
+            begun += 1
+            begins.set()
+            await asyncio.gather(fails_when_cancelled(), asyncio.sleep(3600))
+
+        supervision = Supervision()
+        task = supervision.start(run, "work")
+        await begins.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        done, _pending = await asyncio.wait([task], timeout=10)
+        assert task in done
+        assert task.cancelled()
+        assert begun == 1
+        assert supervision.why_not() is None
+
+    asyncio.run(scenario())
+
+
 def test_a_task_that_nothing_goes_on_without_ends_the_node() -> None:
     async def story() -> None:
         supervision, failing = Supervision(), Failing(1)

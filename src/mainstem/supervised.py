@@ -135,6 +135,10 @@ class Supervision:
                 await run()
                 return
             except Exception as error:
+                task = asyncio.current_task()
+                assert task is not None
+                if task.cancelling():  # `asyncio.gather` tells only how a part of it failed meanwhile
+                    raise asyncio.CancelledError from error
                 if on_death is OnDeath.END:
                     self.died(name, error)
                     return
