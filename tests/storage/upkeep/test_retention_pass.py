@@ -69,9 +69,13 @@ class World:
             )
         for queue_id, end in ends.items():
             self.table.set(self.table.find(queue_id), COMMITTED_END, end)
-        self.runs = self.retention = self
+        self.runs = self.retention = self.compactions = self
         """The parts of the store."""
         self.retention_pass = self.fresh_pass()
+        self.passes = 0
+        """Compactions that were recorded."""
+        self.while_looking: Callable[[], None] = lambda: None
+        """Called when all runs were listed, before each look at them."""
         self.forgets = False
         """True: every round is the first of its pass."""
 
@@ -89,6 +93,7 @@ class World:
         return {file.name: self.seen_ms for file in self.files}
 
     def in_order(self) -> list[tuple[StoreFile, list[int]]]:
+        self.while_looking()
         return [(file, [0]) for file in self.files]
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: object) -> numpy.ndarray | None:
@@ -130,6 +135,31 @@ def forgetful(world: World) -> World:
     ]
     world.forgets = True
     return world
+
+
+def test_what_a_compaction_takes_between_two_looks_is_not_made_up_for_by_what_is_left() -> None:
+    async def story() -> None:
+        known = topic(1, 1, retention_ms=-1, retention_bytes=40, cleanup_policy=frozenset({"compact", "delete"}))
+        world = World([[(1, START_MS, 30)], [(1, START_MS, 30)], [(1, START_MS, 30)]], [known])
+        looks = 0
+
+        def compacts_behind_the_first_look() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                world.passes += 1
+                for rows in world.rows.values():
+                    rows["length"] = 10
+
+        world.while_looking = compacts_behind_the_first_look
+        assert await world.round(START_MS + 1) == [0], "there are 30 bytes now"
+        assert looks == 2
+        assert await world.round(START_MS + 2) == [0]
+        for rows in world.rows.values():
+            rows["length"] = 30
+        assert await world.round(START_MS + 3) == [1]
+
+    asyncio.run(story())
 
 
 Limits = tuple[int, int, int]

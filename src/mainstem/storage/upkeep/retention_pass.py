@@ -138,6 +138,7 @@ class RetentionPass:
             retention_ms = numpy.full_like(retention_ms, UNLIMITED)
         if not len(queue_ids):
             return 0
+        compactions = self._store.compactions.passes
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
             async for source in self._sources(limited, runs_seen, None, sized=True):
@@ -166,7 +167,10 @@ class RetentionPass:
             else:
                 moved.feed(source.rows, source.undated_ms, source.seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
-        changed = numpy.flatnonzero(moved.log_starts > starts)
+        ahead = moved.log_starts > starts
+        if self._store.compactions.passes != compactions:  # some of the bytes that were counted are gone
+            ahead &= (compacted == 0) | (retention_bytes == UNLIMITED)
+        changed = numpy.flatnonzero(ahead)
         for first in range(0, len(changed), MOVES_PER_TURN):
             part = changed[first : first + MOVES_PER_TURN]
             for queue_id, start in zip(queue_ids[part].tolist(), moved.log_starts[part].tolist(), strict=True):
