@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy
 from tests.fakes.files import PowerLoss
 from tests.simulation.cluster.clients import Clients, Producer, Reader
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster, TroubleHandler
@@ -472,7 +473,8 @@ class Run:
 
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
-            async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at):
+            pieces = [rows async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at)]
+            for rows in [numpy.sort(numpy.concatenate(pieces), order=["queue_id", "base_offset"])] if pieces else []:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
                     before, start = ends.get(queue_id, 0), queue.log_start

@@ -221,3 +221,12 @@ def test_harmed_files_of_compacted_queues_come_back_from_replicas_that_have_othe
     run.merged, run.compacted_by = True, nodes
     run.play()
     assert run.mended
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_harmed_merged_files_come_back_between_whole_ones(tmp_path: Path, seed: int) -> None:
+    run = Rotting(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
+    run.harms = [lose]
+    run.merged = True
+    run.play()
+    assert run.mended

@@ -214,7 +214,7 @@ class RunRepair:
 
     async def _patch(self, name: str, extent: numpy.void, lost: Lost, node_id: int) -> None:
         group = self._placement.group_at(lost.queue_id, lost.first)
-        data = b"".join([piece async for _queue_id, piece in self._batches(node_id, group, [lost])])
+        data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost])])
         await self._mending.patch(name, extent, data)
 
     # --- runs ---------------------------------------------------------------------------------------------
@@ -294,15 +294,21 @@ class RunRepair:
         return self._store.runs.file(name).retention_class == COMPACTED_CLASS
 
     async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:
-        """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them."""
+        """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them. Two
+        pieces of a queue are in two runs: another file has what lies between them, and no extent may reach over it."""
         gaps = self._is_compacted(like.name)
         files: list[StoreFile] = []
         held: list[tuple[int, Buffer]] = []
-        size = 0
+        size = before = 0
         try:
             async with aclosing(self._batches(node_id, group, pieces, gaps=gaps)) as batches:
-                async for queue_id, data in batches:
+                async for number, data in batches:
+                    queue_id = pieces[number].queue_id
+                    if held and number != before and held[-1][0] == queue_id:
+                        files.append(await self._mending.write(like, held))
+                        held, size = [], 0
                     held.append((queue_id, data))
+                    before = number
                     size += len(data)
                     if size >= NEW_RUN_BYTES_MAX:
                         files.append(await self._mending.write(like, held))
@@ -334,7 +340,7 @@ class RunRepair:
     async def _batches(
         self, node_id: int, group: int, pieces: Sequence[Lost], *, gaps: bool = False
     ) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield (queue id, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
+        """Yield (number, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
         missing; with `gaps`, offsets may be."""
         assert self._calls is not None, "a node with peers has calls"
         for begin in range(0, len(pieces), STRETCHES_MAX):
@@ -352,7 +358,7 @@ class RunRepair:
                         raise StorageError(f"node {node_id} leaves out offsets from {position} on")
                     position = behind(data, asked[at], position, gaps=gaps)
                     if data:
-                        yield asked[at].queue_id, data
+                        yield begin + at, data
             self._next(asked, at, position, gaps=gaps)
             if at != len(asked) - 1:
                 raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
