@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _TERMINAL_SECONDS = 0.25
+"""Often enough to look alive; the speeds shown are those of this time."""
 PIPE_SECONDS = 5.0
 
 progress_option = click.option(
@@ -27,25 +28,25 @@ progress_option = click.option(
 )
 
 
-class ProgressLine(contextlib.AbstractContextManager["ProgressLine"]):
+class StatusLine(contextlib.AbstractContextManager["StatusLine"]):
     """`shown` as the option --progress/--no-progress has it: None is yes on a terminal."""
 
     def __init__(
         self,
         shown: bool | None,
         *,
+        pipe_seconds: float | None = None,
         console: Console | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console or stderr()
         self._shown = self._console.is_terminal if shown is None else shown
-        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else PIPE_SECONDS
+        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else pipe_seconds or PIPE_SECONDS
         self._monotonic = monotonic
         self._live: Live | None = None
         self._told_at = monotonic()
-        self._bytes = 0
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         if self._shown and self._console.is_terminal:
             from rich.live import Live
 
@@ -60,17 +61,32 @@ class ProgressLine(contextlib.AbstractContextManager["ProgressLine"]):
         if self._live is not None:
             self._live.stop()
 
-    def offer(self, done_bytes: int, rest: Callable[[], str]) -> None:
-        """`done_bytes` so far; `rest` makes what follows the speed."""
+    def due(self, make: Callable[[float], str]) -> None:
+        """Show another line if it is time for one; `make` gets the seconds since the last."""
         now = self._monotonic()
         passed = now - self._told_at
         if not self._shown or passed < self._seconds:
             return
-        line = f"{size(int((done_bytes - self._bytes) / passed))}/s, {rest()}"
-        self._told_at, self._bytes = now, done_bytes
+        line = make(passed)
+        self._told_at = now
         if self._live is not None:
             from rich.text import Text
 
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self._console.print(line, soft_wrap=True)
+
+
+class ProgressLine(StatusLine):
+    """Tells of a number of bytes how fast it grows."""
+
+    _bytes = 0
+
+    def offer(self, done_bytes: int, rest: Callable[[], str]) -> None:
+        """`done_bytes` so far; `rest` makes what follows the speed."""
+
+        def line(passed: float) -> str:
+            speed, self._bytes = (done_bytes - self._bytes) / passed, done_bytes
+            return f"{size(int(speed))}/s, {rest()}"
+
+        self.due(line)

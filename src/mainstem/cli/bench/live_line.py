@@ -1,27 +1,15 @@
-"""The line on stderr that tells how a measurement goes: in place on a terminal, else a new one every second.
-
-The line is made when it is due, not when it is offered, so that a loop may offer one per turn.
-"""
+"""The line on stderr that tells how a measurement goes: in place on a terminal, else a new one every second."""
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from mainstem.cli.bench.summary import speeds
-from mainstem.cli.output import stderr
+from mainstem.cli.progress_line import StatusLine
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
-
-_TERMINAL_SECONDS = 0.25
-"""Often enough to look alive; the speeds shown are those of this time."""
 _PIPE_SECONDS = 1.0
 
 progress_option = click.option(
@@ -29,52 +17,20 @@ progress_option = click.option(
 )
 
 
-class LiveLine(contextlib.AbstractContextManager["LiveLine"]):
-    """`shown` as the option --progress/--no-progress has it: None is yes on a terminal."""
+class LiveLine(StatusLine):
+    """Tells of records and their bytes how fast they grow."""
 
-    def __init__(
-        self,
-        shown: bool | None,
-        *,
-        console: Console | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._console = console or stderr()
-        self._shown = self._console.is_terminal if shown is None else shown
-        self._seconds = _TERMINAL_SECONDS if self._console.is_terminal else _PIPE_SECONDS
-        self._monotonic = monotonic
-        self._live: Live | None = None
-        self._told_at = monotonic()
-        self._records = 0
-        self._bytes = 0
-
-    def __enter__(self) -> LiveLine:
-        if self._shown and self._console.is_terminal:
-            from rich.live import Live
-
-            self._live = Live(console=self._console, transient=True, auto_refresh=False, redirect_stdout=False)
-            self._live.start()
-        self._told_at = self._monotonic()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def __init__(self, shown: bool | None, **others: Any) -> None:
+        """As `StatusLine`."""
+        super().__init__(shown, pipe_seconds=_PIPE_SECONDS, **others)
+        self._records = self._bytes = 0
 
     def offer(self, records: int, record_bytes: int, rest: Callable[[], str]) -> None:
         """`records` and `record_bytes` so far; `rest` makes what follows the speeds."""
-        now = self._monotonic()
-        passed = now - self._told_at
-        if not self._shown or passed < self._seconds:
-            return
-        speed = speeds(record_bytes - self._bytes, records - self._records, passed)
-        self._told_at, self._records, self._bytes = now, records, record_bytes
-        line = f"{speed}, {rest()}"
-        if self._live is not None:
-            from rich.text import Text
 
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-        else:
-            self._console.print(line, soft_wrap=True)
+        def line(passed: float) -> str:
+            speed = speeds(record_bytes - self._bytes, records - self._records, passed)
+            self._records, self._bytes = records, record_bytes
+            return f"{speed}, {rest()}"
+
+        self.due(line)
