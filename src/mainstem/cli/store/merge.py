@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
 from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.console.views import SplitEndpoint
+from mainstem.cli.split_application import become
 
 
 @click.command(
@@ -27,9 +23,4 @@ def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) ->
     Splitters merge in what the split leaves, once it is worth it; this merges at once, and splits nothing meanwhile. It
     takes the node's split lease; the embedded splitter gives way.
     """
-    arguments = [*(["--master", master] if master else []), *(["--once"] if once else []), *more]
-    if "--help" not in more:
-        # A wrong address is told here in a second, not by Spark in ten.
-        HttpNode(http).get("/v1/split/endpoint", SplitEndpoint)
-    program = [sys.executable, "-m", "mainstem.pipeline.main", "--node", f"http://{http}", "--merge-only", *arguments]
-    os.execv(sys.executable, program)
+    become(http, master, more, once=once, only=("--merge-only",))
