@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LISTENER_FAILED = "a listener that was told of a result failed"
+
 _PENDING, _FINISHED, _FAILED, _CANCELLED = range(4)
 
 
@@ -54,7 +56,17 @@ class PromptFuture(Generic[T]):
         return self._value if self._state == _FAILED else None
 
     def set_result(self, result: T) -> None:
-        self._settle(_FINISHED, result)
+        # as `_settle`, without the call: each request settles several futures
+        assert self._state == _PENDING, "settled twice"
+        self._state = _FINISHED
+        self._value = result
+        callbacks = self._callbacks
+        self._callbacks = ()
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                logger.exception(LISTENER_FAILED)
 
     def set_exception(self, error: BaseException) -> None:
         self._settle(_FAILED, error)
@@ -82,7 +94,7 @@ class PromptFuture(Generic[T]):
             try:
                 callback(self)
             except Exception:
-                logger.exception("whoever was told of a result failed")
+                logger.exception(LISTENER_FAILED)
 
     @classmethod
     def settled(cls, result: T) -> PromptFuture[T]:

@@ -32,8 +32,9 @@ class ApiLatency:
         """Each of `requests` requests took `seconds`; `errors`: how often each error was answered."""
         self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += requests
         self.seconds += seconds * requests
-        for error, count in errors.items():
-            self.errors[error] += count
+        if errors:
+            for error, count in errors.items():
+                self.errors[error] += count
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         label = ("api", self.api)

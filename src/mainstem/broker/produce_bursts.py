@@ -8,6 +8,7 @@ Unusual requests take the common way, one by one (`dispatcher.py`): the scan sto
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections.abc import Mapping
@@ -54,11 +55,12 @@ class ProduceBursts:
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at)
         future = produce.append(self._broker, scan)
-        burst.last = produce.ends_pipeline(future, scan)
         burst.holds = produce.held_bytes(scan)
         if future is None:
             burst.set_result(self.finish(scan, None, started_at))
         else:
+            if future.done():
+                burst.last = produce.ends_pipeline(future, scan)
             future.add_done_callback(burst.go_on)
         return burst
 
@@ -66,15 +68,13 @@ class ProduceBursts:
         """Make the responses from the store's result. Raises UnanswerableRequest, which closes the
         connection."""
         try:
-            return self._answered(scan, produce.settled_errors(scan, future), started_at)
+            errors = produce.settled_errors(scan, future)
         except BrokerError:
             raise
         except Exception as error:
             self._broker.faults.report(logging.ERROR, f"Produce v{scan.version} failed unexpectedly", error)
             scan.fail(Verdict.FAILED)
-            return self._answered(scan, produce.errors_of(scan), started_at)
-
-    def _answered(self, scan: ProduceScan, errors: Mapping[int, int], started_at: float) -> Reply:
+            errors = produce.errors_of(scan)
         self._latency.observe(self._monotonic() - started_at, errors, scan.request_count)
         if scan.acks == 0:
             return None
@@ -108,11 +108,10 @@ class ProduceBurst(Burst):
 
     def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
         """The store has settled its future."""
-        if pending.cancelled():
-            self.cancel()
-            return
         try:
             responses = self._bursts.finish(self._scan, pending, self._started_at)
+        except asyncio.CancelledError:
+            self.cancel()
         except Exception as error:
             self.set_exception(error)
         else:

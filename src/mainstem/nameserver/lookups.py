@@ -47,7 +47,7 @@ class MetadataLookups:
     # topics
 
     def topic(self, name: str) -> Topic | None:
-        return self._state.topic(name)
+        return self._replica.state.topic_table.by_name.get(name)  # each request asks
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._state.topic_by_id(topic_id)

@@ -29,7 +29,7 @@ import asyncio
 import logging
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, cast
 
@@ -73,6 +73,11 @@ SILENT_SECONDS_MAX = 5.0
 class ConnectionHost(Protocol):
     """The server, as its connections see it."""
 
+    @property
+    def waiting_for_room(self) -> Mapping[Connection, None]:
+        """The connections that wait for their turn to bring batches, always the same mapping."""
+        ...
+
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay."""
         ...
@@ -83,10 +88,6 @@ class ConnectionHost(Protocol):
 
     def wait_for_room(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
-        ...
-
-    def others_wait_for_room(self) -> bool:
-        """Whether any connection waits for its turn to bring batches."""
         ...
 
     def wait_for_budget(
@@ -107,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self.dispatcher = dispatcher
         self._has_room = dispatcher.has_room
+        self._room_queue = host.waiting_for_room
         self.account = Account("")
         budget = shared.budget
         self._buffer = ReceiveBuffer(
@@ -314,18 +316,19 @@ class Connection(asyncio.BufferedProtocol):
     def _advance(self, *, its_turn: bool = False) -> None:
         """Dispatch the frames in the buffer until one is held back. `its_turn`: no other connection has
         waited longer for room in the store."""
-        monotonic = self._shared.clock.monotonic
         until = 0.0
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
-                others_first = self._host.others_wait_for_room() and not its_turn
+                others_first = self._room_queue and not its_turn
                 if (others_first or not self._has_room()) and self._wait_for_room():
                     break
                 if not self._dispatch_burst() and not self._dispatch_one():
                     break
-                now = monotonic()
+                if not self._buffer.unread:  # most often, so that most often no clock is looked at
+                    break
+                now = self._shared.clock.monotonic()
                 until = until or now + DISPATCH_SECONDS_MAX
-                if now >= until and self._buffer.unread:
+                if now >= until:
                     self._end_turn()
         except MainstemError as error:
             self._fail(error)
@@ -467,13 +470,10 @@ class Connection(asyncio.BufferedProtocol):
             self._replied(place, True, burst)
             return
         self._answer(place, reply)
-        if self._advances_next and not self._dead and not self._flush_due:
+        if self._flush_due or self._dead:
+            return
+        if self._buffer.unread or self._ending or self._eof or not self._reading:  # what a reply may have held back
             self._advance()
-
-    @property
-    def _advances_next(self) -> bool:
-        """Whether there is a frame or an end that a reply may have held back."""
-        return bool(self._buffer.unread) or self._ending or self._eof or not self._reading
 
     def _answer(self, place: ResponsePlace, reply: Reply) -> None:
         if place.request_bytes:

@@ -278,10 +278,6 @@ class KafkaServer:
             self._turns_due = True
             self.dispatcher.tell_of_room(self._give_turn)
 
-    def others_wait_for_room(self) -> bool:
-        """Whether any connection waits for its turn to bring batches."""
-        return bool(self.waiting_for_room)
-
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
     ) -> None:

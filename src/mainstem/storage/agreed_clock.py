@@ -68,6 +68,8 @@ class AgreedClock:
         """The time given last, and the monotonic time of that."""
         self._found: tuple[AgreedTime, float] | None = None
         """The time a majority agreed on last, jumped or not, and the monotonic time of that."""
+        self._judged: tuple[AgreedTime, float] | None = None
+        """The later one of these two."""
         self._jumped_at: float | None = None
         self._told = ""
         self._began = clock.monotonic()
@@ -90,6 +92,7 @@ class AgreedClock:
             return None
         now = self._clock.monotonic()
         self._found = found, now
+        self._judged = self._later_one()
         self.ahead_ms = self._clock.now_ms() - found.earliest
         if self._last is not None:
             expected = self._last[0].earliest + 1000 * (now - self._last[1])
@@ -102,7 +105,7 @@ class AgreedClock:
                     return None
                 log.warning("the time that a majority agrees on has stood for a day since it jumped: it counts now")
         self._jumped_at = None
-        self._last = found, now
+        self._last = self._judged = found, now
         self._go_on()
         return found
 
@@ -115,7 +118,14 @@ class AgreedClock:
         """The time for judging timestamps that clients send: the steady agreed time or, if that is later, a majority's
         clocks now. When clocks that were behind are set right, every true timestamp would otherwise lie in the future
         until the jump has stood for long."""
-        return max(self.steady_ms(), self._since(self._found))
+        judged = self._judged  # as `_since`, without the call: each Produce request asks
+        if judged is None:
+            return self._clock.now_ms()
+        return judged[0].earliest + int(1000 * (self._clock.monotonic() - judged[1]))
+
+    def _later_one(self) -> tuple[AgreedTime, float] | None:
+        """Of the time given last and the one found last, the one that is later now, and stays so: both go on alike."""
+        return max((one for one in (self._last, self._found) if one is not None), key=self._since, default=None)
 
     def _since(self, known: tuple[AgreedTime, float] | None) -> int:
         if known is None:

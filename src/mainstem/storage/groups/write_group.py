@@ -124,9 +124,9 @@ class WriteGroup:
     def wait_for(self, index: int, ticket: Ticket, *, here: bool = False) -> None:
         """Make a ticket wait until block `index` is committed, unless it is; with `here`, until it is durable on this
         node."""
-        if index <= self.applied_index:  # that of a duplicate
+        if index <= self.log.applied_index:  # that of a duplicate
             return
-        block = self.blocks.held(index) or self._open.find(index)
+        block = self._open.find(index) or self.blocks.held(index)
         if block is None:
             raise AssertionError(f"group {self.group}: block {index} is neither applied nor pending")
         if not here or block.header is None:
