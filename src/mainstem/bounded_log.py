@@ -7,8 +7,7 @@ disk. So there are some lines at once, then one from time to time, which says ho
 from __future__ import annotations
 
 import logging
-
-from mainstem.ports import Clock
+from typing import Protocol
 
 LINES_AT_ONCE = 20
 """Lines at once: enough to show the kind of fault, and its source."""
@@ -17,8 +16,16 @@ SECONDS_PER_LINE = 10.0
 """Seconds between later lines, as long as faults go on: 9,000 lines a day, about a megabyte."""
 
 
+class Monotonic(Protocol):
+    """A clock, or the module `time`."""
+
+    def monotonic(self) -> float:
+        """Seconds, never going back."""
+        ...
+
+
 class BoundedLog:
-    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+    def __init__(self, logger: logging.Logger, clock: Monotonic) -> None:
         self._logger = logger
         self._clock = clock
         self._room = float(LINES_AT_ONCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -96,6 +97,80 @@ def test_the_connection_of_a_client_that_does_not_read_is_closed() -> None:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     while is_open_at_far_end(deaf):  # noqa: ASYNC110 - the kernel tells nobody
                         await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+
+
+async def _asked(host: str, port: int, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has sent these bytes."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(request)
+    return reader, writer
+
+
+def test_connections_that_wait_for_their_client_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        from mainstem.console import http_connection
+
+        monkeypatch.setattr(http_connection, "CONNECTIONS_MAX", 2)
+        server = console()
+        host, port = server.bind("127.0.0.1", 0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve())
+            clients = [await _asked(host, port, b"GET /readyz HT") for _ in range(5)]
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
+                assert (await client.get("/readyz")).status_code == 200
+            for reader, _ in clients[:4]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            for _, writer in clients:
+                writer.close()
+            server.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"GET /readyz HTTP/1.1\r\nHost: he",
+        b"POST /v1/cluster/replace HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n{",
+    ],
+    ids=["nothing", "headers", "body"],
+)
+def test_a_request_that_does_not_arrive_whole_ends_its_connection(part: bytes) -> None:
+    async def scenario() -> None:
+        config = ConsoleConfig(shutdown_seconds=1, keep_alive_seconds=1)
+        server = ConsoleServer(Console(FakeViews(), [], config).application, config)
+        host, port = server.bind("127.0.0.1", 0)
+        async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_SECONDS):
+            tasks.create_task(server.serve())
+            reader, writer = await _asked(host, port, part)
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+            writer.close()
+            server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_response_is_waited_for() -> None:
+    """The client has sent everything: the check is for those that have not."""
+
+    async def scenario() -> None:
+        async def slow(_request: object) -> Response:
+            await asyncio.sleep(2.5)
+            return Response(b"at last")
+
+        config = ConsoleConfig(shutdown_seconds=1, keep_alive_seconds=1)
+        server = ConsoleServer(lambda: Starlette(routes=[Route("/slow", slow)]), config)
+        host, port = server.bind("127.0.0.1", 0)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve())
+            async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=PATIENCE_SECONDS) as client:
+                assert (await client.get("/slow")).text == "at last"
+            server.stop()
 
     asyncio.run(scenario())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +16,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.socket_queues import queues_at_far_end
 
+from mainstem.rpc import server as server_module
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import (
@@ -305,6 +307,53 @@ def test_more_calls_than_a_connection_may_hold_are_refused_at_once() -> None:
         await service.cancelled.wait()
 
     with_server(test)
+
+
+def test_idle_clients_make_room_for_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many connections as there may be keep no node out: those that are idle go, the longest silent first."""
+    monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 4)
+
+    async def test(service: Service, host: str, port: int) -> None:
+        silent, _ = await asyncio.open_connection(host, port)  # introduces itself never
+        busy, busy_writer = await _greeted(host, port)
+        body = msgspec.msgpack.encode(Nothing())
+        busy_writer.write(b"".join(encode(FrameKind.REQUEST, 1, code=HANG.number, body=body)))
+        await service.hanging.wait()
+        idle = [await _greeted(host, port) for _ in range(2)]
+        newcomers: list[Client] = []
+        for gone in (silent, idle[0][0]):  # each makes way for a newcomer
+            newcomer = Client(host, port)
+            assert (await newcomer.call(DOUBLE, Number(4), timeout_seconds=5)).message.value == 8
+            newcomers.append(newcomer)
+            with contextlib.suppress(ConnectionResetError):
+                await gone.read()
+            assert gone.at_eof() or gone.exception() is not None
+        assert not busy.at_eof()
+        for newcomer in newcomers:
+            newcomer.close()
+        busy_writer.close()
+        await service.cancelled.wait()
+
+    with_server(test)
+
+
+def test_connections_that_are_all_busy_stay(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 1)
+
+    async def test(service: Service, host: str, port: int) -> None:
+        _, writer = await _greeted(host, port)
+        body = msgspec.msgpack.encode(Nothing())
+        writer.write(b"".join(encode(FrameKind.REQUEST, 1, code=HANG.number, body=body)))
+        await service.hanging.wait()
+        reader, _ = await asyncio.open_connection(host, port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        assert not service.cancelled.is_set()
+        writer.close()
+        await service.cancelled.wait()
+
+    with_server(test)
+    assert "refused: 1 are open" in caplog.text
 
 
 async def _greeted(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -14,7 +14,8 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """More requests at once are answered 503: a console and a scraper need a handful, and a page of a topic
     with many partitions takes memory."""
     keep_alive_seconds: int = 30
-    """An idle connection is closed after this long, and one whose client takes nothing of its response."""
+    """An idle connection is closed after this long, and one whose client takes nothing of its response; after twice as
+    long, one whose request does not arrive whole."""
     shutdown_seconds: int = 2
     """How long a stopping node waits for HTTP requests in flight."""
 

@@ -2,7 +2,8 @@
 
 `bind` takes the port, so that a refused one fails the start; `serve` runs until `stop` and then closes the open
 connections within `shutdown_seconds`. Connections of clients that do not read their responses end as idle ones do: what
-they leave unread the node holds, and counts nowhere. The node handles signals: uvicorn's handlers are never installed.
+they leave unread the node holds, and counts nowhere. Connections are bounded in number (`http_connection`). The node
+handles signals: uvicorn's handlers are never installed.
 
 `serve` imports the HTTP libraries once the node says `begin`: they are a tenth of the cost of a start, and Kafka
 clients are served without them. HTTP clients that connect before that wait. It imports them one after the other, on
@@ -132,6 +133,8 @@ class ConsoleServer:
 def _made(application: Callable[[], Starlette], config: ConsoleConfig) -> uvicorn.Server:
     import uvicorn
 
+    from mainstem.console.http_connection import HttpConnection
+
     class QuietServer(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -140,7 +143,7 @@ def _made(application: Callable[[], Starlette], config: ConsoleConfig) -> uvicor
     return QuietServer(
         uvicorn.Config(
             application(),
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,

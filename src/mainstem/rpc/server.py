@@ -3,7 +3,8 @@
 Every call runs in a task owned by its connection: cancelled when the caller cancels, its deadline passes or
 the connection goes, and awaited by `RpcServer.close`. A connection's open requests are bounded in number and in
 bytes; a request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer
-that does not read its answers is no longer read from.
+that does not read its answers is no longer read from. Where there are as many connections as there may be, a new
+one takes the place of one that waits for nothing here, so that idle clients keep no node out.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
 without the cost of a task, as frequent small messages need it (`PromptAnswers`).
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from typing import Any, cast
 
 import msgspec
 
+from mainstem.bounded_log import BoundedLog
 from mainstem.model import Buffer
 from mainstem.rpc.errors import (
     IdentityMissing,
@@ -129,6 +132,8 @@ class RpcServer:
         self.connections: set[ServerConnection] = set()
         self.accepted = 0
         self.supervision = supervision or Supervision()
+        self.lines = BoundedLog(log, time)
+        """What peers that are no nodes can fill the log with."""
         self._tls = tls
         self._door: Door | None = None
         self._listener: asyncio.Server | None = None
@@ -148,6 +153,17 @@ class RpcServer:
     def connection(self) -> ServerConnection:
         """The protocol of one accepted connection."""
         return ServerConnection(self)
+
+    def make_room(self) -> bool:
+        """Whether one more connection may stay. If there are as many as there may be, one without a call that is no
+        node's makes way: the one that has been silent longest, peers without a hello before clients."""
+        if len(self.connections) < CONNECTIONS_MAX:
+            return True
+        idle = [one for one in self.connections if one.is_idle]
+        if not idle:
+            return False
+        min(idle, key=lambda one: (one.is_known, one.heard_at)).make_way()
+        return True
 
     async def close(self) -> None:
         """Stop listening, cancel the running calls, and wait until all of them have ended."""
@@ -181,6 +197,18 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._dropped = False
         self._hello_timer: asyncio.TimerHandle | None = None
         self._prompt_answers = PromptAnswers(self._write)
+        self.heard_at = time.monotonic()
+        """When the peer was heard last, by the monotonic clock."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the peer has introduced itself."""
+        return self._core.peer is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the peer is no node, and has no call under way."""
+        return self.node is None and not self._calls
 
     @property
     def node(self) -> Identity | None:
@@ -194,8 +222,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self._peer = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
         self._core.certificate_names = names_in(transport.get_extra_info("peercert"))
-        if len(self._server.connections) >= CONNECTIONS_MAX:
-            log.warning("node connection from %s refused: %d are open", self._peer, CONNECTIONS_MAX)
+        if not self._server.make_room():
+            self._tell(f"refused: {CONNECTIONS_MAX} are open, all of them of nodes or busy")
             self._dropped = True
             self._transport.abort()
             return
@@ -212,6 +240,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._dropped:
             return
+        self.heard_at = time.monotonic()
         stranger = self._core.peer is None
         try:
             for event in self._core.received(nbytes):
@@ -395,12 +424,22 @@ class ServerConnection(asyncio.BufferedProtocol):
         and throw it away: closing a socket with unread bytes could take the last message from the peer."""
         stranger = isinstance(reason, ProtocolViolation) and self._core.peer is None
         hint = "; nodes and splitters come here, Kafka clients and HTTP have ports of their own" if stranger else ""
-        log.warning("node connection from %s closed: %s%s", self._peer, reason, hint)
+        self._tell(f"closed: {reason}{hint}")
         self._dropped = True
         if isinstance(reason, ProtocolViolation):
             self._transport.close()
         else:
             asyncio.get_running_loop().call_later(FAREWELL_SECONDS_MAX, self._transport.close)
+
+    def make_way(self) -> None:
+        """End now, for another connection."""
+        self._tell(f"closed to make room for another: {CONNECTIONS_MAX} are open, and this one was idle")
+        self._dropped = True
+        self._transport.abort()
+        self._forget()
+
+    def _tell(self, what: str) -> None:
+        self._server.lines.report(logging.WARNING, f"node connection from {self._peer} {what}")
 
     async def close(self) -> None:
         """Cancel the open calls, wait for them, close."""

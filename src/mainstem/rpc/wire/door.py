@@ -9,9 +9,11 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from functools import partial
 
+from mainstem.bounded_log import BoundedLog
 from mainstem.rpc.wire.tls import HANDSHAKE_SECONDS_MAX, handshake_failure
 from mainstem.socket_memory import bound_unsent
 from mainstem.supervised import Errands, Supervision
@@ -36,6 +38,7 @@ class Door:
         self._listeners: list[socket.socket] = []
         self._supervision = supervision
         self._accepting: list[asyncio.Task[None]] = []
+        self._lines = BoundedLog(log, time)
         self._handshakes = Errands(supervision, "TLS handshake with another node")
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
@@ -71,7 +74,8 @@ class Door:
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             if len(self._handshakes) >= HANDSHAKES_MAX:
-                log.warning("node connection from %s refused: %d handshakes", address[0], HANDSHAKES_MAX)
+                text = f"node connection from {address[0]} refused: {HANDSHAKES_MAX} handshakes are under way"
+                self._lines.report(logging.WARNING, text)
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -84,7 +88,7 @@ class Door:
                 self._connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
             )
         except OSError as error:  # TimeoutError is one
-            log.warning("node connection from %s closed: %s", peer, handshake_failure(error, peer))
+            self._lines.report(logging.WARNING, f"node connection from {peer} closed: {handshake_failure(error, peer)}")
             accepted.close()
         except BaseException:
             accepted.close()
