@@ -95,7 +95,7 @@ def test_a_task_that_nothing_goes_on_without_ends_the_node() -> None:
     async def story() -> None:
         supervision, failing = Supervision(), Failing(1)
         ended: list[bool] = []
-        supervision.on_end = lambda: ended.append(True)
+        supervision.ended.add_done_callback(lambda _: ended.append(True))
         await supervision.start(failing.run, "writer", OnDeath.END)
         assert (ended, len(failing.begun_at)) == ([True], 1)
         assert supervision.lost
@@ -173,7 +173,7 @@ def test_errands_are_cancelled_and_waited_for() -> None:
 def test_a_failed_disk_ends_the_node_once_and_says_what_to_do() -> None:
     supervision = Supervision(lambda: 0.0)
     ended: list[bool] = []
-    supervision.on_end = lambda: ended.append(True)
+    supervision.ended.add_done_callback(lambda _: ended.append(True))
     supervision.disk_failed("a write failed")
     supervision.disk_failed("votes cannot be written")
     assert ended == [True]

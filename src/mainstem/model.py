@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 SLOTS = 4096
 """Queues hash to this many fixed slots; a write group owns slots, so the number of groups can change."""
 
@@ -248,13 +250,25 @@ class QueueRead(NamedTuple):
     bytes_max: int
 
 
+class WantedReads(msgspec.Struct, frozen=True):
+    """What of a plan is to be read next: reads of queues, made in this order, at most about `bytes_max` bytes in all.
+    With `whole_first` the first batch that is found comes back whole, whatever its size. Plain data, which crosses a
+    wire as it is; the plan that the results go into stays where it is."""
+
+    reads: tuple[QueueRead, ...]
+    bytes_max: int
+    whole_first: bool
+
+
 class QueueOffsets(NamedTuple):
-    """The offsets a reader may see. `end` counts appended records, `high_watermark` committed ones."""
+    """The offsets a reader may see. `end` counts appended records, `high_watermark` committed ones, `last_stable` those
+    in front of the oldest open transaction."""
 
     log_start: int
     high_watermark: int
     end: int
     leader_epoch: int
+    last_stable: int
 
 
 class QueueSlice(NamedTuple):

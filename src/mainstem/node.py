@@ -107,7 +107,7 @@ class RunningNode:
         self._supervision = Supervision(self._clock.monotonic)
         self.died = asyncio.Event()
         """Set when a task died that the node cannot do without: close the node and end its process."""
-        self._supervision.on_end = self.died.set
+        self._supervision.ended.add_done_callback(lambda ended: self.died.set())
         self._loop_watch = LoopWatch()
         self._roles: Roles | None = None
         self._end: NodeEnd | None = None

@@ -31,6 +31,7 @@ from mainstem.model import (
     Sample,
     TimestampOffset,
     Topic,
+    WantedReads,
 )
 
 if TYPE_CHECKING:
@@ -50,23 +51,13 @@ class ReadPlan(Protocol):
         """How many rounds have begun."""
         ...
 
-    @property
-    def bytes(self) -> int:
-        """Bytes found in this round."""
-        ...
-
-    @property
-    def whole_first(self) -> bool:
-        """Whether nothing was found yet: the next batch then comes back whole, whatever its size."""
-        ...
-
-    def pending(self) -> QueueRead | None:
-        """The next partition to read, with the bytes that the fetch still has room for as `bytes_max`. None:
-        all are read."""
+    def wanted(self, reads_max: int, bytes_max: int) -> WantedReads:
+        """The next partitions to read, `reads_max` at most, and the bytes that the round still has room for, of
+        `bytes_max` and of its own bound. Without reads: all are read."""
         ...
 
     def put(self, found: QueueSlice) -> None:
-        """Settle the pending partition."""
+        """Settle the first of the partitions that are wanted."""
         ...
 
     def ends(self) -> Mapping[int, int]:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from mainstem.errors import DISK_REMEDY
 from mainstem.model import Sample
+from mainstem.prompt_future import PromptFuture
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class Supervision:
     def __init__(self, monotonic: Callable[[], float] | None = None) -> None:
         """`monotonic`: the node's clock; None: that of the running loop."""
         self._monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
-        self.on_end: Callable[[], object] = lambda: None
-        """Called when a task died that the node cannot do without, or disk 1 failed. The node sets it."""
+        self.ended: PromptFuture[None] = PromptFuture()
+        """Settled when a task has died that the node cannot do without, or disk 1 has failed: the node ends."""
         self.disk_failure: str | None = None
         """How disk 1 failed, in words; None: it has not."""
         self._running: Counter[str] = Counter()
@@ -70,14 +71,18 @@ class Supervision:
         node ends. Its tasks are not at fault."""
         if self.disk_failure is None:
             self.disk_failure = reason
-            self.on_end()
+            self._end()
 
     def died(self, name: str, error: Exception) -> None:
         """A part that the node cannot do without died by an unforeseen error."""
         self._failures[name] += 1
         self._dead[name] = f"{type(error).__name__}: {error}"
         log.critical("task %r died, and this node cannot do without it; it ends", name, exc_info=error)
-        self.on_end()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def errand_died(self, name: str, error: BaseException) -> None:
         """A short task died by an unforeseen error."""

@@ -30,10 +30,21 @@ LATEST, EARLIEST, MAX, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -
 
 
 async def offset(
-    fakes: Fakes, timestamp: int, version: int = 11, *, partition: int = 0, leader_epoch: int = -1, times: int = 1
+    fakes: Fakes,
+    timestamp: int,
+    version: int = 11,
+    *,
+    partition: int = 0,
+    leader_epoch: int = -1,
+    times: int = 1,
+    isolation_level: int = 0,
 ) -> ListOffsetsPartitionResponse:
     asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
-    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(asked,) * times),))
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=(ListOffsetsTopic(name="t", partitions=(asked,) * times),),
+    )
     response = await list_offsets.handle(fakes.broker, request, call(version))
     codec.write(response, version)
     found: ListOffsetsPartitionResponse = response.topics[0].partitions[-1]
@@ -68,6 +79,18 @@ def test_offsets_for_timestamps(timestamp: int, found: int, at: int) -> None:
     async def scenario() -> None:
         answer = await offset(await filled(), timestamp)
         assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, found, at)
+
+    asyncio.run(scenario())
+
+
+def test_readers_of_committed_transactions_end_where_the_oldest_open_one_begins() -> None:
+    async def scenario() -> None:
+        fakes = await filled()
+        topic = fakes.metadata.topic("t")
+        assert topic is not None
+        assert [(await offset(fakes, LATEST, isolation_level=level)).offset for level in (0, 1)] == [6, 6]
+        fakes.store.queues[topic.queue_id(0)].first_unstable = 4
+        assert [(await offset(fakes, LATEST, isolation_level=level)).offset for level in (0, 1)] == [6, 4]
 
     asyncio.run(scenario())
 

@@ -223,7 +223,7 @@ def test_a_death_costs_the_port_only_until_the_next_beginning() -> None:
 
         ended: list[bool] = []
         supervision = Supervision()
-        supervision.on_end = lambda: ended.append(True)
+        supervision.ended.add_done_callback(lambda _: ended.append(True))
         server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1))
         host, port = server.bind("127.0.0.1", 0)
         task = supervision.start(server.serve, "console")

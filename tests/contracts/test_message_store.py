@@ -16,7 +16,7 @@ import google_crc32c
 import pytest
 from tests.fakes.cluster import LoopTime
 from tests.fakes.memory_store import MemoryStore
-from tests.fakes.wired_store import WiredStore
+from tests.fakes.wired_store import READS_PER_MESSAGE, WiredStore
 from tests.kernel.fetch_requests import key_of
 from tests.kernel.fetch_world import asking, at, number_of, records_of, whole
 from tests.patience import PATIENCE_SECONDS
@@ -51,9 +51,10 @@ GROUPS = 2
 TOPIC = 1
 QUEUE, OTHER = queue_id_of(TOPIC, 0), queue_id_of(TOPIC, 1)
 NOBODY = queue_id_of(99, 0)
-NO_OFFSETS = QueueOffsets(-1, -1, -1, -1)
+NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
 MAX_TIMESTAMP = -3
 ROOM = 1 << 20
+MANY = READS_PER_MESSAGE + 20
 
 
 class Subject(ABC):
@@ -224,14 +225,14 @@ class TestAppend:
             results = await subject.append(*sent)
             assert results == [AppendResult(Outcome.OK, base, -1, 0) for base in (0, 3, 4)]
             epoch = subject.offsets().leader_epoch
-            assert subject.offsets() == QueueOffsets(0, 6, 6, epoch)
+            assert subject.offsets() == QueueOffsets(0, 6, 6, epoch, 6)
             found = await subject.read(0)
             assert [bytes(batch) for batch in found.batches] == [
                 stored(batch, base, epoch) for batch, base in zip(sent, (0, 3, 4), strict=True)
             ]
             assert (found.outcome, found.offsets, found.next_offset) == (Outcome.OK, subject.offsets(), 6)
             assert found.tier is not None
-            assert subject.offsets(OTHER) == QueueOffsets(0, 0, 0, subject.offsets(OTHER).leader_epoch)
+            assert subject.offsets(OTHER) == QueueOffsets(0, 0, 0, subject.offsets(OTHER).leader_epoch, 0)
 
         tell(story)
 
@@ -314,7 +315,7 @@ class TestAppend:
                 await asyncio.sleep(0.001)
             assert not appending.done()
             assert not again.done(), "a duplicate is acknowledged with what it repeats"
-            assert subject.offsets() == QueueOffsets(0, 1, 3, subject.offsets().leader_epoch)
+            assert subject.offsets() == QueueOffsets(0, 1, 3, subject.offsets().leader_epoch, 1)
             assert base_offsets(await subject.read(0)) == [0]
             for offset in (1, 2, 3):
                 found = await subject.read(offset)
@@ -392,6 +393,20 @@ class TestRead:
                 assert (part.high_watermark, part.log_start_offset) == (
                     expected.offsets.high_watermark, expected.offsets.log_start)  # fmt: skip
             assert [bool(part.error_code) for part in topic.partitions] == [False, False, True, True]
+
+        tell(story)
+
+    def test_a_plan_of_many_queues_is_settled_in_their_order(self, tell: Tell) -> None:
+        async def story(subject: Subject) -> None:
+            await subject.queues.create([QueueRange(TOPIC, 0, MANY)])
+            for partition in range(0, MANY, 40):
+                await subject.fill(1, queue_id_of(TOPIC, partition))
+            request = codec.write(asking(12, (TOPIC, [at(partition, 0) for partition in range(MANY)])), 12)
+            plan = scan_fetch(memoryview(request), 0, 12).plan
+            plan.begin(lambda key: kernel.FetchTopic(number_of(key), MANY), ROOM)
+            assert await subject.messages.read(plan, ROOM) == []
+            assert plan.settled
+            assert [bool(row.size) for row in plan.partitions()] == [row % 40 == 0 for row in range(MANY)]
 
         tell(story)
 

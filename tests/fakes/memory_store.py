@@ -38,7 +38,7 @@ from mainstem.model import (
     queue_id_of,
     topic_number_of,
 )
-from mainstem.ports import Clock, ReadPlan
+from mainstem.ports import ANY_BYTES, Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
 
 MAX_TIMESTAMP = -3
@@ -70,6 +70,8 @@ class MemoryQueue:
     log_start: int = 0
     high_watermark: int = 0
     end: int = 0
+    first_unstable: int | None = None
+    """Where the oldest open transaction begins, if a test has opened one."""
     batches: list[StoredBatch] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
@@ -123,8 +125,8 @@ class MemoryStore:
         return future
 
     def read_at_once(self, plan: ReadPlan) -> None:
-        while (read := plan.pending()) is not None and read.queue_id not in self.cold:
-            plan.put(self._read(read, read.bytes_max, plan.whole_first))
+        while (wanted := plan.wanted(1, ANY_BYTES)).reads and wanted.reads[0].queue_id not in self.cold:
+            plan.put(self._read(wanted.reads[0], wanted.bytes_max, wanted.whole_first))
 
     async def read(
         self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
@@ -146,9 +148,8 @@ class MemoryStore:
 
     async def _settle(self, plan: ReadPlan, bytes_max: int) -> None:
         begun = plan.round
-        while plan.round == begun and (read := plan.pending()) is not None:
-            room = max(0, min(read.bytes_max, bytes_max - plan.bytes))
-            (found,) = await self.read([read], room, whole_first=plan.whole_first)
+        while plan.round == begun and (wanted := plan.wanted(1, bytes_max)).reads:
+            (found,) = await self.read(wanted.reads, wanted.bytes_max, whole_first=wanted.whole_first)
             if plan.round == begun:
                 plan.put(found)
                 self.read_at_once(plan)
@@ -369,9 +370,9 @@ class MemoryStore:
         queue = self.queues.get(read.queue_id)
         offsets = self._offsets(queue)
         if queue is None or offsets is None:
-            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1, -1))
         if read.queue_id in self.led_elsewhere:
-            return QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1))
+            return QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1, -1))
         if not queue.log_start <= read.offset <= queue.end:
             return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
         room = min(bytes_max, read.bytes_max)
@@ -392,7 +393,13 @@ class MemoryStore:
     def _offsets(self, queue: MemoryQueue | None) -> QueueOffsets | None:
         if queue is None:
             return None
-        return QueueOffsets(queue.log_start, queue.high_watermark, queue.end, self.leader_epoch)
+        return QueueOffsets(
+            queue.log_start,
+            queue.high_watermark,
+            queue.end,
+            self.leader_epoch,
+            min(queue.high_watermark, queue.end if queue.first_unstable is None else queue.first_unstable),
+        )
 
     def _commit(self) -> None:
         for queue_id, queue in self.queues.items():

@@ -2,7 +2,8 @@
 
 Each call is encoded, decoded, made at the store behind, and its answer comes back the same way, batches attached as
 bytes of their own. A store that a broker reaches over rpc could do no more: what works here needs no object of the
-other side. A plan stays with the broker. Its reads cross one after the other, and what comes back is put into it.
+other side. A plan stays with the broker. What it wants read crosses, many queues in one message, and what comes back is
+put into it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from mainstem.model import (
     QueueSlice,
     Tier,
     TimestampOffset,
+    WantedReads,
 )
 from mainstem.ports import MessageStore, ReadPlan
 from mainstem.prompt_future import PromptFuture
 
 T = TypeVar("T")
+
+READS_PER_MESSAGE = 500
+"""Reads of a plan that cross together."""
 
 
 class WiredBatch(msgspec.Struct, frozen=True):
@@ -91,18 +96,17 @@ class WiredStore:
         self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
     ) -> list[QueueSlice]:
         if isinstance(reads, Sequence):
-            return await self._read(reads, bytes_max, whole_first)
+            return await self._read(WantedReads(tuple(reads), bytes_max, whole_first))
         begun = reads.round
-        while reads.round == begun and (read := reads.pending()) is not None:
-            room = max(0, min(read.bytes_max, bytes_max - reads.bytes))
-            (found,) = await self._read([read], room, reads.whole_first)
-            if reads.round == begun:
-                reads.put(found)
+        while reads.round == begun and (wanted := reads.wanted(READS_PER_MESSAGE, bytes_max)).reads:
+            for found in await self._read(wanted):
+                if reads.round == begun:
+                    reads.put(found)
         return []
 
-    async def _read(self, reads: Sequence[QueueRead], bytes_max: int, whole_first: bool) -> list[QueueSlice]:
-        asked = self._over((list(reads), bytes_max, whole_first), tuple[list[QueueRead], int, bool])
-        found = await self._behind.read(asked[0], asked[1], whole_first=asked[2])
+    async def _read(self, wanted: WantedReads) -> list[QueueSlice]:
+        asked = self._over(wanted, WantedReads)
+        found = await self._behind.read(asked.reads, asked.bytes_max, whole_first=asked.whole_first)
         attached = b"".join(bytes(batch) for one in found for batch in one.batches)
         answers = [
             WiredSlice(one.queue_id, one.outcome, list(map(len, one.batches)), one.offsets, one.tier, one.next_offset)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +32,10 @@ from mainstem.model import (
     Buffer,
     Outcome,
     QueueOffsets,
+    QueueRead,
     QueueSlice,
     Tier,
+    WantedReads,
     queue_id_of,
 )
 from mainstem.protocol import codec
@@ -172,7 +175,7 @@ def read_all(world: World, table: Any, index: Any, plan: Any) -> int:
         assert index.read(table.find(read.queue_id), read.offset, read.bytes_max, plan.whole_first) is None
         found, next_offset = world.read(read.queue_id, read.offset, read.bytes_max, plan.whole_first)
         end = world.high_watermark(read.queue_id)
-        offsets = QueueOffsets(world.log_start.get(read.queue_id, 0), end, end, world.term(read.queue_id))
+        offsets = QueueOffsets(world.log_start.get(read.queue_id, 0), end, end, world.term(read.queue_id), end)
         plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), offsets, Tier.JOURNAL, next_offset))
 
 
@@ -241,6 +244,68 @@ def flat(response: FetchResponse) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
+@given(
+    added=blocks,
+    cache_bytes=st.sampled_from([0, 1000, 1 << 20]),
+    topics=asked_topics,
+    bytes_max=st.sampled_from([0, 150, 400, LARGE + 300, 1 << 30]),
+    bytes_at_once=st.sampled_from([0, 150, LARGE + 300, 1 << 30]),
+    reads_max=st.integers(1, 6),
+)
+def test_what_is_wanted_crosses_a_wire_and_is_what_is_read_one_by_one(
+    added: list[list[tuple[int, int, int]]],
+    cache_bytes: int,
+    topics: list[tuple[int, list[FetchPartition]]],
+    bytes_max: int,
+    bytes_at_once: int,
+    reads_max: int,
+) -> None:
+    world = World(cache_bytes)
+    for rows in added:
+        world.add_block(rows)
+    frames = []
+    for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
+        alone, together = (plan_of(kernel, 12, asking(12, *topics)) for _ in range(2))
+        for plan in (alone, together):
+            plan.begin(resolver(kernel), bytes_max)
+            plan.read_cached(table, index, world.logs, world.slots)
+        while (read := alone.pending()) is not None:
+            room = max(0, min(read.bytes_max, bytes_at_once - alone.bytes))
+            alone.put(slice_of(world, read, room, alone.whole_first))
+        while (wanted := together.wanted(reads_max, bytes_at_once)).reads:
+            assert len(wanted.reads) <= reads_max
+            arrived = msgspec.msgpack.decode(msgspec.msgpack.encode(wanted), type=WantedReads)
+            assert arrived == wanted
+            left, whole_first = arrived.bytes_max, arrived.whole_first
+            for read in arrived.reads:
+                found = slice_of(world, read, min(left, read.bytes_max), whole_first)
+                left -= sum(map(len, found.batches))
+                whole_first = whole_first and not found.batches
+                together.put(found)
+        assert together.partitions() == alone.partitions()
+        assert (together.bytes, together.final) == (alone.bytes, alone.final)
+        frames += [whole(alone), whole(together)]
+    assert frames.count(frames[0]) == 4
+
+
+def slice_of(world: World, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
+    """What a store answers, for which memory has nothing."""
+    queue_id = read.queue_id
+    if not world.led(queue_id):
+        return QueueSlice(queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1, -1))
+    if not world.known(queue_id):
+        return QueueSlice(queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1, -1))
+    start, end = world.log_start.get(queue_id, 0), world.high_watermark(queue_id)
+    offsets = QueueOffsets(start, end, end, world.term(queue_id), end)
+    if not start <= read.offset <= end:
+        return QueueSlice(queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
+    found: list[bytes] = []
+    next_offset = read.offset
+    if read.offset < end and (bytes_max > 0 or whole_first):
+        found, next_offset = world.read(queue_id, read.offset, bytes_max, whole_first)
+    return QueueSlice(queue_id, Outcome.OK, list(found), offsets, Tier.JOURNAL if found else None, next_offset)
+
+
 @both
 def test_a_part_is_answered_while_its_batches_are_held(kernel: ModuleType) -> None:
     plan = plan_of(kernel, 12, asking(12, (1, [at(0)])))
@@ -281,7 +346,7 @@ def test_a_round_that_is_widened_keeps_what_is_settled(kernel: ModuleType) -> No
     assert read is not None
     assert read.bytes_max == 300
     found, next_offset = world.read(read.queue_id, 0, 300, True)
-    plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), QueueOffsets(0, 2, 2, 7), Tier.JOURNAL, next_offset))
+    plan.put(QueueSlice(read.queue_id, Outcome.OK, list(found), QueueOffsets(0, 2, 2, 7, 2), Tier.JOURNAL, next_offset))
     plan.widen(1 << 20)
     where = KERNELS.index(kernel)
     assert plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots) == 2
@@ -358,10 +423,10 @@ def test_reads_that_know_another_leader_epoch_are_refused_however_they_were_read
         kernel, 12, asking(12, (1, [at(0, 0, 100, 2), at(1, 0, 100, 4), at(2, 0, 100, 3), at(3, 0, 100, 9)]))
     )
     plan.begin(resolver(kernel), 1000)
-    offsets = QueueOffsets(0, 5, 5, 3)
+    offsets = QueueOffsets(0, 5, 5, 3, 5)
     for _ in range(3):
         plan.put(QueueSlice(1, Outcome.OFFSET_OUT_OF_RANGE, [], offsets))
-    plan.put(QueueSlice(1, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1)))
+    plan.put(QueueSlice(1, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1, -1)))
     assert [row.verdict for row in plan.partitions()] == [
         Verdict.FENCED_LEADER_EPOCH,
         Verdict.UNKNOWN_LEADER_EPOCH,
@@ -385,7 +450,7 @@ def slice_of(found: tuple[Outcome, list[int], int, bool]) -> QueueSlice:
     batches: list[Buffer] = [bytes([number]) * size for size in sizes]
     if as_views:
         batches = [memoryview(b"<" + bytes(data))[1:] for data in batches]
-    return QueueSlice(1, outcome, batches, QueueOffsets(number, 10 + number, 20, 7), Tier.JOURNAL, 10 + number)
+    return QueueSlice(1, outcome, batches, QueueOffsets(number, 10 + number, 20, 7, 10 + number), Tier.JOURNAL, 10 + number)
 
 
 @given(
@@ -551,7 +616,7 @@ def test_an_incremental_answer_names_only_news_and_serves_in_turn(kernel: Module
         plan.begin(resolver(kernel), 1 << 20)
         for size in sizes:
             batches: list[Buffer] = [b"v" * size] if size else []
-            plan.put(QueueSlice(1, Outcome.OK, batches, QueueOffsets(0, high_watermark, 10, 7), None, 10))
+            plan.put(QueueSlice(1, Outcome.OK, batches, QueueOffsets(0, high_watermark, 10, 7, high_watermark), None, 10))
         frame = whole(plan, incremental=incremental)
         response = codec.read(FetchResponse, 12, frame, frames_head(12)[1])
         return [part.partition_index for topic in response.responses for part in topic.partitions]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
-from mainstem.kernel.layout import CELLS, ROW_BYTES, WATCHED, Verdict
+from mainstem.kernel.layout import CELLS, ENTRIES, ROW_BYTES, WATCHED, Verdict
 from mainstem.kernel.pure.group_log import VERDICT_OF_OUTCOME
 from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
@@ -145,7 +145,7 @@ def test_both_do_the_same(story: list[Any]) -> None:
         elif len(step) == 1:
             for node in nodes:
                 slot = node.table.find(queue_id_of(TOPIC, step[0]))
-                node.table.set(slot, WATCHED, 1 - node.table.get(slot, WATCHED))
+                node.table.set(slot, ENTRIES, node.table.get(slot, ENTRIES) ^ WATCHED)
         else:
             sent, leads = step
             assert nodes[0].append(sent, leads, now_ms) == nodes[1].append(sent, leads, now_ms)

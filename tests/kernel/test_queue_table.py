@@ -22,7 +22,6 @@ from mainstem.kernel import (
     QUEUE_ID,
     SKIP_LINK,
     TAIL_LINK,
-    WATCHED,
     QueueTable,
     Range,
     compiled,
@@ -89,7 +88,8 @@ def test_a_range_may_span_chunks_and_survives_a_dump(kernel: ModuleType) -> None
     table.set(slot, COMMITTED_END, 5)
     table.set(slot, NEXT_OFFSET, 9)
     table.set(slot, LOG_START, 3)
-    for cell in (TAIL_LINK, SKIP_LINK, WATCHED, ENTRIES):
+    table.set_first_unstable(slot, 4)
+    for cell in (TAIL_LINK, SKIP_LINK, ENTRIES):
         table.set(slot, cell, 77)
 
     copy = kernel.QueueTable()
@@ -97,9 +97,30 @@ def test_a_range_may_span_chunks_and_survives_a_dump(kernel: ModuleType) -> None
 
     assert len(copy) == len(table)
     assert copy.dump() == table.dump()
-    assert [copy.get(copy.find(last), cell) for cell in range(CELLS)] == [last, 5, 5, 3, 0, 0, 0, 0], (
+    assert [copy.get(copy.find(last), cell) for cell in range(CELLS)] == [last, 5, 5, 3, 0, 0, 5, 0], (
         "neither what was not committed nor what only this process knows is part of a checkpoint"
     )
+
+
+def test_the_last_stable_offset_is_the_high_watermark_or_where_the_oldest_open_transaction_begins(
+    kernel: ModuleType,
+) -> None:
+    table = kernel.QueueTable()
+    table.create(1, 0, 2)
+    slot, other = (table.find(queue_id_of(1, partition)) for partition in range(2))
+    table.set(slot, COMMITTED_END, 10)
+    assert table.last_stable(slot) == 10, "no transaction is open"
+    for begins, stable in ((0, 0), (7, 7), (9, 9), (10, 10), (12, 10)):  # from 10 on: it is not committed yet
+        table.set_first_unstable(slot, begins)
+        assert table.last_stable(slot) == stable
+    assert (table.get(slot, COMMITTED_END), table.last_stable(other)) == (10, 0), "nothing else has changed"
+    table.set_first_unstable(slot, -1)
+    assert table.last_stable(slot) == 10
+    for absent in (NO_SLOT, CHUNK_SLOTS):
+        with pytest.raises(IndexError):
+            table.last_stable(absent)
+        with pytest.raises(IndexError):
+            table.set_first_unstable(absent, 3)
 
 
 def test_either_kernel_loads_what_the_other_dumped() -> None:
@@ -241,6 +262,7 @@ class Twins(RuleBasedStateMachine):
         if slot != NO_SLOT:
             self.both("set", slot, cell, value)
             assert self.both("get", slot, cell) == value
+            self.both("last_stable", slot)
 
     @rule()
     def restart(self) -> None:

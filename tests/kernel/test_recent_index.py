@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
 from mainstem.kernel import COMMITTED_END
-from mainstem.kernel.layout import ROW_BYTES, SKIP_EVERY
+from mainstem.kernel.layout import ENTRIES, ONE_ENTRY, ROW_BYTES, SKIP_EVERY, WATCHED
 from mainstem.model import BatchAppend, queue_id_of
 from mainstem.storage.journal.format import (
     BLOCK_HEADER_BYTES,
@@ -224,3 +224,21 @@ def test_directories_have_their_rows() -> None:
             filler.index.add(Header(batch_count), bytes(ROW_BYTES), None)
     filler.index.add(Header(1), bytes(ROW_BYTES), None)
     assert len(filler.index) == 1
+
+
+@both
+def test_watchers_come_and_go_without_a_change_to_what_is_found(kernel: ModuleType) -> None:
+    """Whether somebody waits for a queue stands beside the count of its entries, which decides on skip links."""
+    filler = Filler(kernel, 0)
+    slot = filler.table.find(queue_id_of(1, 0))
+    for number in range(3 * SKIP_EVERY + 5):
+        if number % 3 != 2:
+            filler.table.set(slot, ENTRIES, filler.table.get(slot, ENTRIES) ^ WATCHED)
+        watched = filler.table.get(slot, ENTRIES) & WATCHED
+        filler.add([0], 1)
+        assert filler.table.get(slot, ENTRIES) == (number + 1) * ONE_ENTRY | watched
+    offset, seen = 0, []
+    while window := filler.index.window(slot, offset):
+        seen += [(entry.base_offset, entry.last_offset) for entry in window]
+        offset = window[-1].last_offset + 1
+    assert seen == [batch[:2] for batch in filler.batches[0]]

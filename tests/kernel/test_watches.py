@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernel.fetch_requests import KERNELS
 
-from mainstem.kernel import COMMITTED_END, WATCHED, Verdict
+from mainstem.kernel import COMMITTED_END, ENTRIES, WATCHED, Verdict
 from mainstem.model import Outcome, QueueOffsets, QueueSlice, queue_id_of
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -90,7 +90,7 @@ def test_those_are_told_who_wait_for_it(all_steps: list[tuple[str, Any, Any]]) -
                 assert sorted(found) == sorted(told)
         for each, table in zip(watches, tables, strict=True):
             assert len(each) == sum(map(len, model.queues.values()))
-            marked = {queue for queue in QUEUES if table.get(table.find(queue), WATCHED)}
+            marked = {queue for queue in QUEUES if table.get(table.find(queue), ENTRIES) & WATCHED}
             assert marked == set().union(*model.queues.values())
 
 
@@ -102,7 +102,7 @@ def test_a_queue_that_is_further_or_gone_is_not_watched(kernel: ModuleType) -> N
     assert watches.begin({QUEUES[0]: 0, QUEUES[1]: 4}, 1, "further") is None
     assert watches.begin({QUEUES[0]: 0, queue_id_of(9, 9): 4}, 1, "gone") is None
     assert len(watches) == 0
-    assert not table.get(table.find(QUEUES[0]), WATCHED)
+    assert not table.get(table.find(QUEUES[0]), ENTRIES) & WATCHED
     assert watches.begin({QUEUES[1]: 5}, 1, "at its end") is not None
     table.drop(0)  # whoever waits for its queues may end its watch all the same
     assert watches.topic_gone(0) == ["at its end"]
@@ -117,7 +117,7 @@ def test_the_watch_of_a_dropped_queue_can_be_ended(kernel: ModuleType) -> None:
     watches.end(watch)
     watches.end(watch)
     assert len(watches) == 0
-    assert not table.get(table.find(QUEUES[5]), WATCHED)
+    assert not table.get(table.find(QUEUES[5]), ENTRIES) & WATCHED
 
 
 @both
@@ -133,7 +133,7 @@ def test_a_plans_queues_are_watched_once_each(kernel: ModuleType) -> None:
     def round_of(high_watermark: int) -> None:
         plan.begin(lambda key: topic, 100)
         while (read := plan.pending()) is not None:
-            offsets = QueueOffsets(0, high_watermark, high_watermark, 1)
+            offsets = QueueOffsets(0, high_watermark, high_watermark, 1, high_watermark)
             plan.put(QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, high_watermark))
 
     table.set(table.find(queue_id_of(1, 1)), COMMITTED_END, 5)
@@ -168,4 +168,4 @@ def test_many_readers_of_many_queues(kernel: ModuleType) -> None:
     for watch in begun:
         watches.end(watch)
     assert len(watches) == 0
-    assert not any(table.get(slot, WATCHED) for slot in range(1000))
+    assert not any(table.get(slot, ENTRIES) & WATCHED for slot in range(1000))

@@ -93,7 +93,7 @@ def test_a_state_that_may_be_half_changed_ends_the_node() -> None:
         await cluster.start_all()
         victim = cluster.running[other_than(await cluster.elected(), cluster)]
         ended: list[bool] = []
-        victim.supervision.on_end = lambda: ended.append(True)
+        victim.supervision.ended.add_done_callback(lambda _: ended.append(True))
         victim.replica.apply = once_broken(victim.replica.apply)  # type: ignore[method-assign]
         with pytest.raises(MetadataUnavailable):
             await victim.administration.create_topic("applied-by-others", 1, 1, {})
@@ -113,7 +113,7 @@ def test_a_disk_that_fails_the_metadata_ends_the_node_and_says_so(operation: str
         node_id = other_than(await cluster.elected(), cluster)
         victim = cluster.running[node_id]
         ended: list[bool] = []
-        victim.supervision.on_end = lambda: ended.append(True)
+        victim.supervision.ended.add_done_callback(lambda _: ended.append(True))
         cluster.disks[node_id].fail(operation, path="metadata")
         await cluster.running[cluster.leader()].administration.create_topic("on-two-disks", 1, 1, {})
         await cluster.until(lambda: bool(ended))

@@ -25,10 +25,16 @@ TAIL_LINK = 4
 """Link to the newest entry of the recent index, 0 for none."""
 SKIP_LINK = 5
 """Link to the newest entry that carries a skip link."""
-WATCHED = 6
-"""1 while somebody waits for something to be committed to the queue."""
+FIRST_UNSTABLE = 6
+"""One more than the first offset of the oldest open transaction; 0: none is open, and what is committed is stable.
+`QueueTable.last_stable` makes the last stable offset of it."""
 ENTRIES = 7
-"""Entries ever linked into the recent index: every 64th carries a skip link."""
+"""Entries ever linked into the recent index, times `ONE_ENTRY`: every 64th carries a skip link. The lowest bit is
+`WATCHED`."""
+
+WATCHED = 1
+"""Set in the cell `ENTRIES` while somebody waits for something to be committed to the queue."""
+ONE_ENTRY = 2
 
 CHUNK_SLOTS = 1 << 16
 """4 MiB a chunk: a million queues are 16 chunks, a thousand queues cost one."""

@@ -47,7 +47,7 @@ from mainstem.nameserver.quorum.member import GroupMember
 from mainstem.nameserver.quorum.metadata_group import MemberStart, MetadataGroup, Outside
 from mainstem.nameserver.quorum.proposer import Proposer
 from mainstem.nameserver.quorum.standing import Standing
-from mainstem.nameserver.quorum.transfer import Transfer
+from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
@@ -103,6 +103,7 @@ class Nameserver:
             directory.owned_vote_file,
             replica,
             randomness,
+            None if ports is None else _outside(ports, config.tick_ms / 1000),
         )
         """Drives this node's member of the metadata quorum."""
         clock_ms = ports.clock.now_ms if ports is not None else _now_ms
@@ -129,7 +130,7 @@ class Nameserver:
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max)
         self.registration = Registration(requests, replica, quorum, facts, self.incarnation)
         if link is not None and self.heartbeats is not None:
-            link.introducer.group = quorum
+            link.introducer.quorum_begins(quorum)
             self._connect(link.ports, self.heartbeats)
         self.supervision = supervision or Supervision()
         self.task = asyncio.create_task(self._run(), name="metadata")
@@ -178,11 +179,7 @@ class Nameserver:
     def _connect(self, ports: ClusterPorts, heartbeats: Heartbeats) -> None:
         """From now on this node talks to the others, and answers them."""
         config = self._config
-        transfer = Transfer(self.quorum, ports)
-        self.quorum.outside = Outside(
-            partial(ports.exchange.send, METADATA_GROUP), transfer.send, config.tick_ms / 1000, ports.sleep
-        )
-        Service(self.quorum, self.replica, self._requests, heartbeats, transfer, ports)
+        Service(self.quorum, self.replica, self._requests, heartbeats, Transfer(self.quorum, ports), ports)
         ports.exchange.join(METADATA_GROUP, GroupMember(self.quorum))
         self.replica.subscribe(partial(_know, ports, config.node_id))
         for node in self.replica.state.node_table.registered.values():
@@ -265,9 +262,9 @@ class Nameserver:
 
     def when_found_late(self, listener: Callable[[OldCopy], None]) -> None:
         """Call `listener` if this node learns only after it has spoken that it runs on an older copy of its
-        directories."""
+        directories; at once if it has learned it already."""
         if self._start_check is not None:
-            self._start_check.found_late = listener
+            self._start_check.found_late.add_done_callback(lambda found: listener(found.result()))
 
     @property
     def others(self) -> ClusterPorts | None:
@@ -344,6 +341,12 @@ class Nameserver:
         if self._link is not None:
             return self._link.identity.cluster_id
         return self._config.cluster_id or ids.cluster_id()
+
+
+def _outside(ports: ClusterPorts, tick_seconds: float) -> Outside:
+    return Outside(
+        partial(ports.exchange.send, METADATA_GROUP), partial(offer_snapshot, ports), tick_seconds, ports.sleep
+    )
 
 
 def _know(ports: ClusterPorts, own: int, event: Event) -> None:

@@ -43,13 +43,19 @@ from mainstem.rpc.wire.method import Nothing, Reply
 
 
 class Introducer:
-    """Introduces this node to others as soon as it runs, when there is no quorum yet."""
+    """Introduces this node to others as soon as it runs, when there is no quorum yet: it names the voters from
+    `quorum_begins` on."""
 
     def __init__(self, node_id: int, replica: MetadataReplica, handlers: Handlers) -> None:
-        self.group: MetadataGroup | None = None
+        self._quorum: MetadataGroup | None = None
         self._node_id = node_id
         self._replica = replica
         handlers.prompt(INTRODUCE, self._introduce)
+
+    def quorum_begins(self, quorum: MetadataGroup) -> None:
+        """This node has a member of the quorum from now on."""
+        assert self._quorum is None, "a node has one member of the metadata quorum"
+        self._quorum = quorum
 
     def _introduce(self, call: RpcCall[Nothing]) -> Reply[Introduction]:
         state = self._replica.state
@@ -57,7 +63,7 @@ class Introducer:
             Introduction(
                 node_id=self._node_id,
                 cluster_id=state.cluster.cluster_id if state.cluster is not None else "",
-                voters=sorted(self.group.membership.voters) if self.group is not None else [],
+                voters=sorted(self._quorum.membership.voters) if self._quorum is not None else [],
                 incarnations={node_id: it.incarnation for node_id, it in state.node_table.registered.items()},
                 feature_level=state.feature_level,
             )

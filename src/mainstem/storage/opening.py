@@ -107,7 +107,7 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
 async def _recover(role: StorageParts, *, over_holes: bool) -> None:
     recovered = await role.recovery.run(over_holes=over_holes, before_cut=partial(_end_cut, role))
     await _judge(role, recovered)
-    role.write_loop.end = recovered.end
+    role.write_loop.recovered(recovered.end)
     role.checkpointer.recovered(recovered.checkpoint_position)
     check_replicas(
         role.groups,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.kernel import COMMITTED_END, WATCHED, QueueTable
+from mainstem.kernel import COMMITTED_END, ENTRIES, WATCHED, QueueTable
 from mainstem.model import queue_id_of
 from mainstem.storage.state.waiters import Waiters
 
@@ -47,7 +47,7 @@ def waited(
     async def story() -> float:
         await waiters.wait(at_end(*queues), bytes_min, timeout)
         assert len(waiters) == 0, "nothing is left behind"
-        assert not any(table.get(slot, WATCHED) for slot in range(8)), "nobody is watched any more"
+        assert not any(table.get(slot, ENTRIES) & WATCHED for slot in range(8)), "nobody is watched any more"
         return loop.time()
 
     try:
@@ -125,7 +125,7 @@ def test_readers_of_one_queue_are_independent_and_a_cancelled_one_leaves_no_trac
         await asyncio.sleep(0)
         assert [wait.done() for wait in waits] == [True, False, True]
         assert len(waiters) == 2
-        assert table.get(table.find(1), WATCHED)
+        assert table.get(table.find(1), ENTRIES) & WATCHED
         waiters.committed(rows((2, 30)))
         await waits[1]
         assert len(waiters) == 0

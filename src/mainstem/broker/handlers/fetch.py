@@ -42,15 +42,13 @@ from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import response_frame
-from mainstem.protocol.messages.fetch import FetchResponse
+from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
 
 API_KEY = 1
 TOPIC_IDS_FROM = 13
 
 REDIRECTED_FROM = 12
 _LED_BY_OTHERS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-READ_COMMITTED = 1
 
 _ERROR_OF_REFUSAL = {
     Verdict.OK: ErrorCode.NONE,

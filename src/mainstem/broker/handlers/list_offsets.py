@@ -1,7 +1,7 @@
 """ListOffsets: the offset for a timestamp, or for one of the special timestamps.
 
-While there are no transactions the last stable offset is the high watermark, so the isolation level changes
-nothing. Nothing is tiered away from a node, so its earliest local offset is the log start, and "latest
+A client that reads committed transactions alone is told the last stable offset where others are told the high
+watermark; while no transaction is open the two are the same. Nothing is tiered away from a node, so its earliest local offset is the log start, and "latest
 tiered" has no answer (offset -1 without an error, as in Kafka).
 
 An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
@@ -21,6 +21,7 @@ from mainstem.broker.partitions import asked_twice, find_partition, find_topic
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.fetch import READ_COMMITTED
 from mainstem.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -57,6 +58,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: RequestConte
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
     twice = await asked_twice(request.topics, pace)
     unconfirmed = await _unconfirmed(broker, request)
+    committed = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
         await pace.step()
@@ -66,7 +68,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: RequestConte
             if (topic.name, asked.partition_index) in twice:
                 answers.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(await _offset(broker, topic.name, asked, call.version, unconfirmed))
+                answers.append(await _offset(broker, topic.name, asked, call.version, unconfirmed, committed=committed))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
     return ListOffsetsResponse(topics=tuple(topics))
 
@@ -101,7 +103,7 @@ async def _is_confirmed(broker: Broker, group: int) -> bool:
 
 
 async def _offset(
-    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, unconfirmed: set[int]
+    broker: Broker, topic: str, asked: ListOffsetsPartition, version: int, unconfirmed: set[int], *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SPECIAL_FROM_VERSION.get(timestamp, version + 1):
@@ -112,7 +114,8 @@ async def _offset(
     if timestamp not in NOT_CURRENT and broker.leadership.group_of(found.queue_id) in unconfirmed:
         return _refused(asked, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if timestamp == LATEST_TIMESTAMP:
-        return _answer(asked, found.offsets.high_watermark, leader_epoch=found.offsets.leader_epoch)
+        end = found.offsets.last_stable if committed else found.offsets.high_watermark
+        return _answer(asked, end, leader_epoch=found.offsets.leader_epoch)
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         return _answer(asked, found.offsets.log_start)
     if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):

@@ -47,7 +47,7 @@ from mainstem.kernel.compiled.recent_index cimport (
 
 from mainstem.kernel.layout import Verdict
 from mainstem.kernel.pure.fetch_plan import VERDICT_OF_OUTCOME, EpochCheck, PlannedPartition
-from mainstem.model import SLOTS, QueueRead
+from mainstem.model import SLOTS, QueueRead, WantedReads
 
 cdef extern from "Python.h":
     void drop "Py_XDECREF"(PyObject *data)
@@ -361,6 +361,21 @@ cdef class FetchPlan:
         return QueueRead(
             self.rows[number].queue_id, self.rows[number].fetch_offset, self.budget(&self.rows[number], 0)
         )
+
+    def wanted(self, int64_t reads_max, int64_t bytes_max):
+        """The next partitions to be read, and what the round still has for all of them."""
+        cdef int32_t number = self.next_row()
+        cdef int64_t left = min(self.bytes_max, bytes_max) - self.found_bytes
+        cdef PlanRow *row
+        cdef list reads = []
+        if left < 0:
+            left = 0
+        while number != NOBODY and len(reads) < reads_max:
+            row = &self.rows[number]
+            if not row.settled:
+                reads.append(QueueRead(row.queue_id, row.fetch_offset, min(<int64_t> row.bytes_max, left)))
+            number = row.next
+        return WantedReads(tuple(reads), left, self.found_bytes == 0)
 
     def put(self, found):
         """Settle the pending partition with what was read."""

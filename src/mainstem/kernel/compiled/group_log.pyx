@@ -23,6 +23,7 @@ from mainstem.kernel.compiled.layout cimport (
     TOO_LARGE,
     UNCHECKED,
     UNKNOWN_QUEUE,
+    WATCHED,
     Batch,
     Row,
     Slot,
@@ -235,7 +236,7 @@ cdef class WriteGroupLog:
                 slot.committed_end = end
                 if slot.next_offset < end:
                     slot.next_offset = end
-                if slot.watched:
+                if slot.entries & WATCHED:
                     watched.append((row.queue_id, row.length))
                 if row.producer_id >= 0:
                     self.producers.applied(

@@ -10,6 +10,8 @@ cdef enum:
     ROW_BITS = 24
     ROW_MASK = 16777215
     SKIP_EVERY = 64
+    WATCHED = 1
+    ONE_ENTRY = 2
     REMEMBERED_BATCHES = 5
 
 cdef struct Slot:
@@ -20,7 +22,7 @@ cdef struct Slot:
     int64_t log_start
     uint64_t tail_link
     uint64_t skip_link
-    int64_t watched
+    int64_t first_unstable
     int64_t entries
 
 cdef struct Row:

@@ -27,6 +27,13 @@ cdef struct FreeSlots:
     int64_t count
 
 
+cdef inline int64_t stable_end(const Slot *slot) noexcept nogil:
+    """The last stable offset."""
+    if 0 < slot.first_unstable <= slot.committed_end:
+        return slot.first_unstable - 1
+    return slot.committed_end
+
+
 @cython.final
 cdef class QueueTable:
     cdef Slot **_chunks

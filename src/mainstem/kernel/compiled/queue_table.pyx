@@ -310,6 +310,17 @@ cdef class QueueTable:
     def set(self, int64_t slot, int64_t cell, int64_t value):
         self.cell_at(slot, cell)[0] = value
 
+    def last_stable(self, int64_t slot):
+        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before."""
+        self.cell_at(slot, 0)
+        return stable_end(self.slot_at(slot))
+
+    def set_first_unstable(self, int64_t slot, int64_t offset):
+        """Note where the oldest open transaction begins; -1: none is open."""
+        assert offset >= -1, offset
+        self.cell_at(slot, 0)
+        self.slot_at(slot).first_unstable = offset + 1
+
     cdef int64_t *cell_at(self, int64_t slot, int64_t cell) except NULL:
         if not 0 <= slot < (<int64_t> self._chunk_count) << CHUNK_SHIFT or not 0 <= cell < CELLS:
             raise IndexError(f"slot {slot}, cell {cell}: there is no such")
@@ -373,7 +384,7 @@ cdef class QueueTable:
         for row in range(span.count):
             copies[row].next_offset = copies[row].committed_end
             copies[row].tail_link = copies[row].skip_link = 0
-            copies[row].watched = copies[row].entries = 0
+            copies[row].entries = 0
         return image
 
     def load(self, ranges, images):

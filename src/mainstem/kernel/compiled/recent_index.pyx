@@ -12,7 +12,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_take
-from mainstem.kernel.compiled.layout cimport ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
+from mainstem.kernel.compiled.layout cimport ONE_ENTRY, ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.pure.recent_index import Entry
 
@@ -177,10 +177,10 @@ cdef class RecentIndex:
             links[row] = slot.tail_link
             own = serial | <uint64_t> row
             slot.tail_link = own
-            if <uint64_t> slot.entries % SKIP_EVERY == 0:
+            if <uint64_t> slot.entries // ONE_ENTRY % SKIP_EVERY == 0:
                 block.add_skip(row, slot.skip_link)
                 slot.skip_link = own
-            slot.entries += 1
+            slot.entries += ONE_ENTRY
         if payload is not None and self._cache_bytes_max:
             self._cached.append(block)
             self.cached_bytes += block.payload_bytes

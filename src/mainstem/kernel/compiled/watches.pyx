@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mainstem.kernel.compiled.fetch_plan cimport FetchPlan
 from mainstem.kernel.compiled.fetch_rows cimport NOBODY, PlanRow
-from mainstem.kernel.compiled.layout cimport Slot
+from mainstem.kernel.compiled.layout cimport WATCHED, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 cdef enum:
@@ -161,7 +161,7 @@ cdef class Watches:
         node.watch = <PyObject *> watch
         self.insert(node)
         self.node_count += 1
-        self.table.find_slot(node.queue_id).watched = 1
+        self.table.find_slot(node.queue_id).entries |= WATCHED
 
     def end(self, Watch watch not None):
         """Forget a watch; one that is forgotten already is no error."""
@@ -191,7 +191,7 @@ cdef class Watches:
             node = node.next
         slot = self.table.find_slot(queue_id)
         if slot != NULL:
-            slot.watched = 0
+            slot.entries &= ~<int64_t> WATCHED
 
     def committed(self, batches):
         """(queue id, bytes) of batches that have just been applied. Returns the listeners of the watches that fire, in

@@ -25,7 +25,7 @@ from mainstem.kernel.pure.group_log import WriteGroupLog
 from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.recent_index import RecentIndex
-from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, queue_id_of, slot_of
+from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, WantedReads, queue_id_of, slot_of
 
 VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
     Outcome.OK: Verdict.OK,
@@ -220,6 +220,17 @@ class FetchPlan:
         if row is None:
             return None
         return QueueRead(row.queue_id, row.fetch_offset, self.budget(row))
+
+    def wanted(self, reads_max: int, bytes_max: int) -> WantedReads:
+        """The next partitions to be read, `reads_max` at most, and what the round still has for all of them: of its
+        own bytes and of `bytes_max`, which counts from the round's beginning."""
+        left = max(0, min(self._bytes_max, bytes_max) - self.bytes)
+        self._next()
+        pending = (row for row in islice(self._rows, self._cursor, None) if not row.settled)
+        reads = tuple(
+            QueueRead(row.queue_id, row.fetch_offset, min(row.bytes_max, left)) for row in islice(pending, reads_max)
+        )
+        return WantedReads(reads, left, self.whole_first)
 
     def budget(self, row: PlanRow, reserved: int = 0) -> int:
         """Bytes the round still has for a partition when `reserved` bytes are promised to others."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from mainstem.kernel.layout import (
     COMMITTED_END,
+    ENTRIES,
     LOG_START,
     NEXT_OFFSET,
     NO_SLOT,
@@ -164,7 +165,7 @@ class WriteGroupLog:
             cells[base + COMMITTED_END] = end
             if cells[base + NEXT_OFFSET] < end:
                 cells[base + NEXT_OFFSET] = end
-            if cells[base + WATCHED]:
+            if cells[base + ENTRIES] & WATCHED:
                 watched.append((queue_id, length))
             if producer_id >= 0:
                 producers.applied(queue_id, producer_id, epoch, sequence, count, base_offset, index, created_ms)

@@ -23,12 +23,12 @@ from mainstem.kernel.layout import (
     CHUNK_SLOTS,
     COMMITTED_END,
     ENTRIES,
+    FIRST_UNSTABLE,
     NEXT_OFFSET,
     NO_SLOT,
     QUEUE_ID,
     SKIP_LINK,
     TAIL_LINK,
-    WATCHED,
     Range,
 )
 from mainstem.model import PARTITION_BITS, queue_id_of
@@ -155,6 +155,18 @@ class QueueTable:
         """Raises `IndexError` where there is no such cell."""
         self._chunk_of(slot, cell)[(slot & CHUNK_MASK) * CELLS + cell] = value
 
+    def last_stable(self, slot: int) -> int:
+        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before.
+        Raises `IndexError` for a slot that does not exist."""
+        high_watermark, unstable = self.get(slot, COMMITTED_END), self.get(slot, FIRST_UNSTABLE)
+        return unstable - 1 if 0 < unstable <= high_watermark else high_watermark
+
+    def set_first_unstable(self, slot: int, offset: int) -> None:
+        """Note where the oldest open transaction begins; -1: none is open. Raises `IndexError` for a slot that does
+        not exist."""
+        assert offset >= -1, offset
+        self.set(slot, FIRST_UNSTABLE, offset + 1)
+
     def _chunk_of(self, slot: int, cell: int) -> memoryview:
         if slot < 0 or not 0 <= cell < CELLS:
             raise IndexError(f"slot {slot}, cell {cell}: there is no such")
@@ -199,7 +211,7 @@ class QueueTable:
             for entry in entries:
                 rows = numpy.concatenate(list(self._rows(entry.first_slot, entry.count)))
                 rows[:, NEXT_OFFSET] = rows[:, COMMITTED_END]
-                rows[:, [TAIL_LINK, SKIP_LINK, WATCHED, ENTRIES]] = 0
+                rows[:, [TAIL_LINK, SKIP_LINK, ENTRIES]] = 0
                 images.append(rows.tobytes())
         return ranges, images
 

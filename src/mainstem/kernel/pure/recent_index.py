@@ -22,6 +22,7 @@ from mainstem.kernel.layout import (
     COMMITTED_END,
     ENTRIES,
     NO_SLOT,
+    ONE_ENTRY,
     ROW_BITS,
     ROW_MASK,
     SKIP_EVERY,
@@ -104,8 +105,8 @@ class RecentIndex:
             links[row] = queue[base + TAIL_LINK]
             queue[base + TAIL_LINK] = prefix | row
             entries = queue[base + ENTRIES]
-            queue[base + ENTRIES] = entries + 1
-            if entries % SKIP_EVERY == 0:
+            queue[base + ENTRIES] = entries + ONE_ENTRY
+            if entries // ONE_ENTRY % SKIP_EVERY == 0:
                 block.skips[row] = queue[base + SKIP_LINK]
                 queue[base + SKIP_LINK] = prefix | row
         if payload is not None and self._cache_bytes_max:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
-from mainstem.kernel.layout import COMMITTED_END, NO_SLOT, WATCHED
+from mainstem.kernel.layout import COMMITTED_END, ENTRIES, NO_SLOT, WATCHED
 from mainstem.kernel.pure.fetch_plan import FetchPlan
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.model import topic_number_of
@@ -56,7 +56,7 @@ class Watches(Generic[L]):
         watch = Watch(list(ends), max(bytes_min, 1), listener)
         for queue_id, slot in slots.items():
             self._by_queue.setdefault(queue_id, {})[watch] = None
-            self._table.set(slot, WATCHED, 1)
+            self._table.set(slot, ENTRIES, self._table.get(slot, ENTRIES) | WATCHED)
         return watch
 
     def end(self, watch: Watch[L]) -> None:
@@ -69,7 +69,7 @@ class Watches(Generic[L]):
                 del self._by_queue[queue_id]
                 slot = self._table.find(queue_id)
                 if slot != NO_SLOT:
-                    self._table.set(slot, WATCHED, 0)
+                    self._table.set(slot, ENTRIES, self._table.get(slot, ENTRIES) & ~WATCHED)
 
     def committed(self, batches: Iterable[tuple[int, int]]) -> list[L]:
         """(queue id, bytes) of batches that have just been applied. Returns the listeners of the watches that fire,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.disk.metadata_files import VOTE
 from mainstem.nameserver.disk.starts import is_older
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import NameserverError
+from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.messages.starts import METADATA_FORGOT, SHOW_START, MemberForgot, Remembered
 from mainstem.rpc.raft.raft_member import METADATA_GROUP
@@ -71,7 +72,8 @@ class StartCheck:
         self._node_id = node_id
         self.starts = starts
         self._ports = ports
-        self.found_late: Callable[[OldCopy], None] = lambda error: None
+        self.found_late: PromptFuture[OldCopy] = PromptFuture()
+        """Settled when the node learns only after it has spoken that it has forgotten something."""
         self._waiting: set[int] = set()
         """Nodes that have not answered since this start, or cannot judge it yet."""
         self._matched: set[int] = set()
@@ -123,7 +125,7 @@ class StartCheck:
                         f"node {node_id} has seen a start of this node that its directories do not know: they are an "
                         "older copy. Start the node again: it catches up before it votes"
                     )
-                    self.found_late(error)
+                    self.found_late.set_result(error)
                     raise error
 
     def _why_waiting(self, node_id: int) -> str:

@@ -89,9 +89,10 @@ class MetadataGroup:
         vote_file: VoteFile,
         replica: MetadataReplica,
         randomness: random.Random,
+        outside: Outside | None,
     ) -> None:
-        self.outside: Outside | None = None
-        """Set it before `run`, unless this is a quorum of one."""
+        """`outside`: the way to the other members; None: this is a quorum of one, and stays that."""
+        self._outside = outside
         self.failure: Exception | None = None
         self.version = 0
         """Goes up with every change for which `changed_since` returns."""
@@ -382,10 +383,10 @@ class MetadataGroup:
             self._spawn(self._install(ready.snapshot), "metadata snapshot from the leader")
 
     def _send(self, ready: Ready) -> None:
-        if self.outside is None:
+        if self._outside is None:
             return
         if ready.messages:
-            self.outside.send(ready.messages)
+            self._outside.send(ready.messages)
         for message in ready.snapshots_to_send:
             self._spawn(self._send_snapshot(message), "metadata snapshot to a member")
 
@@ -425,9 +426,9 @@ class MetadataGroup:
     async def _tick(self) -> None:
         while True:
             await self._in_company.wait()
-            if self.outside is None:
+            if self._outside is None:
                 return
-            await self.outside.sleep(self.outside.tick_seconds)
+            await self._outside.sleep(self._outside.tick_seconds)
             if VOTE in self._room.missed_by or self._strangers_voters is not None:
                 continue  # this node may not stand for election, or would among nodes that left it behind
             self._core.tick()
@@ -441,7 +442,7 @@ class MetadataGroup:
     # a full disk
 
     async def _sleep(self, seconds: float) -> None:
-        await (self.outside.sleep if self.outside is not None else asyncio.sleep)(seconds)
+        await (self._outside.sleep if self._outside is not None else asyncio.sleep)(seconds)
 
     def _room_missed(self) -> None:
         """Fail the changes that wait here, so that no caller waits for room that no other member has
@@ -484,10 +485,10 @@ class MetadataGroup:
         self._news.set()
 
     async def _send_snapshot(self, message: InstallSnapshot) -> None:
-        assert self.outside is not None, "there is a member to send to"
+        assert self._outside is not None, "there is a member to send to"
         ok = False
         try:
-            ok = await self.outside.send_snapshot(message)
+            ok = await self._outside.send_snapshot(message)
         except Exception:  # this member gets no snapshot now, and is offered it again; the others go on
             log.exception("no snapshot of the metadata could be sent to node %d", message.to)
         self._core.report_snapshot(message.to, ok)

@@ -36,23 +36,26 @@ COMMANDS_MAX = 2_000_000
 log = logging.getLogger(__name__)
 
 
+async def offer_snapshot(ports: ClusterPorts, message: InstallSnapshot) -> bool:
+    """A leader offers its snapshot and waits; returns whether the member has it."""
+    try:
+        await ports.calls.call(
+            message.to, OFFER_SNAPSHOT, OfferSnapshot(message.term), timeout_seconds=TRANSFER_SECONDS_MAX
+        )
+    except RpcError as error:
+        log.info("node %d took no snapshot of the metadata: %s", message.to, error)
+        return False
+    return True
+
+
 class Transfer:
+    """Gives this node's snapshot to members that were offered it, and takes what is offered to this node."""
+
     def __init__(self, group: MetadataGroup, ports: ClusterPorts) -> None:
         self._group = group
         self._ports = ports
 
     # the leader
-
-    async def send(self, message: InstallSnapshot) -> bool:
-        """Offer the snapshot and wait; returns whether the member has it."""
-        try:
-            await self._ports.calls.call(
-                message.to, OFFER_SNAPSHOT, OfferSnapshot(message.term), timeout_seconds=TRANSFER_SECONDS_MAX
-            )
-        except RpcError as error:
-            log.info("node %d took no snapshot of the metadata: %s", message.to, error)
-            return False
-        return True
 
     async def give(self, call: RpcCall[FetchSnapshot]) -> AsyncIterator[Reply[SnapshotPart]]:
         """Stream the state to the member. Raises `SnapshotRefused`."""

@@ -25,6 +25,9 @@ from mainstem.protocol.schema import (
     wire,
 )
 
+READ_COMMITTED = 1
+"""The isolation level of readers that take committed transactions alone."""
+
 
 @nested
 class ReplicaState:

@@ -114,6 +114,11 @@ class WriteLoop:
             pending += log.pending_bytes
         return pending
 
+    def recovered(self, end: int) -> None:
+        """A start has put the journal's blocks up to position `end` behind their logs; call it before `run`."""
+        assert self.end == 0, "a start recovers once, before anything is written"
+        self.end = end
+
     def wake(self) -> None:
         """Have the loop take a turn. A caller that appends or proposes calls this, on the event loop."""
         if self.ended is not None:

@@ -120,6 +120,7 @@ class ReadPath:
             cells[base + COMMITTED_END],
             cells[base + NEXT_OFFSET],
             self._leader_epoch(queue_id),
+            self._table.last_stable(slot),
         )
 
     def read_at_once(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice | None:
@@ -127,7 +128,7 @@ class ReadPath:
         slot = self._table.find(read.queue_id)
         offsets = self.offsets(read.queue_id)
         if offsets is None:
-            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1))
+            return QueueSlice(read.queue_id, Outcome.UNKNOWN_QUEUE, [], QueueOffsets(-1, -1, -1, -1, -1))
         if not offsets.log_start <= read.offset <= offsets.end:
             return QueueSlice(read.queue_id, Outcome.OFFSET_OUT_OF_RANGE, [], offsets)
         budget = min(read.bytes_max, bytes_max)
@@ -189,7 +190,7 @@ class ReadPath:
                 read.queue_id,
                 read.offset,
             )
-        offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1)
+        offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
 
     async def committed(

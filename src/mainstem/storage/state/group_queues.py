@@ -16,11 +16,13 @@ from mainstem.kernel import (
     CHUNK_SLOTS,
     COMMITTED_END,
     ENTRIES,
+    FIRST_UNSTABLE,
     LOG_START,
     NEXT_OFFSET,
     QUEUE_ID,
     SKIP_LINK,
     TAIL_LINK,
+    WATCHED,
     QueueTable,
 )
 from mainstem.model import PARTITION_BITS
@@ -42,7 +44,7 @@ Belongs = Callable[[QueueIds], numpy.typing.NDArray[numpy.bool_]]
 ROWS_PER_TURN = 1024
 """Queues placed between two turns: at worst each is of another topic, which costs a look-up."""
 
-STATE_CELLS = (COMMITTED_END, NEXT_OFFSET, LOG_START, TAIL_LINK, SKIP_LINK, ENTRIES)
+STATE_CELLS = (COMMITTED_END, NEXT_OFFSET, LOG_START, TAIL_LINK, SKIP_LINK, FIRST_UNSTABLE)
 
 
 async def topics(table: QueueTable) -> AsyncIterator[bytes]:
@@ -88,6 +90,7 @@ async def replace(table: QueueTable, belongs: Belongs, queues: bytes) -> None:
             used = numpy.flatnonzero(slots[:, STATE_CELLS].any(axis=1))
             used = used[belongs(slots[used, QUEUE_ID].astype(numpy.uint64))]
             slots[used[:, None], STATE_CELLS] = 0
+            slots[used, ENTRIES] &= WATCHED  # whoever waits goes on waiting
             await asyncio.sleep(0)
     cells = _rows_of(queues, QUEUE_CELLS)
     for first in range(0, len(cells), ROWS_PER_TURN):
