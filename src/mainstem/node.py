@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem.address import Address
 from mainstem.config import NodeConfig
-from mainstem.console.server import ConsoleServer
+from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
 from mainstem.heap import Heap, give_memory_back
@@ -40,11 +40,11 @@ from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.rpc.node_end import NodeEnd
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.tls import context as tls_context
 from mainstem.server.addresses import parse_address
-from mainstem.server.server import KafkaServer
+from mainstem.server.kafka_server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.role import Storage

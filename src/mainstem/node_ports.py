@@ -50,7 +50,7 @@ class NodePorts:
     """The feature levels at which this node's program can work."""
 
 
-class Watch:
+class OpeningWatch:
     """Sees the roles as they open; of this class: looks at nothing."""
 
     def metadata_opened(self, nameserver: Nameserver) -> None:
@@ -60,4 +60,4 @@ class Watch:
         """The storage role is open, and has not started."""
 
 
-NO_WATCH = Watch()
+NO_WATCH = OpeningWatch()

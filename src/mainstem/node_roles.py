@@ -38,14 +38,14 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.node_ports import NO_WATCH, NodePorts, Watch
+from mainstem.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.ports import QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.served_groups import ServedGroups
+from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import GroupLeadership
-from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage, stop
 from mainstem.storage.setup import StorageSetup
@@ -94,7 +94,7 @@ class Roles:
 
     @classmethod
     async def open(
-        cls, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack, watch: Watch = NO_WATCH
+        cls, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack, watch: OpeningWatch = NO_WATCH
     ) -> Roles:
         """Recover, and be ready to dispatch requests. `identity` is registered as this node. Raises a
         `MainstemError` that names the obstacle."""
@@ -131,7 +131,7 @@ class _Opening:
     """Opens the roles of one node, one after the other."""
 
     def __init__(
-        self, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack, watch: Watch
+        self, config: NodeConfig, identity: Node, ports: NodePorts, stack: AsyncExitStack, watch: OpeningWatch
     ) -> None:
         self._config = config
         self._identity = identity

@@ -25,7 +25,7 @@ from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Session
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.server.config import ServerConfig
-from mainstem.server.server import KafkaServer
+from mainstem.server.kafka_server import KafkaServer
 
 SESSION = Session("127.0.0.1", 40_000, 1)
 

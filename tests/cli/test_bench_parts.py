@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from mainstem.cli.bench.arrivals import STAMP_BYTES, Arrivals, Stamp, probe_run, stamp_of
-from mainstem.cli.bench.ending import SECONDS_DEFAULT, Limits, limits
+from mainstem.cli.bench.ending import SECONDS_DEFAULT, RunLimits, limits
 from mainstem.cli.bench.live_line import LiveLine
 from mainstem.cli.bench.load import random_texts
 from mainstem.cli.bench.sender import client_settings
@@ -112,14 +112,14 @@ def test_hope_ends_with_a_long_silence_and_not_with_a_slow_rate(tally: Tally, cl
 @pytest.mark.parametrize(
     ("records", "total_bytes", "seconds", "wanted"),
     [
-        (None, None, None, Limits(seconds=SECONDS_DEFAULT)),
-        (7, None, None, Limits(records=7)),
-        (None, 101, None, Limits(records=2)),
-        (1, 1000, 3.0, Limits(records=1, seconds=3.0)),
-        (None, None, 0.5, Limits(seconds=0.5)),
+        (None, None, None, RunLimits(seconds=SECONDS_DEFAULT)),
+        (7, None, None, RunLimits(records=7)),
+        (None, 101, None, RunLimits(records=2)),
+        (1, 1000, 3.0, RunLimits(records=1, seconds=3.0)),
+        (None, None, 0.5, RunLimits(seconds=0.5)),
     ],
 )
-def test_limits(records: int | None, total_bytes: int | None, seconds: float | None, wanted: Limits) -> None:
+def test_limits(records: int | None, total_bytes: int | None, seconds: float | None, wanted: RunLimits) -> None:
     assert limits(records, total_bytes, seconds, 100) == wanted
 
 

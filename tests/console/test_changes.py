@@ -19,8 +19,8 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.console.application import Console
 from mainstem.console.change_guard import BODY_BYTES_MAX, ChangeGuard
 from mainstem.console.config import ConsoleConfig
+from mainstem.console.console_server import ConsoleServer
 from mainstem.console.errors import TokenUnusable
-from mainstem.console.server import ConsoleServer
 from mainstem.console.token_file import TOKEN_NAME, read_token, token_of
 
 TOKEN = "0123456789abcdef"

@@ -21,8 +21,8 @@ from tests.socket_queues import is_open_at_far_end, queues_at_far_end
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
+from mainstem.console.console_server import ConsoleServer
 from mainstem.console.errors import ListenFailed
-from mainstem.console.server import ConsoleServer
 from mainstem.supervised import Supervision
 
 

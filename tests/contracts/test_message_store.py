@@ -377,7 +377,7 @@ class TestRead:
             await subject.fill(2, OTHER)
             request = codec.write(asking(12, (TOPIC, [at(0, 1), at(1, 0), at(0, 9), at(7, 0)])), 12)
             plan = scan_fetch(memoryview(request), 0, 12).plan
-            plan.begin(lambda key: kernel.FetchTopic(number_of(key), 2), ROOM)
+            plan.begin(lambda key: kernel.PlannedTopic(number_of(key), 2), ROOM)
             subject.messages.read_at_once(plan)
             if not plan.settled:
                 assert await subject.messages.read(plan, ROOM) == []
@@ -403,7 +403,7 @@ class TestRead:
                 await subject.fill(1, queue_id_of(TOPIC, partition))
             request = codec.write(asking(12, (TOPIC, [at(partition, 0) for partition in range(MANY)])), 12)
             plan = scan_fetch(memoryview(request), 0, 12).plan
-            plan.begin(lambda key: kernel.FetchTopic(number_of(key), MANY), ROOM)
+            plan.begin(lambda key: kernel.PlannedTopic(number_of(key), MANY), ROOM)
             assert await subject.messages.read(plan, ROOM) == []
             assert plan.settled
             assert [bool(row.size) for row in plan.partitions()] == [row % 40 == 0 for row in range(MANY)]

@@ -16,7 +16,7 @@ from tests.fakes.split_log import SplitJournal
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split.split_service import SplitService

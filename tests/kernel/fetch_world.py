@@ -168,8 +168,8 @@ class Log(NamedTuple):
 
 
 def resolver(kernel: ModuleType) -> Any:
-    topics = {number: kernel.FetchTopic(number, 5) for number in range(4)}
-    unknown = kernel.FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
+    topics = {number: kernel.PlannedTopic(number, 5) for number in range(4)}
+    unknown = kernel.PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
     return lambda key: topics.get(number_of(key), unknown)
 
 

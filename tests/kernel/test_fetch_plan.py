@@ -271,14 +271,14 @@ def test_what_is_wanted_crosses_a_wire_and_is_what_is_read_one_by_one(
             plan.read_cached(table, index, world.logs, world.slots)
         while (read := alone.pending()) is not None:
             room = max(0, min(read.bytes_max, bytes_at_once - alone.bytes))
-            alone.put(slice_of(world, read, room, alone.whole_first))
+            alone.put(answer_of(world, read, room, alone.whole_first))
         while (wanted := together.wanted(reads_max, bytes_at_once)).reads:
             assert len(wanted.reads) <= reads_max
             arrived = msgspec.msgpack.decode(msgspec.msgpack.encode(wanted), type=WantedReads)
             assert arrived == wanted
             left, whole_first = arrived.bytes_max, arrived.whole_first
             for read in arrived.reads:
-                found = slice_of(world, read, min(left, read.bytes_max), whole_first)
+                found = answer_of(world, read, min(left, read.bytes_max), whole_first)
                 left -= sum(map(len, found.batches))
                 whole_first = whole_first and not found.batches
                 together.put(found)
@@ -288,7 +288,7 @@ def test_what_is_wanted_crosses_a_wire_and_is_what_is_read_one_by_one(
     assert frames.count(frames[0]) == 4
 
 
-def slice_of(world: World, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
+def answer_of(world: World, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
     """What a store answers, for which memory has nothing."""
     queue_id = read.queue_id
     if not world.led(queue_id):
@@ -450,7 +450,9 @@ def slice_of(found: tuple[Outcome, list[int], int, bool]) -> QueueSlice:
     batches: list[Buffer] = [bytes([number]) * size for size in sizes]
     if as_views:
         batches = [memoryview(b"<" + bytes(data))[1:] for data in batches]
-    return QueueSlice(1, outcome, batches, QueueOffsets(number, 10 + number, 20, 7, 10 + number), Tier.JOURNAL, 10 + number)
+    return QueueSlice(
+        1, outcome, batches, QueueOffsets(number, 10 + number, 20, 7, 10 + number), Tier.JOURNAL, 10 + number
+    )
 
 
 @given(
@@ -616,7 +618,9 @@ def test_an_incremental_answer_names_only_news_and_serves_in_turn(kernel: Module
         plan.begin(resolver(kernel), 1 << 20)
         for size in sizes:
             batches: list[Buffer] = [b"v" * size] if size else []
-            plan.put(QueueSlice(1, Outcome.OK, batches, QueueOffsets(0, high_watermark, 10, 7, high_watermark), None, 10))
+            plan.put(
+                QueueSlice(1, Outcome.OK, batches, QueueOffsets(0, high_watermark, 10, 7, high_watermark), None, 10)
+            )
         frame = whole(plan, incremental=incremental)
         response = codec.read(FetchResponse, 12, frame, frames_head(12)[1])
         return [part.partition_index for topic in response.responses for part in topic.partitions]
@@ -668,7 +672,7 @@ def test_a_session_that_is_changed_ends_the_round_that_somebody_is_in(kernel: Mo
         each.add_topic("t")
         each.add_partition(index, 0, 100, -1, 5)
     plan.remember()
-    plan.begin(lambda key: kernel.FetchTopic(1, 2), 100)
+    plan.begin(lambda key: kernel.PlannedTopic(1, 2), 100)
     begun = plan.round
     plan.update(more, [])
     assert plan.round > begun
@@ -680,7 +684,7 @@ def test_epochs_are_told_some_at_a_time(kernel: ModuleType) -> None:
     plan.add_topic("t")
     for index in range(10):
         plan.add_partition(index, 0, 100, -1, -1 if index == 4 else 5)
-    plan.begin(lambda key: kernel.FetchTopic(1, 10), 100)
+    plan.begin(lambda key: kernel.PlannedTopic(1, 10), 100)
     every = plan.epoch_checks()
     assert [check.row for check in every] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     some = plan.epoch_checks(most=4)

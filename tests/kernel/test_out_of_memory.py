@@ -164,7 +164,7 @@ def test_plan_of_a_session(remembered: bool) -> None:
         table.create(1, 0, 40)
         log = kernel.WriteGroupLog(0, table, kernel.ProducerStates(), None, block_bytes_max=1, batch_bytes_max=1)
         for _ in range(2):
-            plan.begin(lambda key: kernel.FetchTopic(1, 40), 1000)
+            plan.begin(lambda key: kernel.PlannedTopic(1, 40), 1000)
             assert len(plan.partitions()) == len(plan)
             plan.read_cached(table, kernel.RecentIndex(table, 0), [log], memoryview(array("H", bytes(2 * SLOTS))))
             assert plan.settled

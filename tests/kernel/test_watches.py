@@ -128,7 +128,7 @@ def test_a_plans_queues_are_watched_once_each(kernel: ModuleType) -> None:
     plan = kernel.scan_fetch(memoryview(codec.write(request, 12)), 0, 12).plan
     table = table_of(kernel)
     watches = kernel.Watches(table)
-    topic = kernel.FetchTopic(1, PARTITIONS, Verdict.OK)
+    topic = kernel.PlannedTopic(1, PARTITIONS, Verdict.OK)
 
     def round_of(high_watermark: int) -> None:
         plan.begin(lambda key: topic, 100)

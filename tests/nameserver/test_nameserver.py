@@ -16,7 +16,7 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.disk.log_format import (
     RECORD_HEADER_BYTES,
     LogEntry,
-    RecordKind,
+    LogRecordKind,
     encode_record,
     read_log,
 )
@@ -55,7 +55,7 @@ VOTE = "metadata/vote"
 def changes_in(disk: SimulatedFiles) -> list[bytes]:
     """The changes in the first log; every start adds an entry that is none."""
     records = read_log(LOG, disk.content(LOG), 1).records
-    return [record.payload for record in records if record.kind == RecordKind.CHANGE]
+    return [record.payload for record in records if record.kind == LogRecordKind.CHANGE]
 
 
 def contents(disk: SimulatedFiles) -> dict[str, bytes]:
@@ -485,11 +485,11 @@ def test_no_other_log_follows_one_whose_end_is_unknown() -> None:
         disk = SimulatedFiles()
         metadata_log, found = await MetadataLog.open(disk, bytes_max=1)
         await metadata_log.start(found)
-        await metadata_log.append([LogEntry(1, 1, RecordKind.CHANGE, b"one")])
+        await metadata_log.append([LogEntry(1, 1, LogRecordKind.CHANGE, b"one")])
         assert metadata_log.wants_snapshot
         disk.fail("sync")
         with pytest.raises(MetadataUnavailable):
-            await metadata_log.append([LogEntry(2, 1, RecordKind.CHANGE, b"two")])
+            await metadata_log.append([LogEntry(2, 1, LogRecordKind.CHANGE, b"two")])
         assert not metadata_log.wants_snapshot
         await metadata_log.close()
 

@@ -14,7 +14,7 @@ from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, Heartbeat, Message
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.raft.raft_exchange import Address, Bounds, Carried, RaftExchange
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import Connect, connect_tcp
 from mainstem.rpc.wire.identity import Identity
 

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.socket_queues import queues_at_far_end
 
-from mainstem.rpc import server as server_module
+from mainstem.rpc import rpc_server as server_module
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import (
@@ -27,7 +27,7 @@ from mainstem.rpc.errors import (
     RpcError,
 )
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.server import CALLS_MAX, RpcServer
+from mainstem.rpc.rpc_server import CALLS_MAX, RpcServer
 from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS
 from mainstem.rpc.wire.frames import FrameKind, encode
 from mainstem.rpc.wire.hello import Hello

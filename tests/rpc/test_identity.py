@@ -26,7 +26,7 @@ from mainstem.rpc.errors import (
     VersionMismatch,
 )
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.call_state import CalleeConnection, CallerConnection
 from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, FrameKind, RpcErrorCode, encode
 from mainstem.rpc.wire.hello import MAGIC, Hello
@@ -206,7 +206,7 @@ def test_both_logs_name_the_reason(
             await until(lambda: "node connection from" in caplog.text)
         assert calls == []
 
-    with caplog.at_level(logging.WARNING, "mainstem.rpc.server"):
+    with caplog.at_level(logging.WARNING, "mainstem.rpc.rpc_server"):
         with_server(identity(2), test)
     assert f"node {caller.node_id}" in caplog.text
 

@@ -35,7 +35,7 @@ PEER = """
 import asyncio
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from tests.rpc.raft_nodes import Node
 from tests.rpc.test_lost_peers import HANG, PING
 

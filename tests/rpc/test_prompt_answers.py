@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.server import (
+from mainstem.rpc.rpc_server import (
     PROMPT_ANSWERS_MAX,
     PROMPT_DELAY_SECONDS,
     PROMPT_SMALL_BYTES,

@@ -21,10 +21,10 @@ from mainstem.rpc.raft.raft_messages import (
     DELIVER,
     Delivery,
     DeliveryRefused,
+    WireAppend,
     WireEntry,
     to_wire,
 )
-from mainstem.rpc.raft.raft_messages import Append as WireAppend
 from mainstem.rpc.raft.raft_outbox import DELIVERY_BYTES_MAX
 from mainstem.rpc.wire.method import Method, Nothing
 

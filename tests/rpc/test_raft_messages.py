@@ -140,12 +140,12 @@ def test_a_cut_append_says_the_same(message: raft.Append, bytes_max: int) -> Non
 
 def test_all_messages_are_declared_with_the_fields_of_the_core() -> None:
     assert {kind.__name__ for kind in get_args(raft.Message)} == {
-        kind.__name__ for kind in get_args(wire.AnyWireMessage)
+        kind.__name__.removeprefix("Wire") for kind in get_args(wire.AnyWireMessage)
     }
     for kind in get_args(raft.Message):
         if kind is not raft.InstallSnapshot:
             names = [field.name for field in fields(kind)]
-            assert ["sender", "to", *getattr(wire, kind.__name__).__struct_fields__[1:]] == names
+            assert ["sender", "to", *getattr(wire, f"Wire{kind.__name__}").__struct_fields__[1:]] == names
 
 
 def test_bytes_on_the_wire_stay_what_they_are() -> None:
@@ -160,7 +160,7 @@ def test_bytes_on_the_wire_stay_what_they_are() -> None:
 
 def test_a_field_a_later_version_adds_is_passed_over() -> None:
     later = msgspec.msgpack.encode([[[3, 7, 9, 100, 4, "new"]]])
-    assert DELIVER.decode_request(later).messages == [wire.Heartbeat(7, 9, 100, 4)]
+    assert DELIVER.decode_request(later).messages == [wire.WireHeartbeat(7, 9, 100, 4)]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,11 @@ def test_garbage_is_a_decode_error(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("message", "what"),
     [
-        (wire.Append(7, 9, 5, 3, 0, (wire.WireEntry(9, 7, 0, (1,), 0),)), "where 6"),
-        (wire.Append(7, 9, 5, 3, 0, (wire.WireEntry(2, 6, 0, (1,), 0),)), "from 3 to 9"),
-        (wire.Append(7, 9, 5, 3, 0, (wire.WireEntry(10, 6, 0, (1,), 0),)), "from 3 to 9"),
-        (wire.InstallSnapshot(7, 9, 5, 3, (), (1,)), "voters"),
-        (wire.InstallSnapshot(7, 9, 5, 3, (1, 2), (2,)), "voters"),
+        (wire.WireAppend(7, 9, 5, 3, 0, (wire.WireEntry(9, 7, 0, (1,), 0),)), "where 6"),
+        (wire.WireAppend(7, 9, 5, 3, 0, (wire.WireEntry(2, 6, 0, (1,), 0),)), "from 3 to 9"),
+        (wire.WireAppend(7, 9, 5, 3, 0, (wire.WireEntry(10, 6, 0, (1,), 0),)), "from 3 to 9"),
+        (wire.WireInstallSnapshot(7, 9, 5, 3, (), (1,)), "voters"),
+        (wire.WireInstallSnapshot(7, 9, 5, 3, (1, 2), (2,)), "voters"),
     ],
 )
 def test_what_contradicts_itself_is_refused(message: wire.AnyWireMessage, what: str) -> None:

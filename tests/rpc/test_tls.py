@@ -21,7 +21,7 @@ from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CertificateMismatch, ConnectionLost, ProtocolViolation, RpcError, TlsRefused
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import connect_tls
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
@@ -163,7 +163,7 @@ def test_the_wrong_authority_is_refused_in_both_logs(
                     await call_once(host, port, config, blocking)
                 await until(lambda at_callee=at_callee: at_callee in caplog.text)  # type: ignore[misc]
 
-    with caplog.at_level(logging.WARNING, "mainstem.rpc.server"):
+    with caplog.at_level(logging.WARNING, "mainstem.rpc.rpc_server"):
         run(test)
 
 
@@ -190,7 +190,7 @@ def test_one_end_without_tls_is_told_so(run: Run, authority: Authority, caplog: 
                     await client.call(ECHO, Nothing(), timeout_seconds=20)
             await until(lambda: "these are bytes of TLS" in caplog.text)
 
-    with caplog.at_level(logging.WARNING, "mainstem.rpc.server"):
+    with caplog.at_level(logging.WARNING, "mainstem.rpc.rpc_server"):
         run(test)
 
 

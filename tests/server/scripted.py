@@ -18,7 +18,7 @@ from mainstem.event_loop import new_event_loop
 from mainstem.ports import Burst, Clock, Exchange, Reply, Session, always
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
-from mainstem.server.server import KafkaServer
+from mainstem.server.kafka_server import KafkaServer
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"

@@ -29,7 +29,7 @@ from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
-from mainstem.storage.cluster.replication import Consensus
+from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig

@@ -69,9 +69,7 @@ def test_a_failed_disk_is_told_once_others_were_asked_to_lead(tmp_path: Path) ->
             return give_way()
 
         consensus.give_way = asked  # type: ignore[method-assign]
-        supervision.ended.add_done_callback(
-            lambda _: seen.append(("told", consensus.leads, supervision.disk_failure))
-        )
+        supervision.ended.add_done_callback(lambda _: seen.append(("told", consensus.leads, supervision.disk_failure)))
         node.disk1.fail("sync", path=".wal")
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
         await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainstem.kernel import FetchTopic, MalformedProduce, ProduceTopic, Verdict
+from mainstem.kernel import MalformedProduce, PlannedTopic, ProduceTopic, Verdict
 from mainstem.model import TimestampType, Topic
 from mainstem.ports import Metadata
 
@@ -83,8 +83,8 @@ def _described(topic: Topic) -> ProduceTopic:
 TOPICS_KEPT_MAX = 100_000
 """Some hundred bytes each. Beyond it the oldest is dropped; making it again costs a microsecond or two."""
 
-_FETCH_UNKNOWN_NAME = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
-_FETCH_UNKNOWN_ID = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC_ID)
+_FETCH_UNKNOWN_NAME = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
+_FETCH_UNKNOWN_ID = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC_ID)
 
 
 class FetchTopics:
@@ -92,9 +92,9 @@ class FetchTopics:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._kept: dict[str | bytes, tuple[Topic, FetchTopic]] = {}
+        self._kept: dict[str | bytes, tuple[Topic, PlannedTopic]] = {}
 
-    def resolve(self, key: str | bytes) -> FetchTopic:
+    def resolve(self, key: str | bytes) -> PlannedTopic:
         """The topic of a name, or of the 16 bytes of an id."""
         kept = self._kept.get(key)
         if kept is not None:
@@ -106,11 +106,11 @@ class FetchTopics:
             return unknown
         if len(self._kept) >= TOPICS_KEPT_MAX:
             del self._kept[next(iter(self._kept))]
-        made = FetchTopic(topic.number, topic.partitions)
+        made = PlannedTopic(topic.number, topic.partitions)
         self._kept[key] = topic, made
         return made
 
-    def _find(self, key: str | bytes) -> tuple[Topic | None, FetchTopic]:
+    def _find(self, key: str | bytes) -> tuple[Topic | None, PlannedTopic]:
         if isinstance(key, bytes):
             return self._metadata.topic_by_id(UUID(bytes=key)), _FETCH_UNKNOWN_ID
         return self._metadata.topic(key), _FETCH_UNKNOWN_NAME

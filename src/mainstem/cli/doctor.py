@@ -35,7 +35,7 @@ FREE_BYTES_WANTED = 10 * 1024**3
 """A filled journal pool takes 1 GiB; less than ten times that and produce is soon slowed down."""
 
 
-class State(enum.Enum):
+class CheckState(enum.Enum):
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
@@ -43,7 +43,7 @@ class State(enum.Enum):
 
 class Check(NamedTuple):
     name: str
-    state: State
+    state: CheckState
     found: str
     advice: str = ""
 
@@ -73,7 +73,7 @@ def command(file: Path | None, http: str | None, bootstrap: str | None, as_json:
         checks += node_health(http)
     if bootstrap is not None:
         checks.append(kafka_answers(bootstrap))
-    failed = any(check.state is State.FAILED for check in checks)
+    failed = any(check.state is CheckState.FAILED for check in checks)
     if as_json:
         rows = [check._asdict() | {"advice": check.advice or None} for check in checks]
         print_json({"ok": not failed, "checks": rows})
@@ -99,7 +99,7 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     yield disk("disk 1", Path(config.write_dir).expanduser())
     store_dir = config.store_dir.removeprefix("file://")
     if "://" in store_dir:
-        yield Check("disk 2", State.OK, config.store_dir)
+        yield Check("disk 2", CheckState.OK, config.store_dir)
     else:
         yield disk("disk 2", Path(store_dir).expanduser())
         yield apart(Path(config.write_dir).expanduser(), Path(store_dir).expanduser())
@@ -116,24 +116,24 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
 def python() -> Check:
     found = platform.python_version()
     if sys.version_info[:2] >= PYTHON_MIN:
-        return Check("python", State.OK, found)
-    return Check("python", State.FAILED, found, "install Python 3.11 or newer")
+        return Check("python", CheckState.OK, found)
+    return Check("python", CheckState.FAILED, found, "install Python 3.11 or newer")
 
 
 def operating_system() -> Check:
     found = f"{platform.system()} {platform.release()} {platform.machine()}"
     if platform.system() == "Linux":
-        return Check("system", State.OK, found)
-    return Check("system", State.WARNING, found, "Mainstem is made for Linux; other systems are untested")
+        return Check("system", CheckState.OK, found)
+    return Check("system", CheckState.WARNING, found, "Mainstem is made for Linux; other systems are untested")
 
 
 def kernel() -> Check:
     from mainstem.kernel import KERNEL
 
     if KERNEL == "compiled":
-        return Check("kernel", State.OK, KERNEL)
+        return Check("kernel", CheckState.OK, KERNEL)
     advice = "slower per message: install a C compiler (Debian: apt-get install gcc) and Mainstem again"
-    return Check("kernel", State.WARNING, KERNEL, advice)
+    return Check("kernel", CheckState.WARNING, KERNEL, advice)
 
 
 def event_loop() -> Check:
@@ -142,10 +142,10 @@ def event_loop() -> Check:
     try:
         found = chosen_loop()
     except ConfigError as error:
-        return Check("event loop", State.FAILED, "", str(error))
+        return Check("event loop", CheckState.FAILED, "", str(error))
     if found == "uvloop":
-        return Check("event loop", State.OK, found)
-    return Check("event loop", State.WARNING, found, "up to a fifth slower for small requests: pip install uvloop")
+        return Check("event loop", CheckState.OK, found)
+    return Check("event loop", CheckState.WARNING, found, "up to a fifth slower for small requests: pip install uvloop")
 
 
 def java() -> Check:
@@ -153,8 +153,8 @@ def java() -> Check:
 
     found = find_java()
     if found.missing:
-        return Check("java", State.WARNING, found.path or "none", f"nothing is split without it: {found.missing}")
-    return Check("java", State.OK, f"{found.version} at {found.path}")
+        return Check("java", CheckState.WARNING, found.path or "none", f"nothing is split without it: {found.missing}")
+    return Check("java", CheckState.OK, f"{found.version} at {found.path}")
 
 
 def pyspark() -> Check:
@@ -162,10 +162,10 @@ def pyspark() -> Check:
 
     missing = spark_missing()
     if missing:
-        return Check("pyspark", State.WARNING, "incomplete", f"nothing is split without it: {missing}")
+        return Check("pyspark", CheckState.WARNING, "incomplete", f"nothing is split without it: {missing}")
     from importlib.metadata import version
 
-    return Check("pyspark", State.OK, version("pyspark"))
+    return Check("pyspark", CheckState.OK, version("pyspark"))
 
 
 def open_files(limits: tuple[int, int]) -> Check:
@@ -173,9 +173,9 @@ def open_files(limits: tuple[int, int]) -> Check:
     soft, hard = limits
     found = f"{soft} (hard {hard})"
     if soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_WANTED:
-        return Check("open files", State.OK, found)
+        return Check("open files", CheckState.OK, found)
     advice = f"with many connections: `ulimit -n {OPEN_FILES_WANTED}`, or LimitNOFILE= in the service"
-    return Check("open files", State.WARNING, found, advice)
+    return Check("open files", CheckState.WARNING, found, advice)
 
 
 def disk(name: str, directory: Path) -> Check:
@@ -183,20 +183,20 @@ def disk(name: str, directory: Path) -> Check:
     there = _nearest(directory)
     if not os.access(there, os.W_OK | os.X_OK):
         advice = "choose another directory, or change its owner"
-        return Check(name, State.FAILED, f"{there} is not writable", advice)
+        return Check(name, CheckState.FAILED, f"{there} is not writable", advice)
     stat = os.statvfs(there)
     free = stat.f_bavail * stat.f_frsize
     found = f"{directory.absolute()}: {size(free)} free"
     if free < FREE_BYTES_WANTED:
-        return Check(name, State.WARNING, found, f"less than {size(FREE_BYTES_WANTED)} are left")
-    return Check(name, State.OK, found)
+        return Check(name, CheckState.WARNING, found, f"less than {size(FREE_BYTES_WANTED)} are left")
+    return Check(name, CheckState.OK, found)
 
 
 def apart(write_dir: Path, store_dir: Path) -> Check:
     if _nearest(write_dir).stat().st_dev != _nearest(store_dir).stat().st_dev:
-        return Check("two disks", State.OK, "write_dir and store_dir lie on different file systems")
+        return Check("two disks", CheckState.OK, "write_dir and store_dir lie on different file systems")
     advice = "for throughput put them on two disks; one is fine to try things"
-    return Check("two disks", State.WARNING, "write_dir and store_dir share a file system", advice)
+    return Check("two disks", CheckState.WARNING, "write_dir and store_dir share a file system", advice)
 
 
 def port(name: str, address: str) -> Check:
@@ -208,8 +208,8 @@ def port(name: str, address: str) -> Check:
             listener.bind(place)
     except OSError as error:
         advice = "stop what listens there (a node that runs already?) or set another address"
-        return Check(name, State.WARNING, f"{address}: {error.strerror or error}", advice)
-    return Check(name, State.OK, f"{address} is free")
+        return Check(name, CheckState.WARNING, f"{address}: {error.strerror or error}", advice)
+    return Check(name, CheckState.OK, f"{address} is free")
 
 
 def node_health(address: str) -> Iterator[Check]:
@@ -223,19 +223,19 @@ def node_health(address: str) -> Iterator[Check]:
         cluster = node.get("/v1/cluster", ClusterView)
         split = node.get("/v1/split", SplitView)
     except CommandLineError as error:
-        yield Check("node", State.FAILED, str(error), "start the node, or name another address")
+        yield Check("node", CheckState.FAILED, str(error), "start the node, or name another address")
         return
     found = f"{address}, cluster {cluster.cluster_id}"
     if reason is None:
-        yield Check("node", State.OK, f"{found}: ready")
+        yield Check("node", CheckState.OK, f"{found}: ready")
     else:
-        yield Check("node", State.FAILED, f"{found}: {reason}", "the node's log says more")
+        yield Check("node", CheckState.FAILED, f"{found}: {reason}", "the node's log says more")
     lag = sum(group.lag_bytes for group in split.groups.values())
     lagging = f"{split.splitter}; {size(lag)} to be split"
     if split.splitter.startswith(("unavailable", "failed", "restarting")):
-        yield Check("splitter", State.WARNING, lagging, "`mainstem split status` says more")
+        yield Check("splitter", CheckState.WARNING, lagging, "`mainstem split status` says more")
     else:
-        yield Check("splitter", State.OK, lagging)
+        yield Check("splitter", CheckState.OK, lagging)
 
 
 def kafka_answers(address: str) -> Check:
@@ -245,8 +245,8 @@ def kafka_answers(address: str) -> Check:
     try:
         brokers = kafka_node.advertised(kafka_node.admin(address))
     except CommandLineError as error:
-        return Check("kafka", State.FAILED, str(error), "start the node, or name another address")
-    return Check("kafka", State.OK, f"{address} answers; clients are sent to {', '.join(brokers)}")
+        return Check("kafka", CheckState.FAILED, str(error), "start the node, or name another address")
+    return Check("kafka", CheckState.OK, f"{address} answers; clients are sent to {', '.join(brokers)}")
 
 
 def _nearest(directory: Path) -> Path:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.nameserver.config import NODE_ID_MAX, NameserverConfig
-from mainstem.nameserver.disk.log_format import RecordKind
+from mainstem.nameserver.disk.log_format import LogRecordKind
 from mainstem.nameserver.disk.metadata_files import VOTE, log_path, snapshot_path
 from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
 from mainstem.nameserver.disk.metadata_recovery import FoundEntries
 from mainstem.nameserver.disk.vote_file import DirectoryOwner, Vote, VoteFile
 from mainstem.nameserver.errors import ForeignDirectory, InconsistentCommand, MetadataCorrupt
-from mainstem.nameserver.quorum.group_log import QuorumLog, decode_membership, encode_membership, from_stored
+from mainstem.nameserver.quorum.quorum_log import QuorumLog, decode_membership, encode_membership, from_stored
 from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, Ids
 from mainstem.nameserver.state.commands import CreateCluster, decode_change, decode_command
 from mainstem.nameserver.state.replica import MetadataReplica
@@ -73,7 +73,7 @@ class Directory:
             began = decode_membership(snapshot.membership)
         logged = [LoggedMembership(snapshot.index if snapshot is not None else 0, began)]
         for entry in self.found.entries:
-            if entry.kind == RecordKind.MEMBERSHIP:
+            if entry.kind == LogRecordKind.MEMBERSHIP:
                 logged.append(LoggedMembership(entry.index, decode_membership(entry.payload)))
         if self.alone_from is not None and self.alone is not None:
             index = max(self.alone_from, logged[0].index)
@@ -96,7 +96,7 @@ class Directory:
         for entry in self.found.entries:
             if entry.index > hint and not all_of_it:
                 return
-            payload = entry.payload if entry.kind == RecordKind.CHANGE else b""
+            payload = entry.payload if entry.kind == LogRecordKind.CHANGE else b""
             try:
                 await self.replica.apply(entry.index, entry.term, payload)
             except (ValueError, InconsistentCommand) as error:
@@ -108,7 +108,7 @@ class Directory:
         cluster yet."""
         cluster = self.replica.state.cluster
         for entry in self.found.entries:
-            if cluster is None and entry.kind == RecordKind.CHANGE:
+            if cluster is None and entry.kind == LogRecordKind.CHANGE:
                 created = [it for it in decode_change(entry.payload).commands if isinstance(it, CreateCluster)]
                 cluster = created[0] if created else None
         return cluster.cluster_id if cluster is not None else None
@@ -152,7 +152,7 @@ async def open_directory(files: Files, config: NameserverConfig, levels: LevelRa
                 f"the configuration says node {config.node_id}: correct node_id, or give node {config.node_id} a "
                 f"write_dir and a store_dir of its own"
             )
-        changes = (entry for entry in found.entries if entry.kind == RecordKind.CHANGE)
+        changes = (entry for entry in found.entries if entry.kind == LogRecordKind.CHANGE)
         if directory.replica.state.cluster is None and not any(changes) and await files.names(JOURNAL_DIRECTORY):
             raise ForeignDirectory(
                 "the directory holds messages but no metadata that says to which topics they belong; "

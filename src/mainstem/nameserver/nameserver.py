@@ -27,6 +27,7 @@ from typing import Any
 from mainstem.errors import is_of_disk
 from mainstem.model import Node, Sample
 from mainstem.nameserver.administration import MetadataAdministration
+from mainstem.nameserver.beginning import Beginning, begin
 from mainstem.nameserver.cluster.group_leaders import GroupLeaders
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
@@ -40,12 +41,11 @@ from mainstem.nameserver.directory import member_id, open_directory
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
 from mainstem.nameserver.lookups import MetadataLookups
-from mainstem.nameserver.opening import Beginning, begin
 from mainstem.nameserver.operations import ClusterOperations
 from mainstem.nameserver.quorum.follow import Follower
-from mainstem.nameserver.quorum.member import GroupMember
 from mainstem.nameserver.quorum.metadata_group import MemberStart, MetadataGroup, Outside
 from mainstem.nameserver.quorum.proposer import Proposer
+from mainstem.nameserver.quorum.quorum_member import GroupMember
 from mainstem.nameserver.quorum.standing import Standing
 from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
 from mainstem.nameserver.requests import Requests

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from mainstem.kernel import untrack
 from mainstem.protocol.errors import MalformedMessage
+from mainstem.protocol.generated_source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.schema import (
     NO_VERSIONS,
     ArrayKind,
@@ -38,7 +39,6 @@ from mainstem.protocol.schema import (
     string,
     uuid,
 )
-from mainstem.protocol.source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.varint import TAGGED_FIELDS_MAX, read_unsigned_varint, skip_tagged_fields
 
 STRING_BYTES_MAX = 0x7FFF  # Kafka's bound, in versions with compact lengths too

@@ -21,6 +21,7 @@ from typing import Any
 from mainstem.model import Buffer
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.errors import UnsupportedVersion, UnwritableMessage
+from mainstem.protocol.generated_source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.reader_generator import ELEMENTS_PER_SLICE, STRING_BYTES_MAX
 from mainstem.protocol.schema import (
     NO_VERSIONS,
@@ -37,7 +38,6 @@ from mainstem.protocol.schema import (
     string,
     uuid,
 )
-from mainstem.protocol.source import GeneratedSource, fixed_format, split_fields
 from mainstem.protocol.varint import unsigned_varint
 
 MessageWriter = Callable[[Any], list[Buffer]]

@@ -9,7 +9,7 @@ from random import Random
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.raft.raft_exchange import RaftExchange
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import connect_tcp, connect_tls
 from mainstem.rpc.wire.hello import Hello
 from mainstem.rpc.wire.identity import Identity

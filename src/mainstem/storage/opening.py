@@ -23,8 +23,8 @@ from mainstem.storage.parts import Disks, StorageParts
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
-from mainstem.storage.repair.damage import mend_hole
 from mainstem.storage.repair.giving_up import GivingUp
+from mainstem.storage.repair.journal_damage import mend_hole
 from mainstem.storage.repair.losses import refused
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.setup import StorageSetup

@@ -14,8 +14,8 @@ from mainstem.late import Late
 from mainstem.model import Durability
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
+from mainstem.storage.cluster.group_replication import ReplicationParts, WriteGroupReplication
 from mainstem.storage.cluster.rejoining import Rejoining
-from mainstem.storage.cluster.replication import Driven, WriteGroupReplication
 from mainstem.storage.cluster.snapshots import Snapshots
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.groups.hard_states import HardStates
@@ -34,7 +34,7 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
-from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.repair.producer_mending import ProducerMending
@@ -55,7 +55,7 @@ from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.retention import retention_class
-from mainstem.storage.upkeep.retention_pass import RetentionClasses, RetentionPass
+from mainstem.storage.upkeep.retention_pass import RetentionPass, TopicClasses
 from mainstem.storage.upkeep.scrubbing import Scrubber
 
 
@@ -183,7 +183,7 @@ class StorageParts:
             groups,
             journal,
             state,
-            RetentionClasses(state.table, setup.topics, setup.was_deleted).of_held,
+            TopicClasses(state.table, setup.topics, setup.was_deleted).of_held,
             setup.journal_path,
             self.damage,
             setup.run_format,
@@ -262,7 +262,7 @@ class StorageParts:
             consensus.placements,
             self.write_loop.wake,
         )
-        self.replication.drive(Driven(groups, self.write_loop, self.messages, self.snapshots, self.waiting))
+        self.replication.drive(ReplicationParts(groups, self.write_loop, self.messages, self.snapshots, self.waiting))
 
     def _keep_up(self) -> None:
         """Make the parts that work on their own: retention, pruning, the watch over both disks."""

@@ -15,7 +15,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.nameserver.nameservers import simulate
 
 from mainstem.nameserver.cluster.start_check import OldCopy, StartCheck
-from mainstem.nameserver.disk.starts import Loss
+from mainstem.nameserver.disk.starts import LossCause
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.rpc.messages.starts import SHOW_START, StartJudged, StartShown
 from mainstem.rpc.raft.raft_member import METADATA_GROUP
@@ -36,7 +36,7 @@ class Life:
 
     @property
     def forgot(self) -> bool:
-        return self.starts.loss is Loss.COPY
+        return self.starts.loss is LossCause.COPY
 
 
 class Nodes:
@@ -160,9 +160,13 @@ def test_an_older_copy_is_right_about_who_was_never_restored() -> None:
             nodes.network.cut.add(frozenset({HELD, RESTORED}))
             await life.check.before_all(NODES)  # the third knows nothing better
             nodes.network.heal()
-            with pytest.raises(OldCopy, match=f"node {RESTORED} has seen a start"):
+            told: list[OldCopy] = []
+            life.check.found_late.add_done_callback(lambda found: told.append(found.result()))
+            with pytest.raises(OldCopy, match=f"node {RESTORED} has seen a start") as raised:
                 await asyncio.wait_for(life.check.run(), LATE_SECONDS)
             assert life.forgot
+            life.check.found_late.add_done_callback(lambda found: told.append(found.result()))
+            assert told == [raised.value] * 2, "also those are told that ask only then"
 
     simulate(story())
 

@@ -12,7 +12,7 @@ from mainstem.nameserver.disk.log_format import (
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     RECORD_HEADER_BYTES,
-    RecordKind,
+    LogRecordKind,
     encode_file_header,
     encode_mark,
     encode_record,
@@ -181,11 +181,11 @@ def test_a_term_that_goes_back_is_refused() -> None:
 
 def test_entries_without_payload_are_not_the_end() -> None:
     data = bytearray(encode_file_header(KIND_LOG, FIRST))
-    kinds = (RecordKind.NO_OP, RecordKind.CHANGE, RecordKind.MEMBERSHIP, RecordKind.NO_OP)
+    kinds = (LogRecordKind.NO_OP, LogRecordKind.CHANGE, LogRecordKind.MEMBERSHIP, LogRecordKind.NO_OP)
     for number, kind in enumerate(kinds, FIRST):
         data += encode_record(len(data), number, len(data), b"", term=2, kind=kind)
     data += encode_mark(len(data), FIRST + 3, len(data))
     content = read_log("log", bytes(data), FIRST)
     assert [record.kind for record in content.records] == [
-        RecordKind.NO_OP, RecordKind.CHANGE, RecordKind.MEMBERSHIP, RecordKind.NO_OP,
+        LogRecordKind.NO_OP, LogRecordKind.CHANGE, LogRecordKind.MEMBERSHIP, LogRecordKind.NO_OP,
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
-from mainstem.nameserver.disk.log_format import LogEntry, RecordKind
+from mainstem.nameserver.disk.log_format import LogEntry, LogRecordKind
 from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
 from mainstem.nameserver.disk.metadata_recovery import FoundEntries
 from mainstem.nameserver.disk.room import Room
@@ -110,7 +110,7 @@ class Follower:
 
     def made(self, first: int) -> list[LogEntry]:
         return [
-            LogEntry(first + n, self.term, RecordKind.CHANGE, self.rng.randbytes(self.rng.randint(1, 60)))
+            LogEntry(first + n, self.term, LogRecordKind.CHANGE, self.rng.randbytes(self.rng.randint(1, 60)))
             for n in range(self.rng.randint(1, 4))
         ]
 
@@ -185,7 +185,7 @@ class LateRefusal(SimulatedFiles):
 @pytest.mark.parametrize("failing", ["", "remove"])
 def test_a_log_that_did_not_take_over_hides_nothing(refuse: str, failing: str) -> None:
     def entry(index: int) -> LogEntry:
-        return LogEntry(index, 1, RecordKind.CHANGE, b"change %d" % index)
+        return LogEntry(index, 1, LogRecordKind.CHANGE, b"change %d" % index)
 
     async def scenario() -> None:
         disk = LateRefusal(1)

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.nameserver.disk import starts
-from mainstem.nameserver.disk.starts import Loss, Remembers, begun, has_lost, judged, lost
+from mainstem.nameserver.disk.starts import LossCause, Remembers, begun, has_lost, judged, lost
 from mainstem.nameserver.disk.starts_file import COPY_BYTES, NAME, StartsFile
 from mainstem.nameserver.errors import ForeignDirectory
 from mainstem.rpc.messages.starts import STARTS_MAX, StartShown
@@ -93,7 +93,7 @@ def test_one_that_knows_that_it_has_forgotten_begins_anew() -> None:
     assert peer.believes(start(copy, 2))
     again = start(copy, 3)
     assert not peer.believes(again)
-    again = lost(again, Loss.COPY, "an older copy")
+    again = lost(again, LossCause.COPY, "an older copy")
     assert peer.believes(again, forgot=True)
     assert peer.believes(start(again, 4))  # also when it died before it had caught up
     assert not peer.believes(start(copy, 5))
@@ -149,10 +149,10 @@ def test_power_takes_what_was_acknowledged_and_not_synced(
 
 
 def test_power_lost_again_before_an_old_copy_has_caught_up_does_not_make_it_less() -> None:
-    node = lost(start(Remembers(), 1, "first", unsynced=True), Loss.COPY, "an older copy")
+    node = lost(start(Remembers(), 1, "first", unsynced=True), LossCause.COPY, "an older copy")
     node = starts.got_back(starts.got_back(node, METADATA_GROUP), 0)
     node = start(node, 2, "second", unsynced=True)
-    assert node.loss == Loss.COPY.value
+    assert node.loss == LossCause.COPY.value
     assert [has_lost(node, group) for group in (METADATA_GROUP, 0, 1)] == [False, True, True]
 
 
@@ -252,14 +252,14 @@ def test_a_file_that_an_earlier_start_wrote_is_an_older_copy_if_a_later_one_has(
 def test_older_votes_of_write_groups_are_forgotten_votes_and_the_metadata_has_its_own() -> None:
     node = starts.votes_lost(start(Remembers(), 1), "hard_states is an older copy of itself")
     assert [has_lost(node, group) for group in (0, 1, METADATA_GROUP)] == [True, True, False]
-    node = starts.votes_lost(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), "and its votes")
+    node = starts.votes_lost(lost(start(Remembers(), 1), LossCause.COPY, "an older copy"), "and its votes")
     assert has_lost(node, METADATA_GROUP)
 
 
 def test_what_was_got_back_is_forgotten_again_with_everything_else() -> None:
-    node = starts.got_back(lost(start(Remembers(), 1), Loss.COPY, "an older copy"), 0)
+    node = starts.got_back(lost(start(Remembers(), 1), LossCause.COPY, "an older copy"), 0)
     assert [has_lost(node, group) for group in (0, 1)] == [False, True]
-    node = lost(start(node, 2), Loss.COPY, "an older copy, once more")
+    node = lost(start(node, 2), LossCause.COPY, "an older copy, once more")
     assert [has_lost(node, group) for group in (0, 1)] == [True, True]
 
 

@@ -11,8 +11,8 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.quorum.group_log import encode_membership, from_wire
 from mainstem.nameserver.quorum.group_snapshots import ReceivedSnapshot
+from mainstem.nameserver.quorum.quorum_log import encode_membership, from_wire
 from mainstem.nameserver.quorum.transfer import joined, parts
 from mainstem.raft import KIND_MEMBERSHIP, Membership, Snapshot
 from mainstem.raft.messages import Append
@@ -26,7 +26,7 @@ from mainstem.rpc.messages.metadata import (
     ChangeReply,
     ChangeRequest,
     GroupLeader,
-    Heartbeat,
+    NodeHeartbeat,
     SnapshotPart,
     WantConfigs,
     WantDeletions,
@@ -122,7 +122,7 @@ def test_heartbeats_of_strangers_and_lies_do_no_harm() -> None:
         leader = await cluster.elected()
         end = cluster.network.attach(Identity(cluster.running[1].lookups.cluster_id(), 99, bytes(16)))
         lies = [GroupLeader(group, 5, 2**62) for group in range(2, 65_536, 4096)]
-        await end.call(leader, HEARTBEAT, Heartbeat(leaders=lies, applied=2**62), timeout_seconds=5)
+        await end.call(leader, HEARTBEAT, NodeHeartbeat(leaders=lies, applied=2**62), timeout_seconds=5)
         assert cluster.running[leader].lookups.group_leaders() == {}
         assert cluster.running[leader].lookups.report(99) is None
         await cluster.close()

@@ -19,13 +19,13 @@ from tests.simulation.oracle import Violation, require
 from mainstem.errors import MainstemError
 from mainstem.model import SLOTS, Buffer, Topic
 from mainstem.nameserver.disk import starts
-from mainstem.nameserver.disk.starts import Loss, Remembers
+from mainstem.nameserver.disk.starts import LossCause, Remembers
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
 from mainstem.rpc.wire.method import Method
+from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.membership_steps import MembershipSteps
-from mainstem.storage.cluster.replication import Consensus
 from mainstem.storage.groups import control
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
@@ -137,7 +137,7 @@ class KnownStarts:
 
     @property
     def lost_power(self) -> bool:
-        return self.lost == Loss.POWER.value
+        return self.lost == LossCause.POWER.value
 
     def has_lost(self, group: int) -> bool:
         return starts.has_lost(self._remembers, group)

@@ -19,7 +19,7 @@ from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
 from mainstem.storage.compacting import compact_files, compact_plan
 from mainstem.storage.compacting.compact_files import KeyColumns
-from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows, Standing
+from mainstem.storage.compacting.compact_plan import CompactionStanding, Flags, Integers, QueueRows
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
@@ -189,7 +189,7 @@ def _tombstone_gone_early() -> tuple[ModuleType, str, Any]:
     """A pass lets tombstones go with the next one, whatever `delete.retention.ms` says."""
     queue_rows = compact_plan._queue_rows
 
-    def at_once(found: Standing, chosen: Flags, now_ms: int) -> QueueRows:
+    def at_once(found: CompactionStanding, chosen: Flags, now_ms: int) -> QueueRows:
         rows = queue_rows(found, chosen, now_ms)
         rows["horizon_ms"] = now_ms
         return rows

@@ -18,7 +18,7 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
-from mainstem.node_ports import NodePorts, Watch
+from mainstem.node_ports import NodePorts, OpeningWatch
 from mainstem.node_roles import Roles
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.wire.identity import Identity
@@ -39,7 +39,7 @@ class Copy(NamedTuple):
     manifest: dict[str, bytes]
 
 
-class Watched(Watch):
+class Watched(OpeningWatch):
     """Has the simulation's observers look at the roles as they open."""
 
     def __init__(self, node: WholeNode, life: Life) -> None:

@@ -28,7 +28,7 @@ from mainstem.protocol.schema import ZERO_UUID
 from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
-from mainstem.storage.cluster.replication import Consensus
+from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.state import cold_producers
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producer_expiry import Expired, ProducerExpiry

@@ -12,10 +12,10 @@ from tests.fakes.files import SimulatedFiles
 
 from mainstem.kernel import QueueTable
 from mainstem.model import Durability
-from mainstem.nameserver.disk.starts import Loss, lost
+from mainstem.nameserver.disk.starts import LossCause, lost
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.raft import HardState
-from mainstem.storage.cluster.replication import Consensus, Driven, WriteGroupReplication
+from mainstem.storage.cluster.group_replication import Consensus, ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.hard_states import NAME, HardStates
 from mainstem.storage.groups.log_block import LogBlock
@@ -60,7 +60,7 @@ class Disk:
         block = LogBlock(KIND_NO_OP, 1, 1)
         block.header = BlockHeader(KIND_NO_OP, 0, 1, 1, 80, 0, 0, 0, position_of(1, 4096), 0, 0, 1)
         group.blocks.append(block)
-        replication.drive(Driven([group], nobody, nobody, nobody))
+        replication.drive(ReplicationParts([group], nobody, nobody, nobody))
         await replication.start()
         return replication
 
@@ -83,8 +83,8 @@ def test_an_older_copy_from_before_the_first_vote_is_known_as_one_and_does_not_k
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.POWER])
-def test_a_file_of_votes_that_is_gone_is_refused_with_a_remedy(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [LossCause.NOTHING, LossCause.POWER])
+def test_a_file_of_votes_that_is_gone_is_refused_with_a_remedy(loss: LossCause) -> None:
     """Power takes ends of logs, and no votes: what is missing then is damage like any other."""
 
     async def story() -> None:
@@ -92,7 +92,7 @@ def test_a_file_of_votes_that_is_gone_is_refused_with_a_remedy(loss: Loss) -> No
         await disk.vote(HardState(3, 2))
         disk.files.forget(NAME)
         starts = await disk.begun()
-        if loss is not Loss.NOTHING:
+        if loss is not LossCause.NOTHING:
             starts.remembers = lost(starts.remembers, loss, "as the test says")
         with pytest.raises(StorageError, match=r"`hard_states` is missing\. Which votes this node gave is unknown"):
             await disk.start(starts)

@@ -56,7 +56,7 @@ def test_a_replica_that_lacks_a_queue_says_who_leads_and_not_that_there_is_none(
         reads = [at(queue_id - QUEUE, 0, 1000) for queue_id in elsewhere]
         request = asking(12, (1, reads))
         plan = scan_fetch(memoryview(codec.write(request, 12)), 0, 12).plan
-        plan.begin(lambda key: kernel.FetchTopic(number_of(key), PARTITIONS), 1 << 20)
+        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), PARTITIONS), 1 << 20)
         node.storage.messages.read_at_once(plan)
         assert {row.verdict for row in plan.partitions()} == {kernel.Verdict.NOT_LEADER}
 

@@ -57,7 +57,7 @@ class Reader:
     def plan(self, partition_bytes: int = 1 << 20) -> kernel.FetchPlan:
         asked = asking(12, (1, [at(queue, offset, partition_bytes) for queue, offset in self.offsets.items()]))
         plan = kernel.scan_fetch(memoryview(codec.write(asked, 12)), 0, 12).plan
-        plan.begin(lambda key: kernel.FetchTopic(number_of(key), QUEUES), self.bytes_max)
+        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), QUEUES), self.bytes_max)
         return plan
 
     async def fetch(self, partition_bytes: int = 1 << 20) -> int:
@@ -230,7 +230,7 @@ def test_a_plan_that_a_later_round_took_over_is_let_go(tmp_path: Path) -> None:
         plan = Reader(node).plan()
         reading = asyncio.ensure_future(node.storage.messages.read(plan, 1 << 20))
         await asyncio.sleep(0)
-        plan.begin(lambda key: kernel.FetchTopic(number_of(key), QUEUES), 1 << 20)
+        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), QUEUES), 1 << 20)
         await reading
         assert plan.bytes == 0
         assert not plan.settled

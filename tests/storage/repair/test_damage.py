@@ -27,7 +27,7 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.queue_store.mending import Lost
-from mainstem.storage.repair.damage import fetch_twin
+from mainstem.storage.repair.journal_damage import fetch_twin
 from mainstem.storage.repair.run_repair import behind
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 

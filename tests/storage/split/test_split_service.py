@@ -38,7 +38,7 @@ from mainstem.rpc.messages.split import (
     SplitPace,
     SplitProgress,
 )
-from mainstem.rpc.server import RpcServer
+from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.method import Nothing
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease

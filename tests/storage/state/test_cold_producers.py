@@ -28,7 +28,7 @@ from mainstem.storage.state.producer_files import (
     Pieces,
     pieces_of,
 )
-from mainstem.storage.state.producer_limits import Limits, fair_share, value_of
+from mainstem.storage.state.producer_limits import ProducerLimits, fair_share, value_of
 
 FEW = 4
 
@@ -500,7 +500,7 @@ def test_of_a_queue_that_has_too_many_the_best_are_kept() -> None:
     rows["last_timestamp_ms"] = 1000
     rows["count"] = 1
     rows["count"][500:520] = 2
-    kept = Limits(rows["queue_id"], value_of(rows), 60).keep(rows)
+    kept = ProducerLimits(rows["queue_id"], value_of(rows), 60).keep(rows)
     assert kept[:10].all()
     assert kept[500:520].all()
     assert kept.sum() == 60

@@ -45,7 +45,7 @@ from mainstem.storage.store_files.store_file import (
 from mainstem.storage.verifying import file_check
 from mainstem.storage.verifying.file_check import check_file
 from mainstem.storage.verifying.findings import FINDINGS_PER_FILE_MAX, Finding
-from mainstem.storage.verifying.store_check import Progress, Report, check_store, manifest_faults
+from mainstem.storage.verifying.store_check import CheckProgress, StoreReport, check_store, manifest_faults
 
 
 class Kept:
@@ -108,7 +108,7 @@ def _removed() -> Iterator[None]:
     kept.cache_clear()
 
 
-def checked(files: SimulatedFiles, database: Path | None, jobs: int = 1) -> Report:
+def checked(files: SimulatedFiles, database: Path | None, jobs: int = 1) -> StoreReport:
     return asyncio.run(check_store([files] * jobs, str(database) if database is not None else None))
 
 
@@ -122,7 +122,7 @@ def test_the_store_of_these_tests_has_files_of_all_kinds() -> None:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_nothing_is_found_where_all_is_well(tmp_path: Path, seed: int, jobs: int) -> None:
     bench = Bench(tmp_path)
-    told: list[Progress] = []
+    told: list[CheckProgress] = []
 
     async def scenario(bench: Bench) -> None:
         await story(bench, seed)

@@ -30,8 +30,8 @@ from mainstem.kernel import (
     EpochCheck,
     FetchPlan,
     FetchScan,
-    FetchTopic,
     MalformedFetch,
+    PlannedTopic,
     Verdict,
     scan_fetch,
     scan_more,
@@ -91,7 +91,7 @@ _PLAN_BYTES_MAX = 32 * 1024 * 1024
 
 SESSIONS_FROM = 7
 
-_FAILED_TOPIC = FetchTopic(0, 0, Verdict.UNKNOWN_TOPIC)
+_FAILED_TOPIC = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
 _FAILED_CODES = (int(ErrorCode.UNKNOWN_SERVER_ERROR),) * len(CODES)
 
 Step = EncodedFrame | Waiting[EncodedFrame] | Later[EncodedFrame]
@@ -331,7 +331,7 @@ class _Fetch:
 
     async def _begin_in_turns(self) -> None:
         await self._broker.turns.take()
-        topics: dict[str | bytes, FetchTopic] = {}
+        topics: dict[str | bytes, PlannedTopic] = {}
         pace = self._broker.turns.pace(TOPICS_PER_TURN)
         before = self._plan.round
         for key in self._plan.topic_keys():

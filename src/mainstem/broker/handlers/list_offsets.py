@@ -1,8 +1,8 @@
 """ListOffsets: the offset for a timestamp, or for one of the special timestamps.
 
 A client that reads committed transactions alone is told the last stable offset where others are told the high
-watermark; while no transaction is open the two are the same. Nothing is tiered away from a node, so its earliest local offset is the log start, and "latest
-tiered" has no answer (offset -1 without an error, as in Kafka).
+watermark; while no transaction is open the two are the same. Nothing is tiered away from a node, so its earliest local
+offset is the log start, and "latest tiered" has no answer (offset -1 without an error, as in Kafka).
 
 An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
 another one leads by now. So a majority first confirms that this node leads, once per write group and request; a node

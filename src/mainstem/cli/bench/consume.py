@@ -16,7 +16,7 @@ from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.bench_topic import DEFAULT
 from mainstem.cli.bench.ending import SECONDS_MAX, Interruption, Positive
 from mainstem.cli.bench.live_line import LiveLine, progress_option
-from mainstem.cli.bench.reading import Reading
+from mainstem.cli.bench.reading import BenchReading
 from mainstem.cli.bench.summary import per_second, speeds
 from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
@@ -86,7 +86,7 @@ def command(
             "socket.nagle.disable": True,
         },
     )
-    reading = Reading(
+    reading = BenchReading(
         topic,
         ends={partition: end for (_, partition), (_, end) in bounds.items()},
         follows=follow or start == "end",

@@ -78,7 +78,7 @@ LINGER_MS_MAX = 10_000.0
 """Less than a record may take until it is given up."""
 
 
-class Limits(NamedTuple):
+class RunLimits(NamedTuple):
     """The first that is reached ends the run."""
 
     records: int = sys.maxsize
@@ -100,11 +100,11 @@ class Positive(click.FloatRange):
         return number
 
 
-def limits(records: int | None, total_bytes: int | None, seconds: float | None, record_bytes: int) -> Limits:
+def limits(records: int | None, total_bytes: int | None, seconds: float | None, record_bytes: int) -> RunLimits:
     """What the options say; without any of them a time. Bytes are whole records, never fewer than were asked."""
     if records is None and total_bytes is None and seconds is None:
-        return Limits(seconds=SECONDS_DEFAULT)
+        return RunLimits(seconds=SECONDS_DEFAULT)
     by_bytes = None if total_bytes is None else -(-total_bytes // record_bytes)
     counts = [count for count in (records, by_bytes) if count is not None]
-    none = Limits()
-    return Limits(min(counts, default=none.records), seconds or none.seconds)
+    none = RunLimits()
+    return RunLimits(min(counts, default=none.records), seconds or none.seconds)

@@ -7,8 +7,8 @@ import random
 import string
 from collections.abc import Callable
 
-from mainstem.cli.bench.ending import Interruption, Limits
-from mainstem.cli.bench.sender import Sender
+from mainstem.cli.bench.ending import Interruption, RunLimits
+from mainstem.cli.bench.sender import BenchSender
 from mainstem.cli.bench.tally import Tally
 
 _TURN_RECORDS = 64
@@ -35,7 +35,7 @@ class Load:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: BenchSender,
         tally: Tally,
         *,
         partition_of: Callable[[int], int],
@@ -50,7 +50,7 @@ class Load:
         self._interruption = interruption
         self._on_turn = on_turn
 
-    def run(self, limits: Limits, *, rate: float | None) -> float:
+    def run(self, limits: RunLimits, *, rate: float | None) -> float:
         """Send until a limit, Ctrl-C, or no hope is left, then wait for what is in flight. The seconds from the
         first record to the last outcome."""
         clock = self._tally.clock
@@ -75,7 +75,7 @@ class Load:
         self._on_turn()
         return not self._gives_up()
 
-    def _send_all(self, limits: Limits, begun_ns: int) -> None:
+    def _send_all(self, limits: RunLimits, begun_ns: int) -> None:
         number = 0
         while number < limits.records and not self._gives_up():
             if self._tally.clock() - begun_ns >= limits.seconds * 1e9:
@@ -87,7 +87,7 @@ class Load:
             self._sender.serve(0)
             self._on_turn()
 
-    def _send_at(self, rate: float, limits: Limits, begun_ns: int) -> None:
+    def _send_at(self, rate: float, limits: RunLimits, begun_ns: int) -> None:
         number = 0
         while number < limits.records and number < limits.seconds * rate and not self._gives_up():
             due_ns = begun_ns + int(number / rate * 1e9)

@@ -17,14 +17,14 @@ from mainstem.cli.bench.ending import (
     SECONDS_DEFAULT,
     SECONDS_MAX,
     Interruption,
-    Limits,
     Positive,
+    RunLimits,
     failure_of,
     limits,
 )
 from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.load import Load, random_texts
-from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, Sender, client_settings
+from mainstem.cli.bench.sender import BUFFER_BYTES, RECORD_BYTES_MAX, BenchSender, client_settings
 from mainstem.cli.bench.summary import (
     errors_text,
     per_second,
@@ -178,7 +178,7 @@ def _send(
     target: BenchTopic,
     settings: dict[str, Any],
     tally: Tally,
-    ends: Limits,
+    ends: RunLimits,
     interruption: Interruption,
     line: LiveLine,
     record_bytes: int,
@@ -187,7 +187,7 @@ def _send(
 ) -> float:
     """The run; the seconds it took."""
     texts = random_texts(record_bytes)
-    sender = Sender(target.name, settings, producers=producers, threads=rate is not None)
+    sender = BenchSender(target.name, settings, producers=producers, threads=rate is not None)
     load = Load(
         sender,
         tally,

@@ -25,7 +25,7 @@ _TAKE_SECONDS = 0.01
 """How long a client waits for a full batch, and so by how much a reading may look longer than it was."""
 
 
-class Member:
+class BenchMember:
     """One consumer's part of the reading."""
 
     def __init__(self, open_partitions: set[int] | None) -> None:
@@ -37,7 +37,7 @@ class Member:
         return self.open_partitions is not None and not self.open_partitions
 
 
-class Reading:
+class BenchReading:
     """One run. `assign` or `join` begins it; `finish` must end it."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Reading:
         self.bytes = 0
         """Of keys and values."""
         self.failure: str | None = None
-        self.members: list[Member] = []
+        self.members: list[BenchMember] = []
         self._topic = topic
         self._ends = ends
         self._follows = follows
@@ -74,7 +74,7 @@ class Reading:
         """Read these partitions from these offsets; no more of the consumers than there are partitions to read."""
         chosen = [partition for partition, offset in offsets.items() if self._follows or offset < self._ends[partition]]
         shares = [chosen[first::consumers] for first in range(min(consumers, len(chosen)))]
-        self.members = [Member(set(share)) for share in shares]
+        self.members = [BenchMember(set(share)) for share in shares]
         clients = []
         self._begun_at = time.monotonic()
         for number, share in enumerate(shares):
@@ -85,7 +85,7 @@ class Reading:
 
     def join(self, settings: dict[str, Any], consumers: int) -> None:
         """Read as so many members of the settings' group."""
-        self.members = [Member(None) for _ in range(consumers)]
+        self.members = [BenchMember(None) for _ in range(consumers)]
         clients = []
         for number, member in enumerate(self.members):
             client = Consumer(self._settings(settings, number))
@@ -121,7 +121,7 @@ class Reading:
                 for client, member in zip(clients, self.members, strict=True)
             ]
 
-    def _read(self, client: Any, member: Member) -> None:
+    def _read(self, client: Any, member: BenchMember) -> None:
         try:
             while not self._is_over():
                 wanted = min(_BATCH_RECORDS, self._records_max - self.records)
@@ -140,7 +140,7 @@ class Reading:
             self._stopping = True
         return self._stopping
 
-    def _count(self, messages: list[Any], member: Member) -> None:
+    def _count(self, messages: list[Any], member: BenchMember) -> None:
         sizes: list[int] = []
         reached: dict[int, int] = {}
         at_end: set[int] = set()
@@ -171,11 +171,11 @@ class Reading:
         elif not kafka_node.is_passing(error):
             self.failure = self.failure or f"reading failed: {error.str()} ({error.name()})"
 
-    def _assigned(self, member: Member, queues: list[Any]) -> None:
+    def _assigned(self, member: BenchMember, queues: list[Any]) -> None:
         with self._lock:
             self._begun_at = self._begun_at or time.monotonic()
             member.open_partitions = {queue.partition for queue in queues} - self._done
 
-    def _revoked(self, member: Member) -> None:
+    def _revoked(self, member: BenchMember) -> None:
         with self._lock:
             member.open_partitions = None

@@ -11,9 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from mainstem.cli.bench.arrivals import RUN_BYTES, Arrivals, Stamp, probe_run
 from mainstem.cli.bench.bench_topic import BenchTopic
-from mainstem.cli.bench.ending import Interruption, Limits
+from mainstem.cli.bench.ending import Interruption, RunLimits
 from mainstem.cli.bench.load import Load, random_texts
-from mainstem.cli.bench.sender import Sender
+from mainstem.cli.bench.sender import BenchSender
 from mainstem.cli.bench.tally import Tally
 from mainstem.cli.connection_news import LOST_SECONDS_MAX
 
@@ -45,17 +45,17 @@ class RoundTrip:
         consumer = Consumer(consuming)
         consumer.assign([TopicPartition(topic.name, *place) for place in offsets.items()])
         self.arrivals = Arrivals(consumer, self._run, records_max, clock=tally.clock)
-        self._sender = Sender(topic.name, producing, producers=1, threads=True)
+        self._sender = BenchSender(topic.name, producing, producers=1, threads=True)
 
     def probe(self, tally: Tally) -> bool:
         """Send a record to every partition; whether all came back. The tally is theirs alone."""
-        self._load(tally, probe_run(self._run), lambda: None).run(Limits(records=self._topic.partitions), rate=None)
+        self._load(tally, probe_run(self._run), lambda: None).run(RunLimits(records=self._topic.partitions), rate=None)
         wanted = self._topic.partitions - tally.failed - tally.in_flight
         return self._arrived(lambda: len(self.arrivals.probes), wanted) and wanted == self._topic.partitions
 
     def measure(self, records: int, rate: float, on_turn: Callable[[], None]) -> float:
         """The measurement itself, until the last record has come or is given up; the seconds of the sending."""
-        took = self._load(self.tally, self._run, on_turn).run(Limits(records=records), rate=rate)
+        took = self._load(self.tally, self._run, on_turn).run(RunLimits(records=records), rate=rate)
         self._arrived(lambda: self.arrivals.received, self.tally.acknowledged)
         return took
 

@@ -46,7 +46,7 @@ def client_settings(record_bytes: int, buffer_bytes: int, producers: int) -> dic
     }
 
 
-class Sender:
+class BenchSender:
     """`producers` clients of confluent-kafka with the same settings, taking turns. Close it."""
 
     def __init__(self, topic: str, settings: dict[str, Any], *, producers: int, threads: bool) -> None:

@@ -20,7 +20,7 @@ from mainstem.cli.store.verify import checked, finding_data, print_findings
 
 if TYPE_CHECKING:
     from mainstem.storage.verifying.remaking import Remade, Remake
-    from mainstem.storage.verifying.store_check import Report
+    from mainstem.storage.verifying.store_check import StoreReport
 
 ROUNDS = 2
 """What was wrong behind a damaged index shows when that is made anew."""
@@ -76,7 +76,7 @@ def command(
     return 1 if report.findings else 0
 
 
-def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Report, list[Remake], list[Remade]]:
+def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[StoreReport, list[Remake], list[Remade]]:
     """The last report, and what could be made anew by it, or was."""
     from mainstem.storage.errors import StorageError
     from mainstem.storage.queue_store.manifest_database import Database
@@ -102,7 +102,7 @@ def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Repor
     return report, list(planned.values()), done
 
 
-def _print(report: Report, wanted: Sequence[Remake], done: Sequence[Remade], *, yes: bool) -> None:
+def _print(report: StoreReport, wanted: Sequence[Remake], done: Sequence[Remade], *, yes: bool) -> None:
     for one in done:
         print_text(f"{one.path}: left as it is: {one.refused}" if one.refused else f"{one.path}: made anew")
     if wanted and not yes:

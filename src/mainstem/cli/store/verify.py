@@ -19,7 +19,7 @@ from mainstem.cli.store import directories
 
 if TYPE_CHECKING:
     from mainstem.storage.verifying.findings import Finding, UnnamedFile
-    from mainstem.storage.verifying.store_check import Progress, Report
+    from mainstem.storage.verifying.store_check import CheckProgress, StoreReport
 
 JOBS_MAX = 64
 UNNAMED_SHOWN_MAX = 20
@@ -73,12 +73,12 @@ def command(
     return 1 if report.findings else 0
 
 
-async def checked(store_dir: Path, manifest: str | None, jobs: int, line: ProgressLine) -> Report:
+async def checked(store_dir: Path, manifest: str | None, jobs: int, line: ProgressLine) -> StoreReport:
     """Check a store, so many files at a time, and tell on the line how far it is."""
     from mainstem.storage.disks.disk_files import DiskFiles
     from mainstem.storage.verifying.store_check import check_store
 
-    def tell(at: Progress) -> None:
+    def tell(at: CheckProgress) -> None:
         total = f" of {size(at.bytes_total)}" if at.bytes_total else ""
         line.offer(at.bytes, lambda: f"{size(at.bytes)}{total}, {at.files:,} of {counted(at.files_total, 'file')}")
 
@@ -90,7 +90,7 @@ async def checked(store_dir: Path, manifest: str | None, jobs: int, line: Progre
             await one.close()
 
 
-def _data(report: Report, seconds: float) -> dict[str, object]:
+def _data(report: StoreReport, seconds: float) -> dict[str, object]:
     return {
         "ok": not report.findings,
         "files": report.files,
@@ -113,7 +113,7 @@ def finding_data(finding: Finding) -> dict[str, object]:
     }
 
 
-def print_findings(report: Report) -> None:
+def print_findings(report: StoreReport) -> None:
     """The findings as a table on stdout, and an empty line behind it."""
     print_table(
         ["~FILE", ">POSITION", "~WHAT, AND WHAT TO DO"],
@@ -125,7 +125,7 @@ def print_findings(report: Report) -> None:
     print_text()
 
 
-def _print(report: Report, seconds: float) -> None:
+def _print(report: StoreReport, seconds: float) -> None:
     if report.findings:
         print_findings(report)
     if report.unnamed:

@@ -11,7 +11,7 @@ from mainstem.kernel.compiled.collector import untrack
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
-from mainstem.kernel.compiled.fetch_plan import FetchPlan, FetchTopic
+from mainstem.kernel.compiled.fetch_plan import FetchPlan, PlannedTopic
 from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
 from mainstem.kernel.compiled.produce import (
     TOPIC_IDS_FROM,
@@ -28,8 +28,8 @@ from mainstem.kernel.compiled.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
-    Entry,
     EpochCheck,
+    IndexedBatch,
     PickLimits,
     PickSource,
     ProducerState,
@@ -44,14 +44,14 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "DiskPicks",
-    "Entry",
     "EpochCheck",
     "FetchPlan",
     "FetchScan",
-    "FetchTopic",
+    "IndexedBatch",
     "IndexedBlock",
     "PickLimits",
     "PickSource",
+    "PlannedTopic",
     "ProduceScan",
     "ProduceTopic",
     "ProducerState",

@@ -24,7 +24,7 @@ cdef int check_groups(const Py_buffer *groups) except -1
 
 
 @cython.final
-cdef class FetchTopic:
+cdef class PlannedTopic:
     """What the broker tells a plan about a topic; see the twin."""
     cdef readonly uint32_t number
     cdef readonly int32_t partitions

@@ -72,7 +72,7 @@ cdef inline int epoch_verdict(int32_t known_to_reader, int32_t present) noexcept
 
 
 @cython.final
-cdef class FetchTopic:
+cdef class PlannedTopic:
     """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or the verdict on all
     of its partitions."""
 
@@ -236,12 +236,12 @@ cdef class FetchPlan:
         cdef int32_t number
         cdef PlanTopic *topic
         cdef PlanRow *row
-        cdef FetchTopic facts
+        cdef PlannedTopic facts
         self.let_go()
         for number in range(self.topic_count):
             if not self.topics[number].rows:
                 continue
-            facts = <FetchTopic?> resolve(self.keys[number])
+            facts = <PlannedTopic?> resolve(self.keys[number])
             topic = &self.topics[number]
             topic.number = facts.number
             topic.partitions = facts.partitions

@@ -56,7 +56,7 @@ cdef uint32_t UNKNOWN_PATIENCE = twin.UNKNOWN_PATIENCE
 cdef uint64_t SPREAD = twin.SPREAD
 cdef object Outcome = twin.Outcome
 cdef object SeenBatch = twin.SeenBatch
-cdef object Verdict = twin.Verdict
+cdef object SequenceVerdict = twin.SequenceVerdict
 
 assert COLD_FILES_MAX == twin.COLD_FILES_MAX and sizeof(Name) == twin.KEY.size
 assert COUNTERS == twin.COUNTERS and COUNT_MASK == twin.COUNT_MASK and PATIENCE <= COUNT_MASK
@@ -766,7 +766,7 @@ class Producers(ProducerStates):
         if verdict == FRESH:
             return twin.FRESH
         if verdict == DUPLICATE:
-            return Verdict(
+            return SequenceVerdict(
                 Outcome.OK, SeenBatch(seen.base_sequence, seen.last_sequence, seen.base_offset, seen.block_index)
             )
         if verdict == SKIPPED_SEQUENCE:

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_take
 from mainstem.kernel.compiled.layout cimport ONE_ENTRY, ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
-from mainstem.kernel.pure.recent_index import Entry
+from mainstem.kernel.pure.recent_index import IndexedBatch
 
 cdef enum:
     RING_START = 64
@@ -101,7 +101,7 @@ cdef class IndexedBlock:
         if not 0 <= row < self.row_count:
             raise IndexError(row)
         found = &self.rows[row]
-        return Entry(
+        return IndexedBatch(
             self,
             found.base_offset,
             found.base_offset + found.last_offset_delta,

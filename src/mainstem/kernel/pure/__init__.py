@@ -9,7 +9,7 @@ from mainstem.kernel.pure.collector import untrack
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch, scan_more
-from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, FetchTopic
+from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, PlannedTopic
 from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
 from mainstem.kernel.pure.produce import (
     TOPIC_IDS_FROM,
@@ -22,7 +22,7 @@ from mainstem.kernel.pure.produce import (
 )
 from mainstem.kernel.pure.producer_states import ProducerState, ProducerStates, SeenBatch
 from mainstem.kernel.pure.queue_table import QueueTable
-from mainstem.kernel.pure.recent_index import Entry, IndexedBlock, RecentIndex
+from mainstem.kernel.pure.recent_index import IndexedBatch, IndexedBlock, RecentIndex
 from mainstem.kernel.pure.record_keys import key_rows, keyed_hash
 from mainstem.kernel.pure.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
@@ -33,14 +33,14 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "DiskPicks",
-    "Entry",
     "EpochCheck",
     "FetchPlan",
     "FetchScan",
-    "FetchTopic",
+    "IndexedBatch",
     "IndexedBlock",
     "PickLimits",
     "PickSource",
+    "PlannedTopic",
     "ProduceScan",
     "ProduceTopic",
     "ProducerState",

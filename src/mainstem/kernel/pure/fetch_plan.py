@@ -38,7 +38,7 @@ VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
 }
 
 
-class FetchTopic:
+class PlannedTopic:
     """The facts about a topic that the broker gives a plan: its `number` and how many `partitions` it has, or the
     verdict on all of its partitions."""
 
@@ -131,7 +131,7 @@ class FetchPlan:
         """Keys of the topics that `begin` may ask about, perhaps more than once."""
         return list(dict.fromkeys(row.topic.key for row in self._rows))
 
-    def begin(self, resolve: Callable[[FetchKey], FetchTopic], bytes_max: int, found_before: int = 0) -> None:
+    def begin(self, resolve: Callable[[FetchKey], PlannedTopic], bytes_max: int, found_before: int = 0) -> None:
         """Start a round of at most about `bytes_max` bytes, of which other plans of the same request have found
         `found_before`. `resolve` is asked once per topic."""
         self.round += 1
@@ -140,7 +140,7 @@ class FetchPlan:
         self.bytes = found_before
         self.final = not self._rows
         self.released = False
-        resolved: dict[int, FetchTopic] = {}
+        resolved: dict[int, PlannedTopic] = {}
         for row in self._rows:
             facts = resolved.get(id(row.topic))
             if facts is None:

@@ -95,7 +95,7 @@ class ProducerState(NamedTuple):
     last_timestamp_ms: int
 
 
-class Verdict(NamedTuple):
+class SequenceVerdict(NamedTuple):
     """`outcome` OK with `duplicate` None: append it; with a batch: answer with that batch's offset, once its
     block is committed."""
 
@@ -103,12 +103,12 @@ class Verdict(NamedTuple):
     duplicate: SeenBatch | None = None
 
 
-FRESH = Verdict(Outcome.OK)
-COLD = Verdict(Outcome.COLD_PRODUCER)
-FULL = Verdict(Outcome.STORAGE_BUSY)
-STALE_EPOCH = Verdict(Outcome.STALE_PRODUCER_EPOCH)
-SKIPPED = Verdict(Outcome.SKIPPED_SEQUENCE)
-OUT_OF_ORDER = Verdict(Outcome.OUT_OF_ORDER_SEQUENCE)
+FRESH = SequenceVerdict(Outcome.OK)
+COLD = SequenceVerdict(Outcome.COLD_PRODUCER)
+FULL = SequenceVerdict(Outcome.STORAGE_BUSY)
+STALE_EPOCH = SequenceVerdict(Outcome.STALE_PRODUCER_EPOCH)
+SKIPPED = SequenceVerdict(Outcome.SKIPPED_SEQUENCE)
+OUT_OF_ORDER = SequenceVerdict(Outcome.OUT_OF_ORDER_SEQUENCE)
 
 Key = tuple[int, int]
 """(queue id, producer id)"""
@@ -147,7 +147,9 @@ class ProducerStates:
         self._passing: list[Key] = []
         """Producers that `evict` has yet to check in this round."""
 
-    def check(self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int) -> Verdict:
+    def check(
+        self, queue_id: int, producer_id: int, epoch: int, base_sequence: int, record_count: int
+    ) -> SequenceVerdict:
         """Judge whether a batch may be appended."""
         key = key_of(queue_id, producer_id)
         place, mark = place_of(*key)
@@ -172,7 +174,7 @@ class ProducerStates:
         last_sequence = last_sequence_of(base_sequence, record_count)
         for seen in state.batches:
             if seen.base_sequence == base_sequence and seen.last_sequence == last_sequence:
-                return Verdict(Outcome.OK, seen)
+                return SequenceVerdict(Outcome.OK, seen)
         expected = (state.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS if state.batches else 0
         if base_sequence == expected:
             return self._in_order(place, mark)
@@ -180,12 +182,12 @@ class ProducerStates:
             return self._refused(place, mark, PATIENCE, OUT_OF_ORDER)
         return OUT_OF_ORDER
 
-    def _in_order(self, place: int, mark: int) -> Verdict:
+    def _in_order(self, place: int, mark: int) -> SequenceVerdict:
         if self._refusals[place] ^ mark <= COUNT_MASK:
             self._refusals[place] = 0
         return FRESH
 
-    def _refused(self, place: int, mark: int, patience: int, at_last: Verdict) -> Verdict:
+    def _refused(self, place: int, mark: int, patience: int, at_last: SequenceVerdict) -> SequenceVerdict:
         """Once more; after as many times as there is patience for, `at_last`, and counting begins anew."""
         count = self._refusals[place] & COUNT_MASK
         if count >= patience:

@@ -33,7 +33,7 @@ from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.model import Buffer
 
 
-class Entry(NamedTuple):
+class IndexedBatch(NamedTuple):
     """One batch: its offsets, and its place in its block's payload."""
 
     block: IndexedBlock
@@ -58,11 +58,11 @@ class IndexedBlock:
         self.links = array("Q", bytes(8 * header.batch_count))
         self.skips: dict[int, int] = {}
 
-    def entry(self, row: int) -> Entry:
+    def entry(self, row: int) -> IndexedBatch:
         cells, cell = self.cells, row * 8
         base_offset = cells[cell + 1]
         place = cells[cell + 4]
-        return Entry(
+        return IndexedBatch(
             self,
             base_offset,
             base_offset + (cells[cell + 5] & 0xFFFFFFFF),
@@ -149,7 +149,7 @@ class RecentIndex:
 
     # --- looking up -------------------------------------------------------------------------------------
 
-    def window(self, slot: int, offset: int) -> list[Entry]:
+    def window(self, slot: int, offset: int) -> list[IndexedBatch]:
         """Entries of a queue in offset order, from the one that holds `offset` or, failing that, the oldest
         entry known behind it; at most about `SKIP_EVERY` of them. Empty when nothing at or behind `offset`
         is indexed. The caller checks that the first entry does not start behind a gap it cares about."""
@@ -162,7 +162,7 @@ class RecentIndex:
                 break
             link = skip
             skip = block.skips[skip & ROW_MASK]
-        entries: list[Entry] = []
+        entries: list[IndexedBatch] = []
         while link:
             block = blocks.get(link >> ROW_BITS)
             if block is None:
@@ -216,7 +216,7 @@ class RecentIndex:
             stretches.append(source[start:stop])
         return stretches, position
 
-    def oldest(self, slot: int) -> Entry | None:
+    def oldest(self, slot: int) -> IndexedBatch | None:
         """The oldest indexed entry of a queue."""
         window = self.window(slot, -1)
         return window[0] if window else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from mainstem.kernel.layout import KEY_PLACE_FIELDS, KEY_ROW_BYTES, RECORD_BYTES_MIN, RecordKind
-from mainstem.kernel.pure.record import read_record
+from mainstem.kernel.pure.placed_record import read_record
 from mainstem.model import Buffer
 
 _HASH_KEY = struct.Struct("<QQ")

@@ -37,7 +37,7 @@ from mainstem.kernel.batch_header import (
 from mainstem.kernel.layout import RECORD_BYTES_MIN, RULING_FIELDS, SIEVED_FIELDS
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.extent_moves import WALK_FIELDS
-from mainstem.kernel.pure.record import PlacedRecord, read_record, signed_bytes
+from mainstem.kernel.pure.placed_record import PlacedRecord, read_record, signed_bytes
 from mainstem.model import Buffer
 
 _BATCH_BYTES_MAX = (1 << 31) - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainstem.kernel.pure.record import read_record
+from mainstem.kernel.pure.placed_record import read_record
 from mainstem.model import Buffer
 
 Place = tuple[int, int]

@@ -35,8 +35,8 @@ from mainstem.rpc.messages.metadata import (
     INTRODUCE,
     REACHED_MAX,
     GroupLeader,
-    Heartbeat,
     HeartbeatReply,
+    NodeHeartbeat,
     NodeVerdict,
     NotMetadataLeader,
 )
@@ -145,7 +145,7 @@ class Heartbeats:
         if leader == 0:
             return False
         condition = self._condition()
-        beat = Heartbeat(
+        beat = NodeHeartbeat(
             leaders=self._leaders.told(),
             applied=self._replica.applied_index,
             disk=condition.disk,
@@ -277,7 +277,7 @@ class Heartbeats:
             return False
         return True
 
-    def answer(self, call: RpcCall[Heartbeat]) -> Reply[HeartbeatReply]:
+    def answer(self, call: RpcCall[NodeHeartbeat]) -> Reply[HeartbeatReply]:
         """Raises `NotMetadataLeader`."""
         if not self._group.serves:
             raise NotMetadataLeader("this node does not lead the metadata quorum")

@@ -46,7 +46,7 @@ RECORD_HEADER_BYTES_1 = _RECORD_START.size + _RECORD_REST_1.size
 PAYLOAD_BYTES_MAX = 4 * 1024 * 1024  # a topic with every config at its longest needs about 1 MiB
 
 
-class RecordKind(enum.IntEnum):
+class LogRecordKind(enum.IntEnum):
     """The kinds of records, by their content."""
 
     MARK = 0
@@ -58,7 +58,7 @@ class RecordKind(enum.IntEnum):
     """The voters and learners; in a snapshot its first record."""
 
 
-_KINDS = frozenset(int(kind) for kind in RecordKind)
+_KINDS = frozenset(int(kind) for kind in LogRecordKind)
 
 
 class LogEntry(NamedTuple):
@@ -66,7 +66,7 @@ class LogEntry(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     term: int
-    kind: RecordKind
+    kind: LogRecordKind
     payload: bytes
 
 
@@ -79,7 +79,7 @@ class LogRecord(NamedTuple):
     durable: int
     payload: bytes
     term: int
-    kind: RecordKind
+    kind: LogRecordKind
     end: int
 
     @property
@@ -108,7 +108,7 @@ def encode_record(
     payload: bytes,
     *,
     term: int,
-    kind: RecordKind = RecordKind.CHANGE,
+    kind: LogRecordKind = LogRecordKind.CHANGE,
 ) -> bytes:
     """A record that is valid at exactly this position of the file."""
     assert len(payload) <= PAYLOAD_BYTES_MAX, "changes are bounded before they are logged"
@@ -117,7 +117,7 @@ def encode_record(
 
 
 def encode_mark(position: int, number: int, durable: int) -> bytes:
-    return encode_record(position, number, durable, b"", term=0, kind=RecordKind.MARK)
+    return encode_record(position, number, durable, b"", term=0, kind=LogRecordKind.MARK)
 
 
 def check_file_header(path: str, data: bytes, kind: int, index: int) -> int:
@@ -147,7 +147,7 @@ def read_log(path: str, data: bytes, first_index: int) -> LogContent:
     version = check_file_header(path, data, KIND_LOG, first_index)
     records: list[LogRecord] = []
     position = FILE_HEADER_BYTES
-    while (record := _record_at(data, position, version)) is not None and record.kind != RecordKind.MARK:
+    while (record := _record_at(data, position, version)) is not None and record.kind != LogRecordKind.MARK:
         _place(path, records, record, first_index, version)
         position = record.end
     if _is_vouched_for(data, position, version):
@@ -177,7 +177,7 @@ def read_snapshot(path: str, data: bytes, index: int) -> list[LogRecord]:
         record = _record_at(data, position, version)
         if record is None:
             raise MetadataCorrupt(path, position, "a record of the snapshot fails its checksum")
-        if record.kind == RecordKind.MARK:
+        if record.kind == LogRecordKind.MARK:
             break
         records.append(record)
         position = record.end
@@ -207,13 +207,13 @@ def _record_at(data: bytes, position: int, version: int) -> LogRecord | None:
         length, kind, zero, number, durable, term = _RECORD_REST.unpack_from(data, start)
     else:
         length, number, durable = _RECORD_REST_1.unpack_from(data, start)
-        kind, zero, term = (RecordKind.CHANGE if length else RecordKind.MARK), 0, TERM_OF_VERSION_1
+        kind, zero, term = (LogRecordKind.CHANGE if length else LogRecordKind.MARK), 0, TERM_OF_VERSION_1
     end = position + header_bytes + length
     if magic != _RECORD_MAGIC or length > PAYLOAD_BYTES_MAX or end > len(data):
         return None
     if crc != _crc(position, data[start:end]) or kind not in _KINDS or zero:
         return None
-    return LogRecord(position, number, durable, data[position + header_bytes : end], term, RecordKind(kind), end)
+    return LogRecord(position, number, durable, data[position + header_bytes : end], term, LogRecordKind(kind), end)
 
 
 def _crc(position: int, rest: bytes) -> int:

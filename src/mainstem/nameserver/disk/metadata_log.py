@@ -32,7 +32,7 @@ from mainstem.nameserver.disk.log_format import (
     KIND_SNAPSHOT,
     PAYLOAD_BYTES_MAX,
     LogEntry,
-    RecordKind,
+    LogRecordKind,
     encode_file_header,
     encode_mark,
     encode_record,
@@ -271,7 +271,7 @@ def _snapshot_chunks(snapshot: MetadataSnapshot) -> Iterator[bytes]:
     chunk = bytearray(encode_file_header(KIND_SNAPSHOT, snapshot.index))
     position = len(chunk)
     count = 1
-    record = encode_record(position, count, 0, snapshot.membership, term=snapshot.term, kind=RecordKind.MEMBERSHIP)
+    record = encode_record(position, count, 0, snapshot.membership, term=snapshot.term, kind=LogRecordKind.MEMBERSHIP)
     position += len(record)
     chunk += record
     for command in snapshot.commands:

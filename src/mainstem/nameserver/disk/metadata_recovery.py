@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from mainstem.nameserver.disk.log_format import LogEntry, LogRecord, RecordKind, read_log, read_snapshot
+from mainstem.nameserver.disk.log_format import LogEntry, LogRecord, LogRecordKind, read_log, read_snapshot
 from mainstem.nameserver.disk.metadata_files import log_path, read_all, snapshot_path, stored
 from mainstem.nameserver.errors import MetadataCorrupt
 from mainstem.ports import Files
@@ -100,10 +100,10 @@ async def _find_snapshot(files: Files, index: int) -> FoundSnapshot:
     records = read_snapshot(path, data, index)
     membership = None
     term = records[0].term if records else 0
-    if records and records[0].kind == RecordKind.MEMBERSHIP:
+    if records and records[0].kind == LogRecordKind.MEMBERSHIP:
         membership = records.pop(0).payload
     for record in records:
-        if record.kind != RecordKind.CHANGE:
+        if record.kind != LogRecordKind.CHANGE:
             raise MetadataCorrupt(path, record.position, f"a record of kind {record.kind.name} in a snapshot")
     return FoundSnapshot(index, term, membership, records, len(data))
 

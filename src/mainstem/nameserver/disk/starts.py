@@ -27,7 +27,7 @@ WHY_CHARS_MAX = 1_000
 """Characters of the joined reasons for a loss: several losses may come one after the other."""
 
 
-class Loss(enum.Enum):
+class LossCause(enum.Enum):
     NOTHING = ""
     COPY = "copy"
     """The directories are an older copy: votes and entries of all Raft groups are forgotten."""
@@ -89,7 +89,7 @@ def begun(before: Remembers, node_id: int, nonce: bytes, boot: str, *, acknowled
     return ends_lost(after, "the machine went down under durability = async")
 
 
-def lost(before: Remembers, loss: Loss, why: str) -> Remembers:
+def lost(before: Remembers, loss: LossCause, why: str) -> Remembers:
     return msgspec.structs.replace(before, loss=loss.value, why=why, recovered=[])
 
 
@@ -97,15 +97,15 @@ def ends_lost(before: Remembers, why: str) -> Remembers:
     """The logs of all write groups may have gone further. Where more was forgotten, and is not got back yet or not all,
     it does not become less."""
     text = why if before.why in ("", why) else f"{before.why}; {why}"[:WHY_CHARS_MAX]
-    if before.loss == Loss.COPY.value:
+    if before.loss == LossCause.COPY.value:
         metadata = [group for group in before.recovered if group == METADATA_GROUP]
         return msgspec.structs.replace(before, why=text, recovered=metadata)
-    return lost(before, Loss.POWER, text)
+    return lost(before, LossCause.POWER, text)
 
 
 def copied(before: Remembers, why: str) -> Remembers:
     """Note that the directories are an older copy, and so are their memories of other nodes."""
-    return msgspec.structs.replace(lost(before, Loss.COPY, why), restored=True, outdated=sorted(before.seen))
+    return msgspec.structs.replace(lost(before, LossCause.COPY, why), restored=True, outdated=sorted(before.seen))
 
 
 def got_back(before: Remembers, group: int) -> Remembers:
@@ -113,7 +113,7 @@ def got_back(before: Remembers, group: int) -> Remembers:
 
 
 def all_got_back(before: Remembers) -> Remembers:
-    return msgspec.structs.replace(before, loss=Loss.NOTHING.value, why="", recovered=[])
+    return msgspec.structs.replace(before, loss=LossCause.NOTHING.value, why="", recovered=[])
 
 
 def is_older(remembers: Remembers, name: str, nonce: bytes) -> bool:
@@ -130,7 +130,7 @@ def votes_lost(before: Remembers, why: str) -> Remembers:
     """Note that the write groups' promises are forgotten; those of the metadata are not, unless they were
     before."""
     recovered = [] if has_lost(before, METADATA_GROUP) else [METADATA_GROUP]
-    return msgspec.structs.replace(lost(before, Loss.COPY, why), recovered=recovered)
+    return msgspec.structs.replace(lost(before, LossCause.COPY, why), recovered=recovered)
 
 
 def blocks_lost(before: Remembers, groups: Collection[int], count: int, why: str) -> Remembers:
@@ -139,12 +139,16 @@ def blocks_lost(before: Remembers, groups: Collection[int], count: int, why: str
     known = [group for group in range(count) if group not in groups and not has_lost(before, group)]
     metadata = [] if has_lost(before, METADATA_GROUP) else [METADATA_GROUP]
     text = why if before.why in ("", why) else f"{before.why}; {why}"
-    return msgspec.structs.replace(lost(before, Loss.COPY, text[:WHY_CHARS_MAX]), recovered=sorted([*metadata, *known]))
+    return msgspec.structs.replace(
+        lost(before, LossCause.COPY, text[:WHY_CHARS_MAX]), recovered=sorted([*metadata, *known])
+    )
 
 
 def has_lost(remembers: Remembers, group: int) -> bool:
     """Whether the loss of a Raft group is not made good yet."""
-    concerned = remembers.loss == Loss.COPY.value or (remembers.loss == Loss.POWER.value and group != METADATA_GROUP)
+    concerned = remembers.loss == LossCause.COPY.value or (
+        remembers.loss == LossCause.POWER.value and group != METADATA_GROUP
+    )
     return concerned and group not in remembers.recovered
 
 
@@ -179,5 +183,5 @@ def believed(before: Remembers) -> Remembers:
     """Take the directories as they are, whatever any node remembers: neither this node nor another counts as
     having forgotten."""
     return msgspec.structs.replace(
-        before, seen={}, outdated=[], restored=True, loss=Loss.NOTHING.value, why="", recovered=[], boot=""
+        before, seen={}, outdated=[], restored=True, loss=LossCause.NOTHING.value, why="", recovered=[], boot=""
     )

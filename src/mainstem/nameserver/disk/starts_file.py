@@ -20,7 +20,7 @@ import google_crc32c
 import msgspec
 
 from mainstem.nameserver.disk import starts
-from mainstem.nameserver.disk.starts import Loss, Remembers
+from mainstem.nameserver.disk.starts import LossCause, Remembers
 from mainstem.nameserver.errors import ForeignDirectory, MetadataUnavailable
 from mainstem.ports import File, Files
 from mainstem.rpc.handlers import RpcCall
@@ -88,8 +88,8 @@ class StartsFile:
     # --- what this node has forgotten: `storage.rejoining.Forgotten` -----------------------------------------
 
     @property
-    def loss(self) -> Loss:
-        return Loss(self.remembers.loss)
+    def loss(self) -> LossCause:
+        return LossCause(self.remembers.loss)
 
     @property
     def why(self) -> str:
@@ -99,7 +99,7 @@ class StartsFile:
     @property
     def lost_power(self) -> bool:
         """Whether only the ends of logs are lost, and perhaps on many nodes at once."""
-        return self.loss is Loss.POWER
+        return self.loss is LossCause.POWER
 
     def has_lost(self, group: int) -> bool:
         return starts.has_lost(self.remembers, group)
@@ -110,7 +110,7 @@ class StartsFile:
 
     async def all_got_back(self) -> None:
         """Note that the loss of every Raft group is made good."""
-        if self.loss is not Loss.NOTHING and not self.has_lost(METADATA_GROUP):
+        if self.loss is not LossCause.NOTHING and not self.has_lost(METADATA_GROUP):
             await self.save(starts.all_got_back(self.remembers))
 
     async def blocks_lost(self, groups: Collection[int], count: int, why: str) -> None:
@@ -123,7 +123,7 @@ class StartsFile:
 
     async def forgot_all(self, why: str, *, copied: bool = True) -> None:
         """`copied`: the file's memories of other nodes are older, too."""
-        forgotten = starts.copied(self.remembers, why) if copied else starts.lost(self.remembers, Loss.COPY, why)
+        forgotten = starts.copied(self.remembers, why) if copied else starts.lost(self.remembers, LossCause.COPY, why)
         await self.save(forgotten)
         self._found_out = True
         self._believed = False

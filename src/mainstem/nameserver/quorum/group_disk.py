@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mainstem.nameserver.disk.metadata_log import MetadataLog
 from mainstem.nameserver.disk.room import Room
 from mainstem.nameserver.disk.vote_file import Vote, VoteFile
-from mainstem.nameserver.quorum.group_log import QuorumLog, to_stored
+from mainstem.nameserver.quorum.quorum_log import QuorumLog, to_stored
 from mainstem.raft import Entry, HardState, RaftCore
 
 

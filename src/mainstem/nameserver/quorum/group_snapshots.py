@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
 from mainstem.nameserver.disk.room import Room
 from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
-from mainstem.nameserver.quorum.group_log import QuorumLog, encode_membership, to_stored
+from mainstem.nameserver.quorum.quorum_log import QuorumLog, encode_membership, to_stored
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.raft import LoggedMembership, Membership
 from mainstem.raft import Snapshot as RaftSnapshot

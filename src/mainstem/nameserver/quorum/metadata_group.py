@@ -25,9 +25,9 @@ from mainstem.nameserver.disk.room import Room
 from mainstem.nameserver.disk.vote_file import Vote, VoteFile
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.quorum.group_disk import GroupDisk
-from mainstem.nameserver.quorum.group_log import QuorumLog
 from mainstem.nameserver.quorum.group_snapshots import GroupSnapshots, ReceivedSnapshot
 from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
+from mainstem.nameserver.quorum.quorum_log import QuorumLog
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.raft import (
     KIND_DATA,

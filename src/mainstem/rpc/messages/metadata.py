@@ -174,7 +174,7 @@ class GroupLeader(msgspec.Struct, frozen=True, array_like=True):
 GroupLeaders = Annotated[list[GroupLeader], msgspec.Meta(max_length=65_536)]
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node lives; its connection tells which node. `leaders`: the leaders of write groups it knows, itself
     among them."""
 
@@ -285,7 +285,7 @@ class Introduction(msgspec.Struct, frozen=True):
 
 
 CHANGE = Method(80, "metadata.change", ChangeRequest, ChangeReply, (NotMetadataLeader, NotAvailable), nodes_only=True)
-HEARTBEAT = Method(81, "metadata.heartbeat", Heartbeat, HeartbeatReply, (NotMetadataLeader,), nodes_only=True)
+HEARTBEAT = Method(81, "metadata.heartbeat", NodeHeartbeat, HeartbeatReply, (NotMetadataLeader,), nodes_only=True)
 OFFER_SNAPSHOT = Method(82, "metadata.offer_snapshot", OfferSnapshot, Nothing, (SnapshotRefused,), nodes_only=True)
 FETCH_SNAPSHOT = Method(
     83,

@@ -54,14 +54,14 @@ class WireMessage(msgspec.Struct, frozen=True, array_like=True):
     term: Number
 
 
-class Append(WireMessage, frozen=True, array_like=True, tag=1):
+class WireAppend(WireMessage, frozen=True, array_like=True, tag=1):
     previous_index: Number
     previous_term: Number
     commit_index: Number
     entries: Annotated[tuple[WireEntry, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
 
 
-class AppendResponse(WireMessage, frozen=True, array_like=True, tag=2):
+class WireAppendResponse(WireMessage, frozen=True, array_like=True, tag=2):
     match_index: Number
     rejected: bool
     previous_index: Number
@@ -69,63 +69,63 @@ class AppendResponse(WireMessage, frozen=True, array_like=True, tag=2):
     hint_term: Number
 
 
-class Heartbeat(WireMessage, frozen=True, array_like=True, tag=3):
+class WireHeartbeat(WireMessage, frozen=True, array_like=True, tag=3):
     commit_index: Number
     read_context: Number
 
 
-class HeartbeatResponse(WireMessage, frozen=True, array_like=True, tag=4):
+class WireHeartbeatResponse(WireMessage, frozen=True, array_like=True, tag=4):
     read_context: Number
 
 
-class RequestVote(WireMessage, frozen=True, array_like=True, tag=5):
+class WireRequestVote(WireMessage, frozen=True, array_like=True, tag=5):
     last_index: Number
     last_term: Number
     pre_vote: bool
     transfer: bool
 
 
-class VoteResponse(WireMessage, frozen=True, array_like=True, tag=6):
+class WireVoteResponse(WireMessage, frozen=True, array_like=True, tag=6):
     granted: bool
     pre_vote: bool
 
 
-class InstallSnapshot(WireMessage, frozen=True, array_like=True, tag=7):
+class WireInstallSnapshot(WireMessage, frozen=True, array_like=True, tag=7):
     snapshot_index: Number
     snapshot_term: Number
     voters: NodeIds
     learners: NodeIds
 
 
-class InstallSnapshotResponse(WireMessage, frozen=True, array_like=True, tag=8):
+class WireInstallSnapshotResponse(WireMessage, frozen=True, array_like=True, tag=8):
     match_index: Number
 
 
-class TimeoutNow(WireMessage, frozen=True, array_like=True, tag=9):
+class WireTimeoutNow(WireMessage, frozen=True, array_like=True, tag=9):
     pass
 
 
-class ReadIndex(WireMessage, frozen=True, array_like=True, tag=10):
+class WireReadIndex(WireMessage, frozen=True, array_like=True, tag=10):
     request: Number
 
 
-class ReadIndexResponse(WireMessage, frozen=True, array_like=True, tag=11):
+class WireReadIndexResponse(WireMessage, frozen=True, array_like=True, tag=11):
     request: Number
     index: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 
 
 AnyWireMessage = (
-    Append
-    | AppendResponse
-    | Heartbeat
-    | HeartbeatResponse
-    | RequestVote
-    | VoteResponse
-    | InstallSnapshot
-    | InstallSnapshotResponse
-    | TimeoutNow
-    | ReadIndex
-    | ReadIndexResponse
+    WireAppend
+    | WireAppendResponse
+    | WireHeartbeat
+    | WireHeartbeatResponse
+    | WireRequestVote
+    | WireVoteResponse
+    | WireInstallSnapshot
+    | WireInstallSnapshotResponse
+    | WireTimeoutNow
+    | WireReadIndex
+    | WireReadIndexResponse
 )
 
 
@@ -147,10 +147,10 @@ DELIVER = Method(64, "raft.deliver", Delivery, Nothing, (DeliveryRefused,), node
 # --- to the wire and back -------------------------------------------------------------------------------
 
 _PLAIN: dict[type, tuple[Callable[..., AnyWireMessage], Any]] = {
-    getattr(raft, wire.__name__): (wire, attrgetter(*wire.__struct_fields__[1:]))
+    getattr(raft, wire.__name__.removeprefix("Wire")): (wire, attrgetter(*wire.__struct_fields__[1:]))
     for wire in (
-        AppendResponse, Heartbeat, HeartbeatResponse, RequestVote, VoteResponse, InstallSnapshotResponse,
-        ReadIndex, ReadIndexResponse,
+        WireAppendResponse, WireHeartbeat, WireHeartbeatResponse, WireRequestVote, WireVoteResponse,
+        WireInstallSnapshotResponse, WireReadIndex, WireReadIndexResponse,
     )
 }  # fmt: skip
 """Messages whose fields are numbers and flags in both forms."""
@@ -162,22 +162,22 @@ def to_wire(group: int, message: raft.Message) -> AnyWireMessage:
     """The wire form of any message except an append with entries."""
     if isinstance(message, raft.Append):
         assert not message.entries, "an append with entries is cut into pieces"
-        return Append(group, message.term, message.previous_index, message.previous_term, message.commit_index, ())
+        return WireAppend(group, message.term, message.previous_index, message.previous_term, message.commit_index, ())
     if isinstance(message, raft.InstallSnapshot):
         members = message.snapshot.membership
-        return InstallSnapshot(
+        return WireInstallSnapshot(
             group, message.term, message.snapshot.index, message.snapshot.term,
             tuple(sorted(members.voters)), tuple(sorted(members.learners)),
         )  # fmt: skip
     if isinstance(message, raft.TimeoutNow):
-        return TimeoutNow(group, message.term)
+        return WireTimeoutNow(group, message.term)
     wire, fields = _PLAIN[type(message)]
     return wire(group, *fields(message))
 
 
 def append_pieces(
     group: int, message: raft.Append, carried: Sequence[Carried], bytes_max: int
-) -> Iterator[tuple[Append, list[Buffer], int]]:
+) -> Iterator[tuple[WireAppend, list[Buffer], int]]:
     """An append as one or more pieces that follow each other and mean the same, each with at most `bytes_max`
     bytes of entries unless a single entry is larger: (piece, its buffers, their bytes)."""
     previous_index, previous_term = message.previous_index, message.previous_term
@@ -185,8 +185,8 @@ def append_pieces(
     buffers: list[Buffer] = []
     size = 0
 
-    def piece() -> tuple[Append, list[Buffer], int]:
-        append = Append(group, message.term, previous_index, previous_term, message.commit_index, tuple(entries))
+    def piece() -> tuple[WireAppend, list[Buffer], int]:
+        append = WireAppend(group, message.term, previous_index, previous_term, message.commit_index, tuple(entries))
         return append, buffers, size
 
     for entry, (numbers, parts) in zip(message.entries, carried, strict=True):
@@ -202,29 +202,29 @@ def append_pieces(
 
 
 def attachment_bytes(message: AnyWireMessage) -> int:
-    return sum(entry.length for entry in message.entries) if isinstance(message, Append) else 0
+    return sum(entry.length for entry in message.entries) if isinstance(message, WireAppend) else 0
 
 
 def from_wire(
     message: AnyWireMessage, sender: int, to: int, member: RaftMember, attachment: memoryview
 ) -> raft.Message:
     """A message as the core takes it; `attachment` are the bytes of its entries. Raises ValueError."""
-    if isinstance(message, Append):
+    if isinstance(message, WireAppend):
         return _append(message, sender, to, member, attachment)
-    if isinstance(message, InstallSnapshot):
+    if isinstance(message, WireInstallSnapshot):
         membership = Membership.of(message.voters, message.learners)
         if not membership.voters or membership.voters & membership.learners:
             raise ValueError(f"a snapshot of voters {message.voters} and learners {message.learners}")
         snapshot = Snapshot(message.snapshot_index, message.snapshot_term, membership)
         return raft.InstallSnapshot(sender, to, message.term, snapshot)
-    if isinstance(message, TimeoutNow):
+    if isinstance(message, WireTimeoutNow):
         return raft.TimeoutNow(sender, to, message.term)
     plain, fields = _PLAIN_BACK[type(message)]
     made: raft.Message = plain(sender, to, *fields(message))
     return made
 
 
-def _append(message: Append, sender: int, to: int, member: RaftMember, attachment: memoryview) -> raft.Append:
+def _append(message: WireAppend, sender: int, to: int, member: RaftMember, attachment: memoryview) -> raft.Append:
     entries: list[Entry] = []
     index, term, position = message.previous_index, message.previous_term, 0
     for entry in message.entries:

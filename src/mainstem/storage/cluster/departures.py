@@ -24,7 +24,7 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import GROUP_MEMBERS, GroupMembers, GroupsNotLed, MembersOf
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
-from mainstem.storage.cluster.replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
+from mainstem.storage.cluster.group_replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement

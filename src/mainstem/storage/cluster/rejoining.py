@@ -36,7 +36,7 @@ from mainstem.rpc.messages.starts import (
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
-from mainstem.storage.cluster.replication import Forgotten, WriteGroupReplication
+from mainstem.storage.cluster.group_replication import Forgotten, WriteGroupReplication
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.write_group import WriteGroup

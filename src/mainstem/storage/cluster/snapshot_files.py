@@ -32,7 +32,7 @@ ROUNDS_MAX = 20
 """How often the member asks again for files that the leader made meanwhile, before it fetches the state in any case."""
 
 
-class Sender:
+class FileSender:
     """The node that gives the files."""
 
     def __init__(self, calls: Calls, node_id: int, pace: Callable[[int], Awaitable[object]]) -> None:
@@ -76,7 +76,9 @@ class Sender:
 class SnapshotFiles:
     """The files of one snapshot of a write group, from one sender."""
 
-    def __init__(self, store: QueueStore, placement: Placement, group: int, sender: Sender, *, keeps_own: bool) -> None:
+    def __init__(
+        self, store: QueueStore, placement: Placement, group: int, sender: FileSender, *, keeps_own: bool
+    ) -> None:
         """`keeps_own`: what is split here is part of what the sender has."""
         self._store = store
         self._placement = placement

@@ -38,7 +38,7 @@ from mainstem.rpc.messages.snapshots import (
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Nothing, Reply
-from mainstem.storage.cluster.snapshot_files import Sender, SnapshotFiles
+from mainstem.storage.cluster.snapshot_files import FileSender, SnapshotFiles
 from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
@@ -177,7 +177,7 @@ class Snapshots:
             self._store,
             self._placement,
             group.group,
-            Sender(self._calls, sender, self._pace),
+            FileSender(self._calls, sender, self._pace),
             keeps_own=self._keeps_own,
         )
         try:

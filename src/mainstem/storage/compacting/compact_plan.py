@@ -158,7 +158,7 @@ def parts_of(index: ExtentIndex) -> Parts:
     )
 
 
-class Standing(NamedTuple):
+class CompactionStanding(NamedTuple):
     """How far the queues of some files are compacted: columns per part, sorted by queue and file; and per queue."""
 
     files: Integers
@@ -181,7 +181,7 @@ class Standing(NamedTuple):
         return sums
 
 
-def standing(files: Sequence[CompactFile], rules_of: RulesOf, now_ms: int) -> Standing:
+def standing(files: Sequence[CompactFile], rules_of: RulesOf, now_ms: int) -> CompactionStanding:
     """How far the queues of these files are compacted that ask for it."""
     numbers = numpy.repeat(numpy.arange(len(files)), [len(file.parts.queue_ids) for file in files])
     parts = _joined([file.parts for file in files])
@@ -212,7 +212,7 @@ def standing(files: Sequence[CompactFile], rules_of: RulesOf, now_ms: int) -> St
             passed[mine], horizon_ms[mine] = True, file.passed.horizon_ms
     had = (clean_ms != NEVER_COMPACTED) & ((rules.lag_ms_min == 0) | (parts.newest_ms <= clean_ms - rules.lag_ms_min))
     due = below & (horizon_ms != NO_HORIZON) & (horizon_ms <= now_ms)
-    return Standing(numbers, parts, rules, below, below & ~had & ~passed, due, firsts)
+    return CompactionStanding(numbers, parts, rules, below, below & ~had & ~passed, due, firsts)
 
 
 def plan(
@@ -274,7 +274,7 @@ def _joined(parts: Sequence[Parts]) -> Parts:
 
 
 def _bounded(
-    found: Standing, worth: Flags, counts: numpy.typing.NDArray[numpy.intp], sizes: Integers, bytes_max: int
+    found: CompactionStanding, worth: Flags, counts: numpy.typing.NDArray[numpy.intp], sizes: Integers, bytes_max: int
 ) -> Flags:
     """The first of the queues that are worth it, as many as have so many bytes of files among them; at least one."""
     places = numpy.flatnonzero(found.below & numpy.repeat(worth, counts))
@@ -293,7 +293,7 @@ def _bounded(
     return chosen
 
 
-def _queue_rows(found: Standing, chosen: Flags, now_ms: int) -> QueueRows:
+def _queue_rows(found: CompactionStanding, chosen: Flags, now_ms: int) -> QueueRows:
     parts, firsts = found.parts, found.firsts
     ends = numpy.minimum.reduceat(numpy.where(found.below, NO_END, parts.firsts), firsts)
     lasts = numpy.maximum.reduceat(numpy.where(found.below, parts.lasts, -1), firsts)

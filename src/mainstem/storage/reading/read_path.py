@@ -17,8 +17,8 @@ from mainstem.kernel import (
     LOG_START,
     NEXT_OFFSET,
     NO_SLOT,
-    Entry,
     FetchPlan,
+    IndexedBatch,
     QueueTable,
     RecentIndex,
     WriteGroupLog,
@@ -273,7 +273,7 @@ class ReadPath:
             return places
         return [place_of(entry) for entry in entries]
 
-    def _indexed(self, queue_id: int, offset: int) -> list[Entry]:
+    def _indexed(self, queue_id: int, offset: int) -> list[IndexedBatch]:
         """Entries of the index in memory for a queue, from an offset on. Blocks may be applied in another order than
         the journal's, or long after they were split; entries whose segment was recycled are left out."""
         slot = self._table.find(queue_id)
@@ -332,7 +332,7 @@ def separated(stretches: Iterable[memoryview]) -> list[Buffer]:
     return batches
 
 
-def place_of(entry: Entry) -> BatchPlace:
+def place_of(entry: IndexedBatch) -> BatchPlace:
     """The place in the journal of an indexed batch."""
     position = entry.block.header.payload_position + entry.position
     return BatchPlace(position, entry.length, entry.base_offset, entry.last_offset, entry.leader_epoch)

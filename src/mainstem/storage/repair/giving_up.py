@@ -22,8 +22,8 @@ from mainstem.storage.journal.block_repair import Twin
 from mainstem.storage.journal.mending import write_whole_unopened
 from mainstem.storage.journal.stand_ins import Lost
 from mainstem.storage.journal.stored_block import StoredPlace
-from mainstem.storage.repair.damage import fetch_twin
-from mainstem.storage.repair.lost_blocks import Loss, Verdict
+from mainstem.storage.repair.journal_damage import fetch_twin
+from mainstem.storage.repair.lost_blocks import Loss, LossVerdict
 
 ASK_SECONDS_MAX = 10.0
 """For one question: the node reads one block."""
@@ -39,7 +39,7 @@ class GivingUp:
         self._node_id = node_id
         self._others = others
 
-    async def judge(self, loss: Loss) -> Verdict:
+    async def judge(self, loss: Loss) -> LossVerdict:
         """Ask about all blocks of a loss. Raises OSError."""
         twins: dict[int, Twin] = {}
         for promise in (False, True):
@@ -51,30 +51,30 @@ class GivingUp:
                 mended += verdict.mended
                 twins.update(verdict.twins)
             if mended == len(loss.stand_ins):
-                return Verdict(mended=True)
-        return Verdict(twins=twins)
+                return LossVerdict(mended=True)
+        return LossVerdict(twins=twins)
 
-    async def _judge(self, loss: Loss, block: Lost, *, promise: bool) -> Verdict:
+    async def _judge(self, loss: Loss, block: Lost, *, promise: bool) -> LossVerdict:
         what = f"block {block.index} of write group {block.group}"
         for node_id in self._asked(loss, block.group):
             fate = await self._fate(node_id, block, promise=promise)
             if fate is None:
-                return Verdict(
+                return LossVerdict(
                     f"node {node_id}, which may have {what}, cannot be asked: start it, then start this node again; or "
                     f"give it up --without {node_id} if that node is lost for good"
                 )
             if fate == STORED:
-                return Verdict(
+                return LossVerdict(
                     f"node {node_id} has {what} in its queue store: have another node take the place of this one"
                 )
             if fate in (WHOLE, STAND_IN):
                 twin = await fetch_twin(self._calls, node_id, block.group, 0, block.index)
                 if twin is not None and fate == STAND_IN:
-                    return Verdict(twins={block.position: twin[1]})
+                    return LossVerdict(twins={block.position: twin[1]})
                 if twin is not None and await self._mended(block, *twin):
-                    return Verdict(mended=True, twins={block.position: twin[1]})
-                return Verdict(f"node {node_id} has {what}, and it cannot be had from there now: it is not lost")
-        return Verdict()
+                    return LossVerdict(mended=True, twins={block.position: twin[1]})
+                return LossVerdict(f"node {node_id} has {what}, and it cannot be had from there now: it is not lost")
+        return LossVerdict()
 
     def _asked(self, loss: Loss, group: int) -> list[int]:
         parts = [part for part in loss.parts if part.group == group]

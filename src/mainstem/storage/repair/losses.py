@@ -34,7 +34,7 @@ from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, KIND_DATA, seque
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stand_ins import is_stand_in
 from mainstem.storage.placement import Placement
-from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.loss_account import LossAccount, raised_ends
 from mainstem.storage.repair.lost_blocks import LostBlocks, LostPart, missing_segment
 from mainstem.storage.state.applied import AppliedState

@@ -105,7 +105,7 @@ class Loss(msgspec.Struct, frozen=True):
         return all(part.given_up for part in self.parts)
 
 
-class Verdict(NamedTuple):
+class LossVerdict(NamedTuple):
     """What other nodes say to a loss that was given up here (`giving_up`)."""
 
     refusal: str = ""
@@ -116,7 +116,7 @@ class Verdict(NamedTuple):
     """What other nodes have in the place of blocks, by position here."""
 
 
-Judge = Callable[[Loss], Awaitable[Verdict]]
+Judge = Callable[[Loss], Awaitable[LossVerdict]]
 
 
 class LostBlocks:
@@ -296,7 +296,7 @@ class LostBlocks:
                 unchanged = await content_crc(self._files, loss.start, loss.end) == loss.crc
             except FileNotFoundError:
                 unchanged = False
-            verdict = Verdict() if judge is None or await self._is_replaced(loss) else await judge(loss)
+            verdict = LossVerdict() if judge is None or await self._is_replaced(loss) else await judge(loss)
             if verdict.refusal:
                 log.error("%s: given up, and not replaced: %s", loss.where, verdict.refusal)
                 if not unchanged:

@@ -1,8 +1,9 @@
 """Keeps the write groups that a start could not make whole from the journal waiting, while the others are served.
 
     unread    applied blocks of the write group lie in a hole: the state has them, the disk does not. The replica takes
-              no part until `damage` has made them whole in their place, from another replica or after an operator
-              restored the file; then their segments get their indexes, and it takes part again, without a restart
+              no part until `journal_damage` has made them whole in their place, from another replica or after an
+              operator restored the file; then their segments get their indexes, and it takes part again, without a
+              restart
     torn      the log ends before a hole. With other voters the replica has forgotten what it acknowledged, and comes
               back without a vote (`rejoining`). Without, it waits for the file to be restored, and for another start
     missing   applied blocks that are not split yet have gone with a segment. With other voters the run that they would
@@ -23,7 +24,7 @@ from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stored_block import StoredPlace
-from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.journal_damage import JournalDamage
 
 log = logging.getLogger(__name__)
 

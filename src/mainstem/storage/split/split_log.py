@@ -15,7 +15,7 @@ from mainstem.storage.extents.format import FORMAT_VERSION
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.store_files.store_file import StoreFile
 

@@ -49,7 +49,7 @@ from mainstem.storage.state.producer_files import (
     pieces_of,
     sorted_states,
 )
-from mainstem.storage.state.producer_limits import Limits, Values, value_of
+from mainstem.storage.state.producer_limits import ProducerLimits, Values, value_of
 
 log = logging.getLogger(__name__)
 
@@ -304,7 +304,7 @@ class ColdProducers:
         self.damaged.met(number, self._expiry.applied(number), error.pages)
 
     async def _kept_of(
-        self, number: int, pieces: AsyncIterator[States], limits: Limits | None
+        self, number: int, pieces: AsyncIterator[States], limits: ProducerLimits | None
     ) -> AsyncIterator[States]:
         """Without what has expired or was deleted, and within the limits."""
         expired = self._expiry.expired(number)
@@ -324,14 +324,14 @@ class ColdProducers:
         topics = rows["queue_id"] >> numpy.uint64(32)
         return numpy.isin(topics, [topic for topic in numpy.unique(topics).tolist() if self._was_deleted(topic)])
 
-    async def _limits(self, sources: Sequence[ProducerFile]) -> Limits:
+    async def _limits(self, sources: Sequence[ProducerFile]) -> ProducerLimits:
         queues: list[numpy.typing.NDArray[numpy.uint64]] = []
         times: list[Values] = []
         async for rows in producer_files.merged(self._files, sources, self.damaged.is_settled):
             queues.append(rows["queue_id"].copy())
             times.append(value_of(rows))
         return await asyncio.to_thread(
-            lambda: Limits(numpy.concatenate(queues), numpy.concatenate(times), self._count_max)
+            lambda: ProducerLimits(numpy.concatenate(queues), numpy.concatenate(times), self._count_max)
         )
 
     # --- wait ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def value_of(rows: States) -> Values:
     return values
 
 
-class Limits:
+class ProducerLimits:
     """Decides which of too many producers are kept: in each queue at most the same number, those that are worth
     most."""
 

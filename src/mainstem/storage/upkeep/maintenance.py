@@ -26,7 +26,7 @@ from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import in_segment, rows_of
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
-from mainstem.storage.repair.damage import JournalDamage
+from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
 from mainstem.storage.repair.rewriting import Rewriting
 from mainstem.storage.repair.waiting_groups import WaitingGroups

@@ -273,7 +273,7 @@ class RetentionPass:
                     await asyncio.sleep(0)  # rows in memory come without a wait
 
 
-class RetentionClasses:
+class TopicClasses:
     """Says which topics share runs, to splitters."""
 
     def __init__(

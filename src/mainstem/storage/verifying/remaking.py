@@ -34,7 +34,7 @@ from mainstem.storage.store_files.store_file import (
     path_of,
     paths_of,
 )
-from mainstem.storage.verifying.store_check import Report
+from mainstem.storage.verifying.store_check import StoreReport
 
 SET_ASIDE = "set-aside"
 """Below the store's directory."""
@@ -58,7 +58,7 @@ class Remade(NamedTuple):
     """Why it was left as it is; empty: it was made anew."""
 
 
-def remakes(contents: Contents, report: Report, manifest_path: str) -> list[Remake]:
+def remakes(contents: Contents, report: StoreReport, manifest_path: str) -> list[Remake]:
     """What of the findings can be made anew: it is damaged, and what it is made of is not."""
     if any(finding.path == manifest_path for finding in report.findings):
         return []
@@ -75,7 +75,7 @@ def remakes(contents: Contents, report: Report, manifest_path: str) -> list[Rema
     return found
 
 
-def remake(root: Path, contents: Contents, report: Report, wanted: Sequence[Remake]) -> list[Remade]:
+def remake(root: Path, contents: Contents, report: StoreReport, wanted: Sequence[Remake]) -> list[Remade]:
     """Make these anew, durably. Raises OSError."""
     by_name: dict[str, list[Remake]] = {}
     for one in wanted:
@@ -98,7 +98,7 @@ def remake(root: Path, contents: Contents, report: Report, wanted: Sequence[Rema
 # --- the mark -------------------------------------------------------------------------------------------------
 
 
-def _remake_mark(root: Path, contents: Contents, report: Report) -> None:
+def _remake_mark(root: Path, contents: Contents, report: StoreReport) -> None:
     """Raises `FormatError` where the manifest may be another store's, or an old copy."""
     assert contents.identity is not None
     content = (root / MARK_NAME).read_bytes() if (root / MARK_NAME).exists() else b""

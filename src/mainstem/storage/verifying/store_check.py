@@ -38,7 +38,7 @@ FINDINGS_MAX = 10_000
 UNNAMED_MAX = 10_000
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a check of a whole store came to."""
 
     files: int
@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unnamed_left_out: int
 
 
-class Progress(NamedTuple):
+class CheckProgress(NamedTuple):
     files: int
     files_total: int
     bytes: int
@@ -62,15 +62,17 @@ class Progress(NamedTuple):
 async def check_store(
     files: Sequence[Files],
     manifest_path: str | None,
-    progress: Callable[[Progress], None] = lambda progress: None,
-) -> Report:
+    progress: Callable[[CheckProgress], None] = lambda progress: None,
+) -> StoreReport:
     """Check the store in the root of `files`, as many files at a time as there are of these, all of the same root.
     `manifest_path`: None: every file there is, is checked by what it says of itself. Changes nothing."""
     return await _StoreCheck(files, manifest_path, progress).run()
 
 
 class _StoreCheck:
-    def __init__(self, files: Sequence[Files], manifest_path: str | None, progress: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, files: Sequence[Files], manifest_path: str | None, progress: Callable[[CheckProgress], None]
+    ) -> None:
         self._files = files
         self._manifest_path = manifest_path
         self._progress = progress
@@ -78,7 +80,7 @@ class _StoreCheck:
         self._left_out = 0
         self._done_files = self._done_bytes = self._total_bytes = self._total_files = 0
 
-    async def run(self) -> Report:
+    async def run(self) -> StoreReport:
         paths = await all_paths(self._files[0])
         mark = await self._check_mark()  # before the manifest, which a running node changes first
         contents = await asyncio.to_thread(self._read_manifest)
@@ -98,7 +100,7 @@ class _StoreCheck:
             self._found = [finding for finding in self._found if finding.name not in gone]
         named = {name for name, _file in described} | {file.name for file in (later.files if later else ())}
         unnamed = [found async for found in self._unnamed(paths, named)]
-        return Report(
+        return StoreReport(
             files=self._done_files,
             bytes=self._done_bytes,
             gone=len(gone),
@@ -155,7 +157,7 @@ class _StoreCheck:
         self._tell()
 
     def _tell(self) -> None:
-        self._progress(Progress(self._done_files, self._total_files, self._done_bytes, self._total_bytes))
+        self._progress(CheckProgress(self._done_files, self._total_files, self._done_bytes, self._total_bytes))
 
     # --- mark -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from mainstem.nameserver.disk.log_format import LogEntry, RecordKind
+from mainstem.nameserver.disk.log_format import LogEntry, LogRecordKind
 from mainstem.raft import (
     KIND_DATA,
     KIND_MEMBERSHIP,
@@ -29,9 +29,9 @@ ENTRIES_KEPT_MAX = 1_000
 BYTES_KEPT_MAX = 4 * 1024 * 1024
 
 _RAFT_KINDS = {
-    RecordKind.CHANGE: KIND_DATA,
-    RecordKind.NO_OP: KIND_NO_OP,
-    RecordKind.MEMBERSHIP: KIND_MEMBERSHIP,
+    LogRecordKind.CHANGE: KIND_DATA,
+    LogRecordKind.NO_OP: KIND_NO_OP,
+    LogRecordKind.MEMBERSHIP: KIND_MEMBERSHIP,
 }
 _STORED_KINDS = {raft: stored for stored, raft in _RAFT_KINDS.items()}
 
@@ -60,7 +60,7 @@ def to_stored(entry: RaftEntry) -> LogEntry:
 
 def from_stored(entry: LogEntry) -> RaftEntry:
     """Raises ValueError."""
-    data: object = decode_membership(entry.payload) if entry.kind == RecordKind.MEMBERSHIP else entry.payload
+    data: object = decode_membership(entry.payload) if entry.kind == LogRecordKind.MEMBERSHIP else entry.payload
     return RaftEntry(entry.term, entry.index, _RAFT_KINDS[entry.kind], len(entry.payload), data)
 
 

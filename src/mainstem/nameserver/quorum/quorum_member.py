@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.nameserver.quorum.group_log import from_wire, to_wire
 from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.quorum_log import from_wire, to_wire
 from mainstem.raft import Entry, Message
 from mainstem.rpc.raft.raft_member import Carried
 

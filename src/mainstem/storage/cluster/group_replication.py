@@ -145,7 +145,7 @@ class Consensus:
         )
 
 
-class Driven(NamedTuple):
+class ReplicationParts(NamedTuple):
     """The parts that a replication drives. They are made for it, so it hears of them later."""
 
     groups: Sequence[WriteGroup]
@@ -174,19 +174,19 @@ class WriteGroupReplication:
         self._map = journal_map
         self._hard_states = hard_states
         self._split_here = split_here
-        self._driven: Driven | None = None
+        self._driven: ReplicationParts | None = None
         self.silent: dict[int, Membership] = {}
         """Write groups whose promises this node has forgotten, with the members it knows, until `rejoin`."""
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a write group is served for the first time, or never will be."""
 
-    def drive(self, driven: Driven) -> None:
+    def drive(self, driven: ReplicationParts) -> None:
         """Name the parts to drive, which were made for this one; called once, before `start`."""
         assert self._driven is None, "driven once"
         self._driven = driven
 
     @property
-    def _parts(self) -> Driven:
+    def _parts(self) -> ReplicationParts:
         assert self._driven is not None, "`drive` comes before `start`"
         return self._driven
 
