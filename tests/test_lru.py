@@ -34,6 +34,20 @@ def test_the_newest_stays_even_if_it_exceeds_the_bound_alone() -> None:
     assert (list(kept), kept.held) == (["c"], 3)
 
 
+def test_what_goes_is_let_go_of_once_and_what_is_taken_out_is_the_takers() -> None:
+    gone: list[int] = []
+    kept: Lru[str, int] = Lru(2, let_go=gone.append)
+    for key, value in (("a", 1), ("b", 2), ("c", 3), ("b", 4)):
+        kept.put(key, value)
+    assert gone == [1, 2]
+    assert kept.pop("c") == 3
+    kept.put("d", 5)
+    assert gone == [1, 2]
+    kept.clear()
+    kept.clear()
+    assert (gone, len(kept), kept.held) == ([1, 2, 4, 5], 0, 0)
+
+
 @given(STEPS, st.integers(1, 12), st.booleans())
 def test_it_keeps_what_a_plain_model_keeps(steps: list[tuple[str, int, int]], bound: int, weighed: bool) -> None:
     kept: Lru[int, int] = Lru(bound, (lambda value: value) if weighed else None)

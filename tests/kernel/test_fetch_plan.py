@@ -288,6 +288,27 @@ def test_what_is_wanted_crosses_a_wire_and_is_what_is_read_one_by_one(
     assert frames.count(frames[0]) == 4
 
 
+@both
+def test_what_is_wanted_has_room_for_what_the_round_and_the_reader_have_left(kernel: ModuleType) -> None:
+    world = World(0, groups=1)
+    world.logs = [Log(7)]
+    for partition in range(3):
+        world.add_block([(queue_id_of(1, partition), 1, 200)])
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0), at(1, 0, 150), at(2)])))
+    plan.begin(resolver(kernel), 300)
+    assert plan.wanted(0, 1 << 20) == WantedReads((), 300, True)
+    wanted = plan.wanted(2, 1 << 20)
+    assert wanted == WantedReads(
+        (QueueRead(queue_id_of(1, 0), 0, 300), QueueRead(queue_id_of(1, 1), 0, 150)), 300, True
+    )
+    plan.put(answer_of(world, wanted.reads[0], 300, True))
+    assert plan.wanted(9, 1 << 20) == WantedReads(
+        (QueueRead(queue_id_of(1, 1), 0, 100), QueueRead(queue_id_of(1, 2), 0, 100)), 100, False
+    )
+    assert plan.wanted(1, 240) == WantedReads((QueueRead(queue_id_of(1, 1), 0, 40),), 40, False)
+    assert plan.wanted(1, 100).bytes_max == 0
+
+
 def answer_of(world: World, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
     """What a store answers, for which memory has nothing."""
     queue_id = read.queue_id

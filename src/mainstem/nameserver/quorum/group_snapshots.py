@@ -49,7 +49,7 @@ class GroupSnapshots:
             (it for it in memberships if it.index <= replica.applied_index), key=lambda it: it.index
         ).membership
         self._making = False
-        entries.snapshot_now = self.now
+        entries.snapshots_come_from(self.now)
 
     def membership_applied(self, membership: Membership) -> None:
         self._membership = membership

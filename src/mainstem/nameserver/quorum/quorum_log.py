@@ -92,8 +92,7 @@ class QuorumLog:
         self._first_index = first_index
         self._term_before = term_before
         self._entries = list(entries)
-        self.snapshot_now: Callable[[], Snapshot | None] = lambda: None
-        """Returns the name of a snapshot of the applied state; None: none can be made now."""
+        self._snapshot_now: Callable[[], Snapshot | None] = lambda: None
 
     # raft.LogStore
 
@@ -119,12 +118,17 @@ class QuorumLog:
         return self._entries[start:stop]
 
     def snapshot(self) -> Snapshot:
-        snapshot = self.snapshot_now()
+        snapshot = self._snapshot_now()
         if snapshot is None or snapshot.index < self._first_index - 1:
             raise Unavailable("the metadata has no snapshot at hand")
         return snapshot
 
     # called by the driver
+
+    def snapshots_come_from(self, snapshot_now: Callable[[], Snapshot | None]) -> None:
+        """`snapshot_now` returns the name of a snapshot of the applied state; None: none can be made now. Until this is
+        called there is none."""
+        self._snapshot_now = snapshot_now
 
     def has(self, index: int, term: int) -> bool:
         """Whether the log has this very entry, or a snapshot covers it."""

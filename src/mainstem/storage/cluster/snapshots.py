@@ -112,7 +112,7 @@ class Snapshots:
         self._closing = False
         self.installed = 0
         for group in groups:
-            group.blocks.snapshot_index = partial(self._index_of, group)
+            group.blocks.snapshots_come_from(partial(self._index_of, group))
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(OFFER_GROUP_SNAPSHOT, self._take)

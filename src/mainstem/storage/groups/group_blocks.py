@@ -62,10 +62,14 @@ class GroupBlocks:
         self._applied: deque[LogBlock] = deque()
         """Blocks that are applied and still held, oldest first."""
         self._applied_bytes = 0
-        self.snapshot_index: Callable[[], int] = lambda: -1
-        """The last block that is in the runs of the write group; -1: this node can give no snapshot."""
+        self._snapshot_index: Callable[[], int] = lambda: -1
         self.memberships: dict[int, Membership] = {}
         """Memberships by the index of their block; the first is at or before the log's beginning."""
+
+    def snapshots_come_from(self, snapshot_index: Callable[[], int]) -> None:
+        """`snapshot_index` returns the last block that is in the runs of the write group; -1: this node can give no
+        snapshot, as before this is called."""
+        self._snapshot_index = snapshot_index
 
     # --- what the core asks -------------------------------------------------------------------------------
 
@@ -99,7 +103,7 @@ class GroupBlocks:
     def snapshot(self) -> Snapshot:
         """The snapshot this node can give: the runs have everything up to its index, and the log here goes on behind
         it."""
-        index = self.snapshot_index()
+        index = self._snapshot_index()
         if index < 0:
             raise Unavailable("this node has no snapshot to give")
         index = max(index, self._first - 1)

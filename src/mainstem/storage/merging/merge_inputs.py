@@ -9,7 +9,6 @@ So a task reads no more than that, and checks all of it.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ import msgspec
 import numpy
 
 from mainstem.kernel import crc32c
+from mainstem.lru import Lru
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import check_section, fits
 from mainstem.storage.extents.extent_index import Rows
@@ -76,25 +76,20 @@ class OpenInputs:
     """Descriptors of inputs, a bounded number of them open at a time. Close it."""
 
     def __init__(self, open_files_max: int = OPEN_FILES_MAX) -> None:
-        self._descriptors: OrderedDict[str, int] = OrderedDict()
-        self._open_files_max = open_files_max
+        self._descriptors: Lru[str, int] = Lru(open_files_max, let_go=os.close)
 
     def descriptor(self, path: str) -> int:
         """Open for reading; valid until the next call. Raises OSError."""
         found = self._descriptors.get(path)
         if found is not None:
-            self._descriptors.move_to_end(path)
             return found
-        while len(self._descriptors) >= self._open_files_max:
-            os.close(self._descriptors.popitem(last=False)[1])
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._descriptors[path] = descriptor
+        self._descriptors.put(path, descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead: what is read is asked for whole
         return descriptor
 
     def close(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
+        self._descriptors.clear()
 
 
 def read_exactly(descriptor: int, buffer: memoryview, position: int, where: str) -> None:
