@@ -1,5 +1,6 @@
 """Real Spark compacts what it split and merged, is killed at it, and compacts again: of each key the latest record is
-there, at its offset; what is not to be compacted is as it was.
+there, at its offset; what is not to be compacted is as it was. The log of the consumer groups is compacted as well, and
+says the same to the coordinators that start over from it.
 
 The story is told once, for Spark starts several times in it; the tests below examine what it left.
 """
@@ -13,10 +14,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
@@ -42,18 +43,35 @@ PARTITIONS = 2
 QUEUES = [Queue(topic, partition) for topic in CONFIGS for partition in range(PARTITIONS)]
 KEYS = 500
 BATCH_RECORDS = 50
+OFFSETS = "__consumer_offsets"
+GROUPS = ("often", "seldom", "gone")
+"""They commit, and the last is deleted then."""
+COMMITS = {"often": 300, "seldom": 4, "gone": 30}
+OFFSETS_PARTITIONS = 2
 RECORDS = 2_000
 """Of each queue and chapter."""
 CODECS = {STATE: "lz4", BRIEF: "none", PLAIN: "none"}
 SETTINGS = (
     "pipeline.mode=off",
     "nameserver.write_groups=2",
+    f"groups.offsets_topic_partitions={OFFSETS_PARTITIONS}",
     "storage.write_cache_bytes=0",
     "queue_store.read_cache_bytes=0",
     "storage.prune_seconds=0.3",
     "journal.segment_bytes=1048576",
     "journal.segment_age_seconds=0.5",
 )
+
+
+class Groups(NamedTuple):
+    """What is there of the consumer groups."""
+
+    committed: dict[str, list[int]]
+    """Of each group, the offsets committed for the queues of STATE."""
+    log: dict[int, list[Record]]
+    """What a consumer finds in each partition of their log, read from its beginning to its end."""
+    stored_bytes: int
+    """Of their log, on disk 2."""
 
 
 class Story:
@@ -74,6 +92,9 @@ class Story:
         self.second: Reading = {}
         """…after the next, and after a start."""
         self.restarted: Reading = {}
+        self.ends: list[tuple[int, int]] = []
+        """Of each queue, where the last reader came to stand, and its high watermark."""
+        self.groups: dict[str, Groups] = {}
         self.kept: dict[str, int] = {}
         """Records of the first chapter that each topic's queues must keep, by the model."""
         self.status: dict[str, Any] = {}
@@ -85,10 +106,13 @@ class Story:
         for future in admin.create_topics(new).values():
             future.result(PATIENCE_SECONDS)
         self.produce()
+        self.commit(admin)
         self.run_split("split")
         self.split = self.read()
+        self.groups["split"] = self.read_groups()
         self.run("first compaction", "store", "compact", "--once")
         self.first = self.read()
+        self.groups["compacted"] = self.read_groups()
         self.produce()
         self.run_split("split again")
         self.tail = self.read()
@@ -104,6 +128,7 @@ class Story:
         self.run("verify", "store", "verify", *directories)
         self.node.start()
         self.restarted = self.read()
+        self.groups["restarted"] = self.read_groups()
 
     def close(self) -> None:
         self.commands.close()
@@ -126,6 +151,35 @@ class Story:
                     producer.poll(0)
             assert producer.flush(PATIENCE_SECONDS) == 0
 
+    def commit(self, admin: AdminClient) -> None:
+        """Groups commit how far they are, again and again; then one of them is deleted."""
+        for group in GROUPS:
+            reader = librdkafka.consumer(self.node.kafka, group)
+            for number in range(1, COMMITS[group] + 1):
+                offsets = [TopicPartition(STATE, partition, number + partition) for partition in range(PARTITIONS)]
+                reader.commit(offsets=offsets, asynchronous=False)
+            reader.close()
+        admin.delete_consumer_groups([GROUPS[-1]])[GROUPS[-1]].result(PATIENCE_SECONDS)
+
+    def read_groups(self) -> Groups:
+        committed = {}
+        for group in GROUPS:
+            reader = librdkafka.consumer(self.node.kafka, group)
+            partitions = librdkafka.partitions(STATE, range(PARTITIONS))
+            committed[group] = [one.offset for one in reader.committed(partitions, PATIENCE_SECONDS)]
+            reader.close()
+        log: dict[int, list[Record]] = {}
+        reader = librdkafka.consumer(self.node.kafka, "unused")
+        for partition in range(OFFSETS_PARTITIONS):
+            found = log[partition] = []
+            end = librdkafka.watermarks(reader, OFFSETS, partition)[1]
+            reader.assign([TopicPartition(OFFSETS, partition, 0)])
+            while end and (not found or found[-1].offset + 1 < end):
+                found += [record_of(message) for message in librdkafka.take(reader, 1)]
+        reader.close()
+        usage = self.node.get(f"/v1/store/usage/{OFFSETS}")
+        return Groups(committed, log, sum(topic["stored_bytes"] for topic in usage["topics"]))
+
     def read(self) -> Reading:
         """Every queue from its beginning until it has come to its end."""
         reader = librdkafka.consumer(self.node.kafka, "unused")
@@ -140,6 +194,10 @@ class Story:
                 return all(found[queue][-1:] == told[-1:] for queue, told in self.produced.items())
 
             eventually(is_done, seconds=PATIENCE_SECONDS, what="the last record of every queue")
+            places = reader.position([TopicPartition(*queue) for queue in QUEUES])
+            self.ends = [
+                (place.offset, librdkafka.watermarks(reader, place.topic, place.partition)[1]) for place in places
+            ]
         finally:
             reader.close()
         return found
@@ -245,6 +303,33 @@ def test_a_compaction_that_is_killed_leaves_all_as_it_was(story: Story) -> None:
 def test_the_next_compaction_compacts_all_of_it(story: Story) -> None:
     check(story.second, story.produced)
     assert story.restarted == story.second
+
+
+def test_a_table_that_is_restored_from_a_compacted_topic_is_that_of_all_records(story: Story) -> None:
+    """As a stream processor does with its changelog: from the beginning until its position is the end of the log."""
+    for queue, told in story.produced.items():
+        if queue.topic != PLAIN:
+            table = {record.key: record.value for record in story.restarted[queue] if record.value is not None}
+            for record in story.restarted[queue]:
+                if record.value is None:
+                    table.pop(record.key, None)
+            assert table == {one.key: one.value for one in latest(told) if one.value is not None}
+    assert story.ends == [(2 * RECORDS, 2 * RECORDS)] * len(QUEUES)
+
+
+def test_committed_offsets_are_those_of_before_and_their_log_takes_less_room(story: Story) -> None:
+    expected = {
+        group: [
+            COMMITS[group] + partition if group != GROUPS[-1] else OFFSET_INVALID for partition in range(PARTITIONS)
+        ]
+        for group in GROUPS
+    }
+    assert {name: groups.committed for name, groups in story.groups.items()} == dict.fromkeys(story.groups, expected)
+    before, after = story.groups["split"], story.groups["compacted"]
+    assert sum(map(len, before.log.values())) > PARTITIONS * sum(COMMITS.values())
+    assert after.log == {partition: latest(told) for partition, told in before.log.items()}
+    assert story.groups["restarted"].log == after.log
+    assert after.stored_bytes < before.stored_bytes / 2
 
 
 def test_files_of_other_topics_are_as_they_were(story: Story) -> None:

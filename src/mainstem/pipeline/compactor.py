@@ -101,6 +101,7 @@ class Compactor:
                 queues=queues[mine].tobytes(),
                 key=key,
                 now_ms=work.began_ms,
+                covered=work.covered,
             )
             works.append(msgspec.msgpack.encode(file))
         return works

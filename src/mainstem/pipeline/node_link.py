@@ -212,7 +212,7 @@ class NodeLink:
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """What to compact next, and its queues; what was given before under this lease is taken back. Raises
         `LeaseLost`."""
-        request = AskCompaction(lease=lease, drain=drain)
+        request = AskCompaction(lease=lease, drain=drain, covers=True)
         reply = self._client.call(COMPACT_WORK, request, timeout_seconds=MERGE_WORK_SECONDS)
         queues = b"".join(map(bytes, reply.buffers))
         if reply.message.pass_id and google_crc32c.value(queues) != reply.message.crc:

@@ -143,6 +143,15 @@ class GroupLife(RuleBasedStateMachine):
         group = self.table.machine.groups.get(GROUP)
         self.highest_generation = 0 if group is None else group.generation
 
+    @rule(share=st.floats(0, 1), tombstones_go=st.booleans())
+    def compact(self, share: float, tombstones_go: bool) -> None:
+        """Of the first records of the log the latest of each key stay, but for tombstones if their time is over."""
+        log = self.table.log
+        end = int(len(log) * share)
+        newest = {repr(record.key): record for record in log[:end]}
+        left = [record for record in log[:end] if newest[repr(record.key)] is record]
+        self.table.log = [record for record in left if not (tombstones_go and record.value is None)] + log[end:]
+
     def _settle(self) -> None:
         """Clients read the answers that have come."""
         for name, client in self.clients.items():

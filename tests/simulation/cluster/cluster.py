@@ -148,8 +148,9 @@ class SimulatedCluster:
 
     async def create_topic(self, partitions: int, patience: float, compaction: TopicSettings | None = None) -> Topic:
         """Have a topic's queues created in the log of every group that has some. `compaction`: what it asks for if it
-        is to be compacted."""
+        is to be compacted; every other such topic is the log of a machine."""
         number = len(self.topics) + 1
+        internal = compaction is not None and number % 2 == 0
         settings = dataclasses.replace(
             compaction or TopicSettings(),
             retention_ms=-1,
@@ -161,10 +162,11 @@ class SimulatedCluster:
             topic_id=uuid.UUID(int=number),
             partitions=partitions,
             settings=settings,
+            internal=internal,
         )
         if compaction is not None:
-            queue_ids = map(topic.queue_id, range(partitions))
-            self.history.compacted |= {queue_id: CompactedQueue(queue_id, settings) for queue_id in queue_ids}
+            for queue_id in map(topic.queue_id, range(partitions)):
+                self.history.compacted[queue_id] = CompactedQueue(queue_id, settings, covered=internal)
         self.topics.append(topic)
         groups = {self.group_of(topic.queue_id(partition)) for partition in range(partitions)}
         for group in sorted(groups):

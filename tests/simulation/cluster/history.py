@@ -332,7 +332,7 @@ class History:
         for batch in batches:
             base_offset = int.from_bytes(batch[:8], "big")
             kept = self._batch_at(f"{what}: queue {queue_id:#x} read at {offset}", queue, base_offset)
-            compacted.check_gone(what, next_offset, base_offset)
+            compacted.check_left_out(what, next_offset, base_offset)
             epoch = int.from_bytes(batch[12:16], "big")
             require(epoch == kept.leader_epoch, f"{what}: {base_offset} is of epoch {epoch}, not {kept[:3]}", "B")
             if int.from_bytes(batch[CRC_AT], "big") == kept.crc:

@@ -484,7 +484,7 @@ class Run:
                         topic_number_of(queue_id) in history.deleted_topics and storage.table.find(queue_id) == NO_SLOT
                     )
                     if (compacted := history.compacted.get(queue_id)) is not None:
-                        compacted.check_gone(what, max(before, start), base)
+                        compacted.check_left_out(what, max(before, start), base)
                     require(
                         base <= max(before, start) or queue.deleted or taken or compacted is not None,
                         f"{what}: a hole in the split history, the log starts at {start}",

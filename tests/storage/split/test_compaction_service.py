@@ -31,11 +31,12 @@ class OnePass:
 
     def __init__(self) -> None:
         self.in_force: Callable[[], bool] = lambda: False
+        self.covers: bool | None = None
         self.recorded: list[tuple[str, Sequence[CompactedFile]]] = []
         self.queues = numpy.ones(2, QUEUE_ROW)
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
-        self.in_force = in_force
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool) -> OfferedPass:
+        self.in_force, self.covers = in_force, covers
         return OfferedPass(CompactionWork(pass_id="a"), self.queues) if drain else OfferedPass(CompactionWork())
 
     async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
@@ -53,8 +54,10 @@ def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
         held = HeldLease(granted.lease_id, granted.epoch)
         reply = await work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
         assert (reply.message.pass_id, b"".join(map(bytes, reply.buffers))) == ("", b"")
-        reply = await work(RpcCall(AskCompaction(lease=held, drain=True), b"", "splitter"))
+        assert log.covers is False, "one of an earlier version says nothing of it"
+        reply = await work(RpcCall(AskCompaction(lease=held, drain=True, covers=True), b"", "splitter"))
         assert reply.message.pass_id == "a"
+        assert log.covers is True
         assert b"".join(map(bytes, reply.buffers)) == log.queues.tobytes()
         assert log.in_force()
         done = CommitCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))

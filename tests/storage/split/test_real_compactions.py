@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,10 +47,11 @@ class Told(NamedTuple):
 class CompactStore(RealStore):
     """Has queues of records with few keys, and compacts as a splitter does, with the aggregation done here."""
 
-    def __init__(self, root: Path, seed: int, lag_ms: int = 0) -> None:
+    def __init__(self, root: Path, seed: int, lag_ms: int = 0, *, internal: bool = False) -> None:
         super().__init__(root, seed)
         self.records: dict[int, list[Told]] = {queue_id: [] for queue_id in range(QUEUES)}
         self.lag_ms = lag_ms
+        self.internal = internal
         self.compactions: LocalCompactionLog
         self.passes = 0
 
@@ -62,6 +64,7 @@ class CompactStore(RealStore):
         )
         topic = Topic(
             name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, settings=settings,
+            internal=self.internal,
         )  # fmt: skip
         self.compactions = LocalCompactionLog(
             self.store, 2, self.bounds_in, lambda: [topic], lambda: True, AgreedClock(self.clock)
@@ -97,8 +100,9 @@ class CompactStore(RealStore):
         header = batch.header
         return Batch(queue_id, base, made[-1].offset, header.max_timestamp, header.leader_epoch, data)
 
-    async def compact(self, *, drain: bool, spoil: bool = False) -> bool:
-        """One pass. False: there is none."""
+    async def compact(self, *, drain: bool, spoil: bool = False, covers: bool = True) -> bool:
+        """One pass. False: there is none. It is refused if its outputs are spoiled, or leave batches of an internal
+        topic out."""
         offered = await self.compactions.work(lambda: True, drain=drain)
         work = offered.work
         if not work.pass_id:
@@ -106,11 +110,11 @@ class CompactStore(RealStore):
             return False
         assert offered.queues is not None
         queues = numpy.frombuffer(offered.queues.tobytes(), QUEUE_ROW)
-        files = await asyncio.to_thread(self._compacted, work, queues)
+        files = await asyncio.to_thread(self._compacted, work, queues, work.covered if covers else ())
         if spoil:
             files = [*files[:-1], msgspec.structs.replace(files[-1], outputs=())]
         outcome = await self.compactions.commit(work.pass_id, files)
-        if spoil:
+        if spoil or not covers:
             assert outcome.startswith("refused: "), outcome
             return True
         assert outcome == "compacted"
@@ -118,7 +122,7 @@ class CompactStore(RealStore):
         self.passes += 1
         return True
 
-    def _compacted(self, work: CompactionWork, queues: QueueRows) -> list[CompactedFile]:
+    def _compacted(self, work: CompactionWork, queues: QueueRows, covered: Sequence[int]) -> list[CompactedFile]:
         key = self.choice.randbytes(16)
         found: list[KeyColumns] = [nothing_of(len(work.inputs))]
         for number, entry in enumerate(work.inputs):
@@ -135,7 +139,9 @@ class CompactStore(RealStore):
             mine = sorted(row for row in rows if row[1] & (INPUTS_MAX - 1) == number)
             staying = Staying(*(numpy.array(column, numpy.int64) for column in zip(*mine, strict=True)))
             checked(staying, number)
-            files = compact_file(StoreFile.of(entry), self.input(entry.name), queues, staying, self.target)
+            files = compact_file(
+                StoreFile.of(entry), self.input(entry.name), queues, staying, self.target, covered=covered
+            )
             made.append(CompactedFile(entry.name, tuple(file.message() for file in files)))
         return made
 
@@ -144,7 +150,11 @@ class CompactStore(RealStore):
 
     async def read(self, queue_id: int) -> list[Told]:
         told = []
+        next_offset = 0
         for data in await read_all(self.store, queue_id, queue_id % 2, 0, 20_000):
+            header = read_batch_header(data)
+            assert not self.internal or header.base_offset == next_offset, "a machine would take it for lost"
+            next_offset = header.next_offset
             for record in read_records(StoredBatch(data, read_batch_header(data))):
                 told.append(Told(record.offset, record.timestamp, record.key, record.value))
         return told
@@ -172,8 +182,8 @@ class CompactStore(RealStore):
         raise AssertionError("compaction does not come to rest")
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "internal"), [*((seed, False) for seed in range(8)), (8, True), (9, True)])
+def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int, internal: bool) -> None:
     async def story(real: CompactStore) -> None:
         await real.open()
         for _ in range(10):
@@ -215,7 +225,29 @@ def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int
         await real.store.close()
         await real.files.close()
 
-    asyncio.run(story(CompactStore(tmp_path, seed)))
+    asyncio.run(story(CompactStore(tmp_path, seed, internal=internal)))
+
+
+def test_of_an_internal_topic_no_batch_is_left_out(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        for _ in range(3):
+            await real.split()
+        while await real.merge(drain=True):
+            pass
+        before = sum(file.batch_bytes for file in real.store.manifest.files.values())
+        offered = await real.compactions.work(lambda: True, drain=True, covers=False)
+        assert not offered.work.pass_id, "it is not given to one who does not know of that"
+        files = set(real.store.manifest.files)
+        assert await real.compact(drain=True, covers=False)
+        assert set(real.store.manifest.files) == files, "what leaves batches out is refused"
+        await real.settle()
+        await real.check()
+        assert sum(file.batch_bytes for file in real.store.manifest.files.values()) < before / 2
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, 1, internal=True)))
 
 
 def test_a_tombstone_stays_until_its_time_is_over(tmp_path: Path) -> None:

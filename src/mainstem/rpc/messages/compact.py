@@ -18,6 +18,8 @@ class AskCompaction(msgspec.Struct, frozen=True, kw_only=True):
     lease: HeldLease
     drain: bool = False
     """Whatever is not compacted yet is to be, however little."""
+    covers: bool = False
+    """The caller knows of covered topics (`CompactionWork.covered`)."""
 
 
 class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,8 @@ class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[RunFile, ...] = ()
     crc: int = 0
     """Of the attachment."""
+    covered: tuple[int, ...] = ()
+    """Numbers of topics of whose queues no batch may be left out: one without records stays in its place."""
 
 
 class CompactedFile(msgspec.Struct, frozen=True):

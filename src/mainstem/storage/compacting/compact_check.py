@@ -2,14 +2,18 @@
 
 What is not to be compacted, queues that are not in the pass and all from their clean end on, is there as it was: first
 and last offset, records, batches and bytes. Of what is, no offset lies outside of what the inputs had, the last one is
-the same, and there are no more records than before.
+the same, and there are no more records than before; of a covered topic the first is the same, too, and so is the number
+of batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy
 import numpy.typing
 
+from mainstem.model import PARTITION_BITS
 from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
@@ -62,8 +66,9 @@ def _reduced(queue_ids: QueueIds, compacted: Flags, columns: Integers) -> tuple[
     return queue_ids[firsts], compacted[firsts], sums
 
 
-def compare(inputs: PassSums, outputs: PassSums) -> None:
-    """Raises `StorageError` naming a queue unless the outputs are what compaction may leave of the inputs."""
+def compare(inputs: PassSums, outputs: PassSums, covered: Collection[int] = ()) -> None:
+    """Raises `StorageError` naming a queue unless the outputs are what compaction may leave of the inputs. `covered`:
+    numbers of topics of whose queues no batch is left out."""
     queue_ids, compacted, before = inputs.result()
     found_ids, found_compacted, after = outputs.result()
     if not (numpy.array_equal(queue_ids, found_ids) and numpy.array_equal(compacted, found_compacted)):
@@ -72,11 +77,14 @@ def compare(inputs: PassSums, outputs: PassSums) -> None:
         raise StorageError(f"{name} is in the inputs of a compaction or in its outputs, not in both")
     same: Flags = (before == after).all(axis=0)
     less = (after[0] >= before[0]) & (after[1] == before[1]) & (after[2] <= before[2]) & (after[3] <= before[3])
+    whole = numpy.isin(queue_ids >> numpy.uint64(PARTITION_BITS), numpy.fromiter(covered, numpy.uint64))
+    less &= ~whole | ((after[0] == before[0]) & (after[3] == before[3]))
     wrong = ~numpy.where(compacted, less, same)
     if wrong.any():
         at = int(wrong.argmax())
         raise StorageError(
             f"queue {int(queue_ids[at]):#x}: inputs of a compaction have offsets {before[0][at]} to {before[1][at]} in "
-            f"{before[2][at]} records, outputs {after[0][at]} to {after[1][at]} in {after[2][at]}"
+            f"{before[2][at]} records and {before[3][at]} batches, outputs {after[0][at]} to {after[1][at]} in "
+            f"{after[2][at]} and {after[3][at]}"
             + ("" if compacted[at] else ", and nothing of these is to be compacted")
         )

@@ -12,13 +12,15 @@ whether that may go, and the number of the file it is in.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy
 
 from mainstem.kernel import RecordKind
+from mainstem.model import PARTITION_BITS
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, OFFSETS_MAX, Flags, Integers, QueueRows
+from mainstem.storage.compacting.covering import cover
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows, scan_keys
 from mainstem.storage.compacting.rewrite import rewrite
@@ -106,14 +108,16 @@ def compact_file(
     staying: Staying,
     open_file: OpenFile,
     *,
+    covered: Collection[int] = (),
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     pace: Pace = lambda size: None,
 ) -> list[StoreFile]:
-    """Write what stays of a file; durable when this returns, and nothing where nothing stays. Raises `InputDamaged`,
-    FormatError and OSError; the output is then removed or, when finished, left to be cleared as an orphan."""
+    """Write what stays of a file; durable when this returns, and nothing where nothing stays. `covered`: numbers of
+    topics of whose queues no batch is left out (`covering.py`). Raises `InputDamaged`, FormatError and OSError; the
+    output is then removed or, when finished, left to be cleared as an orphan."""
     staying = Staying(*(column[staying.place >= 0] for column in staying))
     opened = OpenInputs()
-    sieve = _Sieve(queues, staying)
+    sieve = _Sieve(queues, staying, covered)
     try:
         windows = sieve.windows(Mover([paths], opened, pace).move(_of_one_input(_all_rows(paths))))
         first = next(windows, None)
@@ -177,9 +181,10 @@ class _Queues:
 class _Sieve:
     """Takes the records out that go, window by window."""
 
-    def __init__(self, queues: QueueRows, staying: Staying) -> None:
+    def __init__(self, queues: QueueRows, staying: Staying, covered: Collection[int]) -> None:
         self._queues = queues
         self._lookup = _Queues(queues)
+        self._covered = numpy.fromiter(covered, numpy.uint64)
         self._kept = Kept(staying.queue.view(numpy.uint64), staying.place >> OFFSET_SHIFT)
         self._tombstones = numpy.concatenate(([0], numpy.cumsum((staying.place & TOMBSTONE_BIT) != 0)))
         """How many of the records before each that stay are tombstones."""
@@ -195,6 +200,9 @@ class _Sieve:
                 batches, queue_ids, self._lookup.ends(queue_ids), self._queues["horizon_ms"][places]
             )
             found = rewrite(content, self._kept.offsets, rulings)
+            if len(self._covered):
+                wanted = numpy.isin(queue_ids >> numpy.uint64(PARTITION_BITS), self._covered)
+                found = cover(Window.of(content), found, wanted)
             if not len(found.batches):
                 continue
             queue_ids = queue_ids[found.sources]

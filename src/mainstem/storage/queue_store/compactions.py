@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy
 
-from mainstem.model import Sample
+from mainstem.model import PARTITION_BITS, Sample
 from mainstem.ports import Clock
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.compacting.compact_check import PassSums, compare
@@ -55,6 +55,8 @@ class CompactionRules(NamedTuple):
 
     topics: frozenset[int]
     """The numbers of those that are compacted."""
+    covered: frozenset[int]
+    """Those of which no batch is left out (`covering.py`)."""
     rules_of: RulesOf
     whole_in: Callable[[int, QueueIds], Flags]
     """Tells which of these queues have been in this write group only."""
@@ -70,6 +72,8 @@ class CompactionPass(NamedTuple):
     whole: tuple[bool, ...]
     """Of each input, whether all of its queues are in the pass that can be compacted now."""
     queues: QueueRows
+    covered: frozenset[int]
+    """Topics of which no batch is left out."""
 
 
 class DonePass(NamedTuple):
@@ -148,7 +152,7 @@ class Compactions:
         if found is None:
             return None, more
         self._next_group = found.group + 1
-        begun = self._begun(pass_id, found, now_ms, in_force)
+        begun = self._begun(pass_id, found, rules.covered, now_ms, in_force)
         await self._say_what_drops(begun, rules)
         return begun, more
 
@@ -232,11 +236,15 @@ class Compactions:
         file = self._manifest.files[name]
         return CompactFile(self._parts[name], file.batch_bytes, file.clean_ms, file.horizon_ms, self._passed.get(name))
 
-    def _begun(self, pass_id: str, found: _Chosen, now_ms: int, in_force: Callable[[], bool]) -> CompactionPass:
+    def _begun(
+        self, pass_id: str, found: _Chosen, covered: frozenset[int], now_ms: int, in_force: Callable[[], bool]
+    ) -> CompactionPass:
         chosen = tuple(found.entries[one.number] for one in found.plan.inputs)
         files = tuple(self._manifest.files[entry.name] for entry in chosen)
         whole = tuple(one.is_whole for one in found.plan.inputs)
-        begun = CompactionPass(found.group, now_ms, chosen, files, whole, found.plan.queues)
+        queues = found.plan.queues
+        topics = numpy.unique(queues["queue_id"] >> numpy.uint64(PARTITION_BITS)).tolist()
+        begun = CompactionPass(found.group, now_ms, chosen, files, whole, queues, covered.intersection(topics))
         level = max(file.level for file in files)
         self._merges.hold(pass_id, Merge(found.group, level, chosen, files, in_force, self._clock.monotonic(), True))
         self._passes[pass_id] = begun
@@ -289,7 +297,7 @@ class Compactions:
             for file in files:
                 await self._runs.verify(file)
                 await asyncio.to_thread(after.add, await self._runs.open_runs.index(Run(file.name), keep=False))
-        await asyncio.to_thread(compare, before, after)
+        await asyncio.to_thread(compare, before, after, begun.covered)
 
     def _remember(self, begun: CompactionPass, outputs: Mapping[str, Sequence[StoreFile]]) -> None:
         """Remember the queues of the pass in files whose other queues are not compacted yet."""

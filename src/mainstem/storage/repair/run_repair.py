@@ -81,7 +81,9 @@ READ_BYTES = 256 * 1024
 """Bytes given at a time."""
 
 COMPACTED_CLASS = "compact"
-"""The retention class of runs whose queues are compacted."""
+"""The retention class of runs whose queues are compacted…"""
+INTERNAL_CLASS = "internal"
+"""…and of those of internal topics, which are compacted, too, but lack no offset."""
 
 FAILURES = (MainstemError, OSError, ValueError)
 """The errors that keep one replica from helping, or one run from being mended now."""
@@ -189,8 +191,9 @@ class RunRepair:
     async def _mend_extents(
         self, name: str, index: ExtentIndex, rows: Sequence[int], unreadable: Sequence[str]
     ) -> None:
-        """Mend these extents of a run. Raises the first error, once all others are mended. A run of compacted queues
-        then gets its content anew: each replica compacts by itself, so that no other need have these bytes."""
+        """Mend these extents of a run. Raises the first error, once all others are mended. Where compaction may have
+        been, the run then gets its content anew: each replica compacts by itself, so that no other need have these
+        bytes."""
         failure: Exception | None = None
         counts_for = self._mending.ranges(name)
         for row in rows:
@@ -204,7 +207,7 @@ class RunRepair:
                 await self._from_others(group, partial(self._patch, name, extent, lost))
             except FAILURES as error:
                 failure = error
-        if failure is not None and self._is_compacted(name):
+        if failure is not None and self._may_be_rewritten(name):
             log.info("run %s is fetched by content, as its bytes cannot be had: %s", name, failure)
             await self._mend_run(name, unreadable)
             return
@@ -288,6 +291,12 @@ class RunRepair:
             last = (queue_id, first, end)
         if last is not None:
             yield last
+
+    def _may_be_rewritten(self, name: str) -> bool:
+        """Whether compaction may have been at batches of a file: it works on merged ones, in which compacted queues and
+        others lie beside each other, and what is made anew of those has their class."""
+        file = self._store.runs.file(name)
+        return file.is_merged or file.retention_class in (COMPACTED_CLASS, INTERNAL_CLASS)
 
     def _is_compacted(self, name: str) -> bool:
         """Whether offsets of the queues in a run may be missing, in it and elsewhere."""

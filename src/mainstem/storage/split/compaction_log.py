@@ -1,7 +1,9 @@
 """Shows splitters what to compact, and records what they compacted.
 
 Nothing is given before the cluster's feature level allows files on levels, nor while a majority's clocks do not tell
-the time: ages count from it. Of internal topics nothing is compacted.
+the time: ages count from it. Internal topics are the logs of replicated machines, which take a skipped offset for a
+lost one: they are *covered*, that is, no batch of them is left out, and are given only to those who know how to do
+that.
 """
 
 from __future__ import annotations
@@ -62,12 +64,12 @@ class LocalCompactionLog:
         self._clock = clock
         self._new_id = new_id
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool = True) -> OfferedPass:
         self._store.merges.give_up()
         time = self._clock.now()
         if not self._allowed() or time is None:
             return OfferedPass(CompactionWork())
-        rules = await self._rules()
+        rules = await self._rules(covers=covers)
         pass_id = self._new_id().hex
         begun, more = await self._store.compactions.begin(
             pass_id, self._groups, rules, time.earliest, in_force, drain=drain
@@ -81,6 +83,7 @@ class LocalCompactionLog:
             began_ms=begun.began_ms,
             inputs=tuple(file.message() for file in begun.inputs),
             crc=crc32c(begun.queues.tobytes()),
+            covered=tuple(sorted(begun.covered)),
         )
         return OfferedPass(work, begun.queues)
 
@@ -89,7 +92,7 @@ class LocalCompactionLog:
         time = self._clock.now()
         if not self._allowed() or time is None:
             return MergeWaits(0)
-        return await self._store.compactions.waits(self._groups, await self._rules(), time.earliest)
+        return await self._store.compactions.waits(self._groups, await self._rules(covers=True), time.earliest)
 
     async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
         outputs = {file.name: list(map(StoreFile.of, file.outputs)) for file in files}
@@ -104,14 +107,17 @@ class LocalCompactionLog:
         whole: Flags = (firsts == 0) & (ends == numpy.iinfo(numpy.int64).max)
         return whole
 
-    async def _rules(self) -> CompactionRules:
+    async def _rules(self, *, covers: bool) -> CompactionRules:
         found: dict[int, TopicSettings] = {}
+        covered: set[int] = set()
         for looked_at, topic in enumerate(self._topics(), 1):
-            if COMPACT in topic.settings.cleanup_policy and not topic.internal:
+            if COMPACT in topic.settings.cleanup_policy and (covers or not topic.internal):
                 found[topic.number] = topic.settings
+                if topic.internal:
+                    covered.add(topic.number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return CompactionRules(frozenset(found), _rules_of(found), self._whole_in)
+        return CompactionRules(frozenset(found), frozenset(covered), _rules_of(found), self._whole_in)
 
 
 def _rules_of(settings: Mapping[int, TopicSettings]) -> RulesOf:

@@ -29,9 +29,9 @@ from mainstem.supervised import Errands, Supervision
 class CompactionLog(Protocol):
     """The queue store as compactions see it; implemented by the storage role."""
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> OfferedPass:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool) -> OfferedPass:
         """What to compact next, held while `in_force`, or until it is recorded. What was given before, to merge or to
-        compact, is given up."""
+        compact, is given up. `covers`: whoever does it knows how to leave no batch of a covered topic out."""
         ...
 
     async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
@@ -64,7 +64,7 @@ class CompactionService:
         async with self._turn:
             self._lease.check(request.lease)
             in_force = partial(self._lease.is_in_force, request.lease)
-            offered = await self._log.work(in_force, drain=request.drain)
+            offered = await self._log.work(in_force, drain=request.drain, covers=request.covers)
         return Reply(offered.work) if offered.queues is None else Reply(offered.work, offered.queues.tobytes())
 
     async def _commit(self, call: RpcCall[CommitCompaction]) -> Reply[CompactionReply]:
