@@ -46,6 +46,7 @@ from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.merging.merge_inputs import index_pieces
 from mainstem.storage.merging.merge_measure import TopicFacts
 from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.store_files.segment_writer import OFFSETS_MAX
 from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
 
 COMPACTED, OTHER = 0, 1
@@ -80,6 +81,7 @@ class World:
         }
         self.root = root
         self.lag_ms = lag_ms
+        self.segment_bytes_max = OFFSETS_MAX
         self.now = NOW
         self.runs = 0
         self.pending: list[Batch] = []
@@ -152,6 +154,7 @@ class World:
                 found.queues,
                 staying[number],
                 lambda path: PlainTarget(self.root / path),
+                segment_bytes_max=self.segment_bytes_max,
             )
             clean = self.now if one.is_whole else file.clean_ms
             made[file.name] = [msgspec.structs.replace(output, clean_ms=clean) for output in outputs]
@@ -303,3 +306,31 @@ def step(world: World, *, drain: bool) -> None:
         bytes_after = world.batches()
         assert all(bytes_after[queue] == bytes_before[queue] for queue in QUEUES if queue >> 32 == OTHER)
     check_log(world)
+
+
+def test_a_segment_without_room_for_horizons_goes_on_in_another(tmp_path: Path) -> None:
+    world = World(tmp_path, 0)
+    world.store.facts[COMPACTED] = TopicFacts("orders", "compact", 12 << 20)
+    queue, choice = QUEUES[0], random.Random(1)
+    for number in range(200):
+        records = [
+            NewRecord(NOW, b"value-%d" % number, choice.randbytes(100_000)),
+            NewRecord(NOW, b"gone-%d" % number, None),
+        ]
+        batch = build_batch(records).stored(2 * number, 3)
+        world.pending.append(Batch(queue, 2 * number, 2 * number + 1, NOW, 3, bytes(batch.data)))
+    world.merge(0)
+    [segment] = world.spans[0]
+    before = [one.record for one in world.records()[queue]]
+    world.segment_bytes_max = segment.batch_bytes
+    assert world.compact(drain=True) is not None
+    files = world.spans[0]
+    assert len(files) == 2
+    assert sum(file.batch_bytes for file in files) > segment.batch_bytes
+    assert all(file.batch_bytes <= segment.batch_bytes for file in files)
+    assert [file.horizon_ms for file in files] == [world.now + RETENTION_MS] * 2
+    assert [one.record for one in world.records()[queue]] == before
+    world.now += RETENTION_MS
+    assert world.compact(drain=True) is not None
+    left = [one.record for one in world.records()[queue]]
+    assert left == [one for one in before if one.value is not None or one is before[-1]]

@@ -12,7 +12,8 @@ whether that may go, and the number of the file it is in.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy
@@ -33,6 +34,7 @@ from mainstem.storage.merging.merge_inputs import InputFile, OpenInputs, index_p
 from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.extents_writer import BATCH_ROW
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
+from mainstem.storage.store_files.segment_writer import OFFSETS_MAX as SEGMENT_POSITIONS_MAX
 from mainstem.storage.store_files.segment_writer import SegmentWriter
 from mainstem.storage.store_files.store_file import (
     NO_HORIZON,
@@ -111,37 +113,44 @@ def compact_file(
     covered: Collection[int] = (),
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     pace: Pace = lambda size: None,
+    segment_bytes_max: int = SEGMENT_POSITIONS_MAX,
 ) -> list[StoreFile]:
-    """Write what stays of a file; durable when this returns, and nothing where nothing stays. `covered`: numbers of
-    topics of whose queues no batch is left out (`covering.py`). Raises `InputDamaged`, FormatError and OSError; the
-    output is then removed or, when finished, left to be cleared as an orphan."""
+    """Write what stays of a file; durable when this returns, and nothing where nothing stays. Delete horizons make
+    batches longer: where a queue segment would have more than `segment_bytes_max`, another one goes on. `covered`:
+    numbers of topics of whose queues no batch is left out (`covering.py`). Raises `InputDamaged`, FormatError and
+    OSError; an output is then removed or, when finished, left to be cleared as an orphan."""
     staying = Staying(*(column[staying.place >= 0] for column in staying))
     opened = OpenInputs()
     sieve = _Sieve(queues, staying, covered)
     try:
         windows = sieve.windows(Mover([paths], opened, pace).move(_of_one_input(_all_rows(paths))))
-        first = next(windows, None)
-        if first is None:
-            return []
-        name = _name(file, new_name(), first)
-        write = _write_segment if kind_of(name) is FileKind.SEGMENT else _write_packed
-        summary = write(name, first, windows, open_file)
-        last_queue = sieve.last_queue
+        return list(_outputs(file, windows, new_name(), open_file, segment_bytes_max))
     finally:
         opened.close()
-    row = first.rows[0]
-    return [
-        StoreFile(
+
+
+def _outputs(
+    file: StoreFile, windows: Iterator[_Piece], unique: str, open_file: OpenFile, segment_bytes_max: int
+) -> Iterator[StoreFile]:
+    """Write the outputs of a file, one after the other."""
+    is_segment = kind_of(file.name) is FileKind.SEGMENT
+    piece = next(windows, None)
+    while piece is not None:
+        part = _Part(piece, windows, segment_bytes_max if is_segment else NO_END)
+        first = piece.rows[0]
+        name = _name(file, unique, first)
+        summary = (_write_segment if is_segment else _write_packed)(name, part, open_file)
+        yield StoreFile(
             **summary._asdict(),
             retention_class=file.retention_class,
             level=file.level,
             group=file.group,
-            first_queue=int(row["queue_id"]),
-            last_queue=last_queue,
-            first_offset=int(row["base_offset"]),
-            horizon_ms=sieve.horizon_ms,
+            first_queue=int(first["queue_id"]),
+            last_queue=part.last_queue,
+            first_offset=int(first["base_offset"]),
+            horizon_ms=part.horizon_ms,
         )
-    ]
+        piece = part.behind
 
 
 class _Piece(NamedTuple):
@@ -152,6 +161,30 @@ class _Piece(NamedTuple):
     """`BATCH_ROW`s."""
     batches: Integers
     """Rows of `BATCH_FIELDS`."""
+    horizon_ms: int
+    """When the first of its tombstones may go."""
+
+
+class _Part:
+    """The pieces that go into one output."""
+
+    def __init__(self, first: _Piece, rest: Iterator[_Piece], bytes_max: int) -> None:
+        self.behind: _Piece | None = first
+        """The first piece that has no room; None: there are no more."""
+        self.horizon_ms = NO_HORIZON
+        self.last_queue = 0
+        self._rest = rest
+        self._bytes_max = bytes_max
+
+    def __iter__(self) -> Iterator[_Piece]:
+        size = 0
+        while (piece := self.behind) is not None and (not size or size + len(piece.content) <= self._bytes_max):
+            size += len(piece.content)
+            self.last_queue = int(piece.rows["queue_id"][-1])
+            horizons = [one for one in (self.horizon_ms, piece.horizon_ms) if one != NO_HORIZON]
+            self.horizon_ms = min(horizons, default=NO_HORIZON)
+            yield piece
+            self.behind = next(self._rest, None)
 
 
 class _Queues:
@@ -188,9 +221,6 @@ class _Sieve:
         self._kept = Kept(staying.queue.view(numpy.uint64), staying.place >> OFFSET_SHIFT)
         self._tombstones = numpy.concatenate(([0], numpy.cumsum((staying.place & TOMBSTONE_BIT) != 0)))
         """How many of the records before each that stay are tombstones."""
-        self.horizon_ms = NO_HORIZON
-        """When the first tombstone in what was written may go."""
-        self.last_queue = 0
 
     def windows(self, windows: Iterator[tuple[memoryview, Rows, Integers]]) -> Iterator[_Piece]:
         for content, extents, batches in windows:
@@ -206,20 +236,18 @@ class _Sieve:
             if not len(found.batches):
                 continue
             queue_ids = queue_ids[found.sources]
-            self._note_horizons(found.content, found.batches, places[found.sources], rulings[found.sources])
-            self.last_queue = int(queue_ids[-1])
-            yield _Piece(found.content, _batch_rows(queue_ids, found.batches), found.batches)
+            places, rulings = places[found.sources], rulings[found.sources]
+            horizon_ms = self._first_horizon(found.content, found.batches, places, rulings)
+            yield _Piece(found.content, _batch_rows(queue_ids, found.batches), found.batches, horizon_ms)
 
-    def _note_horizons(self, content: memoryview, batches: Integers, places: Integers, rulings: Integers) -> None:
-        """Note when the first tombstone among these batches may go."""
+    def _first_horizon(self, content: memoryview, batches: Integers, places: Integers, rulings: Integers) -> int:
+        """When the first tombstone among these batches may go."""
         horizons = Window.of(content).horizons()
         judged = rulings[:, 0] >= 0
         begins, ends = numpy.where(judged, rulings[:, 0], 0), numpy.where(judged, rulings[:, 1], 0)
         marked = (horizons >= 0) & (self._tombstones[ends] > self._tombstones[begins])
         marked &= (self._queues["drops"][places] > 0) & (batches[:, 3] != self._queues["last"][places])
-        if marked.any():
-            first = int(horizons[marked].min())
-            self.horizon_ms = first if self.horizon_ms == NO_HORIZON else min(first, self.horizon_ms)
+        return int(horizons[marked].min()) if marked.any() else NO_HORIZON
 
 
 def _columns(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, now_ms: int) -> KeyColumns:
@@ -258,29 +286,26 @@ def _batch_rows(queue_ids: QueueIds, batches: Integers) -> Rows:
     return rows
 
 
-def _name(file: StoreFile, unique: str, first: _Piece) -> str:
-    """Of the output of a file, beside what is there."""
-    row = first.rows[0]
+def _name(file: StoreFile, unique: str, row: numpy.void) -> str:
+    """Of an output of a file that begins with this batch, beside what is there."""
     if kind_of(file.name) is FileKind.SEGMENT:
         topic, partition, *_rest = file.name.split("/")
         return f"{topic}/{partition}/{unique}/{int(row['base_offset']):020d}{SEGMENT_SUFFIX}"
     return f"{file.group}-{int(row['queue_id']):016x}-{unique}{PACK_SUFFIX}"
 
 
-def _write_packed(name: str, first: _Piece, rest: Iterator[_Piece], open_file: OpenFile) -> RunSummary:
+def _write_packed(name: str, pieces: Iterable[_Piece], open_file: OpenFile) -> RunSummary:
     with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
-        writer.append([first.content], first.rows)
-        for piece in rest:
+        for piece in pieces:
             writer.append([piece.content], piece.rows)
         return writer.finish()
 
 
-def _write_segment(name: str, first: _Piece, rest: Iterator[_Piece], open_file: OpenFile) -> RunSummary:
+def _write_segment(name: str, pieces: Iterable[_Piece], open_file: OpenFile) -> RunSummary:
     stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
-    base_offset = int(first.rows["base_offset"][0])
+    base_offset = int(PurePosixPath(stem).name)
     with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
-        writer.append(first.content, first.rows, first.batches)
-        for piece in rest:
+        for piece in pieces:
             writer.append(piece.content, piece.rows, piece.batches)
         return writer.finish()
 
