@@ -154,6 +154,7 @@ class Store:
         assert sum(output.bytes for output in outputs if not output.is_segment) <= int(sizes.sum())
         rows = int(numpy.maximum(1, sizes // EXTENT_BYTES).sum())
         summary = summarize(inputs[0].summary.after, inputs[-1].summary.upto, choice.level, queue_ids, sizes, rows=rows)
+        summary = summary._replace(file_count=len(outputs))
         self._spans[choice.first : choice.end] = [
             _Span(summary, queue_ids, sizes, len(outputs), outlived_bytes(outputs, queue_ids, sizes, classes))
         ]

@@ -18,6 +18,7 @@ from mainstem.storage.merging.merge_plan import (
     PACKED,
     RUNS,
     SHARED_PARTS,
+    TINY_SHARE,
     Choice,
     Integers,
     MergeLines,
@@ -135,6 +136,97 @@ def test_what_is_mostly_dead_is_written_again() -> None:
     assert chosen(span(FINAL, 900), span(FINAL, 900, dead=500)) == Choice(1, 2, FINAL)
     assert chosen(span(FINAL, 100, dead=100)) is None, "too little"
     assert chosen(span(RUNS, 300, dead=20), span(RUNS, 300, dead=290)) == Choice(0, 2, PACKED)
+
+
+def tiny(size: int, *, files: int = 1, level: int = FINAL, dead: int = 0) -> SpanSummary:
+    """With so many bytes of a single queue."""
+    sizes = numpy.array([size], numpy.int64)
+    return summarize(0, 1, level, QUEUES[:1], sizes, dead_bytes=dead)._replace(file_count=files)
+
+
+def test_neighbours_that_became_tiny_are_merged_where_a_quarter_of_the_files_is_left() -> None:
+    mib = 1 << 20
+    assert chosen(*[tiny(mib)] * 3) is None
+    assert chosen(*[tiny(mib)] * 4) == Choice(0, 4, FINAL)
+    assert chosen(span(FINAL, 900), *[tiny(mib)] * 5, span(FINAL, 900)) == Choice(1, 6, FINAL)
+    assert chosen(*[tiny(17 * mib)] * 9) is None, "they are not tiny"
+    assert chosen(*[tiny(16 * mib)] * 31) == Choice(0, 31, FINAL), "what makes four files of sixteen and more"
+    assert chosen(*[tiny(9 * mib)] * 3, span(FINAL, 900), *[tiny(9 * mib)] * 3) is None
+    assert chosen(*[tiny(mib)] * 4, tiny(64 * mib, files=4)) == Choice(0, 4, FINAL), "which has most of the bytes"
+    assert chosen(tiny(30 * mib, files=9)) == Choice(0, 1, FINAL), "one span with many of them"
+    assert chosen(tiny(900 * mib, files=40)) is None
+    assert chosen(*[tiny(20 * mib, dead=18 * mib)] * 4) == Choice(0, 4, FINAL), "little of it lives"
+    assert chosen(*[tiny(mib, level=PACKED)] * 9) is None, "these have a merge to come"
+    assert chosen(*[tiny(mib, level=PACKED)] * 3, tiny(mib)) == Choice(0, 4, FINAL)
+    assert chosen(*[tiny(mib)] * 4, span(RUNS, 900)) == Choice(0, 4, FINAL)
+
+
+class Shrinking:
+    """Merged spans of some queues that lose their bytes now and then, as in compactions, and are merged again."""
+
+    def __init__(self) -> None:
+        self.lines = MergeLines(packed_bytes=1_000, level_one_bytes=20_000, wait_bytes_max=20_000)
+        self.spans: list[tuple[dict[int, int], int, float]] = []
+        """Bytes by queue, files, and how often each byte may have been written beyond what its span's size explains:
+        2 to the power of what is left of that. A span that has lost half of its bytes may be merged once more."""
+
+    def add(self, sizes: dict[int, int], files: int) -> None:
+        self.spans.append((sizes, files, 1.0 + numpy.log2(sum(sizes.values()))))
+
+    def shrink(self, number: int, divisor: int) -> None:
+        sizes, files, spent = self.spans[number]
+        left = {queue: -(-size // divisor) for queue, size in sizes.items()}
+        self.spans[number] = left, files, spent - 1.0 - numpy.log2(sum(sizes.values()) / sum(left.values()))
+
+    def settle(self) -> None:
+        while choice := choose([self._summary(*one) for one in self.spans], self.lines, self._line_of):
+            inputs = self.spans[choice.first : choice.end]
+            sizes: dict[int, int] = {}
+            for one, _files, _spent in inputs:
+                for queue, size in one.items():
+                    sizes[queue] = sizes.get(queue, 0) + size
+            queues = numpy.array(sorted(sizes), numpy.uint64)
+            bytes_of = numpy.array([sizes[queue] for queue in sorted(sizes)], numpy.int64)
+            outputs = cut(queues, bytes_of, self._line_of(queues), ["forever"] * len(queues), self.lines)
+            assert len(outputs) < sum(files for _one, files, _spent in inputs), "nothing is merged for nothing"
+            spent = 1.0 + max(spent for _one, _files, spent in inputs)
+            assert spent <= 3.0 + numpy.log2(sum(sizes.values())), "whatever is written again is in twice as much"
+            self.spans[choice.first : choice.end] = [(sizes, len(outputs), spent)]
+
+    def _summary(self, sizes: dict[int, int], files: int, _spent: float) -> SpanSummary:
+        queues = numpy.array(sorted(sizes), numpy.uint64)
+        found = summarize(0, 1, FINAL, queues, numpy.array([sizes[queue] for queue in sorted(sizes)], numpy.int64))
+        return found._replace(file_count=files)
+
+    @staticmethod
+    def _line_of(queue_ids: numpy.ndarray) -> Integers:
+        return numpy.where(queue_ids % 3 == 0, 1_000, NEVER)
+
+
+SIZES = st.dictionaries(st.integers(1, 9), st.sampled_from([1, 10, 100, 1_000, 5_000]), min_size=1, max_size=6)
+
+
+@given(data=st.data())
+def test_tiny_spans_come_to_rest_and_no_byte_is_written_more_often_than_its_span_doubles(data: st.DataObject) -> None:
+    store = Shrinking()
+    for _ in range(data.draw(st.integers(1, 40))):
+        shrinks = data.draw(st.booleans())
+        if shrinks and store.spans:
+            store.shrink(data.draw(st.integers(0, len(store.spans) - 1)), data.draw(st.sampled_from([2, 10, 1_000])))
+        else:
+            store.add(data.draw(SIZES), data.draw(st.sampled_from([1, 1, 3, 20])))
+        store.settle()
+    total = sum(sum(sizes.values()) for sizes, _files, _spent in store.spans)
+    alike = [files for sizes, files, _spent in store.spans if sum(sizes.values()) * TINY_SHARE <= files * 1_000]
+    assert sum(alike) <= 8 * (total // 1_000 + len(store.spans)), "what is left of files is in proportion"
+
+
+def test_of_many_tiny_spans_few_files_are_left() -> None:
+    store = Shrinking()
+    for _ in range(500):
+        store.add({1: 1}, 1)
+        store.settle()
+    assert sum(files for _sizes, files, _spent in store.spans) <= 3 * 9
 
 
 @given(

@@ -7,11 +7,15 @@ byte of its inputs one more write, so none is made before it gains enough:
   wait for that, and are merged once, for good: into segments, and packed files for what is left over (level 2).
 - Otherwise `level_one_bytes` of runs become packed files of level 1, and `level_two_bytes` of those, side by side, are
   merged once more if that leaves a quarter of their extents at the most, or fills segments (level 2).
+- Merged spans whose files compaction or retention has left tiny are merged with their neighbours, where a quarter of
+  the files are left at the most. Each of several has half of the bytes at the most: so whatever is written again is in
+  a span of twice the size then, until it is no longer tiny.
 
-So a byte is written twice or three times in its life. A span is chosen by a summary (`SpanSummary`): its totals, and
-the bytes of its heavy queues only. Each light queue has less than `HEAVY_SHARE` of its span, so what a queue has in a
-long row of spans is known to within that share of the row. How the chosen spans are cut into files (`cut`) goes by the
-exact bytes of all queues; nothing there depends on the order in which they were written.
+So a byte is written twice or three times in its life, and more often only where little is left of it. A span is chosen
+by a summary (`SpanSummary`): its totals, and the bytes of its heavy queues only. Each light queue has less than
+`HEAVY_SHARE` of its span, so what a queue has in a long row of spans is known to within that share of the row. How the
+chosen spans are cut into files (`cut`) goes by the exact bytes of all queues; nothing there depends on the order in
+which they were written.
 """
 
 from __future__ import annotations
@@ -48,6 +52,13 @@ LEVEL_ONE_SPANS_MAX = 64
 
 DEAD_SHARE_MIN = 0.5
 """A merge for the room that dead batches take frees at least this share."""
+
+TINY_SHARE = 8
+"""A span is tiny whose files have this part of the line of packed files, on average, or less: 16 MiB."""
+
+FILES_GAIN_MIN = 4
+"""A merge of tiny spans leaves at most one of so many files. It may leave three where it counts on one: a segment and
+what lies on both sides of it."""
 
 INPUTS_MAX = 2048
 """Spans of one merge: with runs of 64 MiB that four write groups share, `MergeLines.wait_bytes_max`."""
@@ -118,6 +129,11 @@ class SpanSummary(NamedTuple):
     heavy_queues: QueueIds
     """Ascending; those with `HEAVY_SHARE` of the bytes or more."""
     heavy_bytes: Integers
+    file_count: int = 1
+
+    @property
+    def live_bytes(self) -> int:
+        return self.bytes - self.dead_bytes
 
 
 def summarize(
@@ -157,7 +173,7 @@ def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, 
             found = None
         if found is not None:
             return found
-    return _mostly_dead(spans, lines)
+    return _mostly_dead(spans, lines) or _tiny(spans, lines)
 
 
 def _stretches(spans: Sequence[SpanSummary]) -> Iterator[tuple[int, int, int]]:
@@ -215,6 +231,32 @@ def _mostly_dead(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | No
         if span.level > RUNS and span.dead_bytes >= max(span.bytes * DEAD_SHARE_MIN, lines.packed_bytes):
             return Choice(number, number + 1, span.level)
     return None
+
+
+def _tiny(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
+    """Neighbours that became tiny, to be written into few files; those before the last of the highest level, as others
+    have merges to come."""
+    settled = 1 + max((number for number, span in enumerate(spans) if span.level == FINAL), default=-1)
+    for begin in range(settled):
+        found = None
+        files = size = largest = 0
+        for number in range(begin, min(settled, begin + INPUTS_MAX)):
+            span = spans[number]
+            size += span.live_bytes
+            if not _is_tiny(span, lines) or size > lines.level_one_bytes:
+                break
+            files += span.file_count
+            largest = max(largest, span.live_bytes)
+            fewer = files >= FILES_GAIN_MIN * max(1, -(-size // lines.packed_bytes))
+            if fewer and (number == begin or size >= 2 * largest):
+                found = Choice(begin, number + 1, FINAL)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_tiny(span: SpanSummary, lines: MergeLines) -> bool:
+    return span.level > RUNS and span.live_bytes * TINY_SHARE <= span.file_count * lines.packed_bytes
 
 
 def _reaching(spans: Sequence[SpanSummary], first: int, end: int, enough: int) -> int:

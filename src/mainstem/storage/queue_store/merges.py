@@ -413,4 +413,5 @@ def _together(span: Span, parts: Sequence[SpanSummary]) -> SpanSummary:
         sum(part.row_count for part in parts),
         heavy,
         sizes,
+        len(parts),
     )
