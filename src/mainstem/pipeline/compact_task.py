@@ -78,9 +78,7 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
         queues = numpy.frombuffer(work.queues, QUEUE_ROW)
         with _node_of(work) as pace:
             open_file = target_opener(work.settings)
-            outputs = compact_file(
-                work.file, work.paths, queues, staying, open_file, covered=work.covered, pace=pace
-            )
+            outputs = compact_file(work.file, work.paths, queues, staying, open_file, covered=work.covered, pace=pace)
         done = msgspec.msgpack.encode(FileDone(number, tuple(outputs)))
         yield pyarrow.RecordBatch.from_pydict({"done": pyarrow.array([done], pyarrow.binary())})
 
