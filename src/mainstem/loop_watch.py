@@ -111,7 +111,7 @@ class LoopWatch:
                 self._tell(now - beat_at)
 
     def _tell(self, seconds: float) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001  # its documented name
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "its thread is gone\n"
         log.critical(
             "the event loop has stood still for %.1f s, nobody is served meanwhile; its thread is here:\n%s",

@@ -369,7 +369,7 @@ class BrokerDispatcher:
         pending = started.future
         if pending is None or (pending.done() and not pending.cancelled()):
             return self._finish(started, route, header, started_at)
-        reply = _StartedReply(self, started, route, header, started_at)
+        reply = _StartedReply(partial(self._finish, started, route, header, started_at))
         pending.add_done_callback(reply.go_on)
         return reply
 
@@ -443,22 +443,12 @@ class _Asked:
 class _StartedReply(PromptFuture[Reply]):
     """The reply to a request that was begun during its dispatch and waits for the store."""
 
-    __slots__ = ("_dispatcher", "_header", "_route", "_started", "_started_at")
+    __slots__ = ("_finish",)
 
-    def __init__(
-        self,
-        dispatcher: BrokerDispatcher,
-        started: Started[Any],
-        route: Route,
-        header: RequestHeader,
-        started_at: float,
-    ) -> None:
+    def __init__(self, finish: Callable[[], Reply]) -> None:
+        """`finish`: makes the reply, once the store has answered."""
         super().__init__()
-        self._dispatcher = dispatcher
-        self._started = started
-        self._route = route
-        self._header = header
-        self._started_at = started_at
+        self._finish = finish
 
     def go_on(self, pending: PromptFuture[Any]) -> None:
         """The awaited future is settled."""
@@ -468,7 +458,7 @@ class _StartedReply(PromptFuture[Reply]):
             self.cancel()
             return
         try:
-            frame = self._dispatcher._finish(self._started, self._route, self._header, self._started_at)
+            frame = self._finish()
         except Exception as error:
             self.set_exception(error)
         else:

@@ -57,25 +57,30 @@ class _Change:
     def __init__(self, names: dict[str, None]) -> None:
         self.names = names
         self.before: dict[_Change, None] = {}
-        self._behind: dict[_Change, None] = {}
+        self.behind: dict[_Change, None] = {}
+        """Those that have this one before them."""
         self._free = asyncio.Event()
 
     def wait_for(self, others: Iterable[_Change]) -> None:
         for other in others:
             self.before[other] = None
-            other._behind[self] = None
+            other.behind[self] = None
 
     async def turn(self) -> None:
         if self.before:
             await self._free.wait()
 
+    def go(self) -> None:
+        """None is before it any more."""
+        self._free.set()
+
     def end(self) -> None:
         """The change is over, or was given up while it waited: then those behind it wait for those before
         it."""
         for earlier in self.before:
-            earlier._behind.pop(self, None)
-        for later in self._behind:
+            earlier.behind.pop(self, None)
+        for later in self.behind:
             later.before.pop(self, None)
             later.wait_for(self.before)
             if not later.before:
-                later._free.set()
+                later.go()

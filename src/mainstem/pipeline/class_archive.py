@@ -86,7 +86,7 @@ def _rehearse(spark: SparkSession, checkpoint_dir: str) -> None:
 
 def _end_jvm() -> None:
     """End the JVM by closing its input, upon which it writes the archive."""
-    gateway: Any = SparkContext._gateway
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark ends its JVM in no public way
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(DUMP_SECONDS_MAX)

@@ -134,7 +134,8 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> Data
     """`DataFrame.mapInArrow`, without pandas: that asks for it, though neither driver nor workers use it."""
     mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = mapped(*(frame[name] for name in frame.columns))
-    return DataFrame(frame._jdf.mapInArrow(columns._jc, False, None), frame.sparkSession)
+    mapping = frame._jdf.mapInArrow(columns._jc, False, None)  # noqa: SLF001  # what `DataFrame.mapInArrow` calls itself
+    return DataFrame(mapping, frame.sparkSession)
 
 
 def latest(keys: DataFrame, nothing: DataFrame) -> DataFrame:

@@ -192,9 +192,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._call_bytes = 0
         self._writable = asyncio.Event()
         self._writable.set()
-        self._peer = "?"
+        self.where = "?"
+        """HOST:PORT of the caller, once it is connected."""
         self._number = 0
-        self._dropped = False
+        self.dropped = False
+        """It ends for what its peer did, or for being one too many; whatever else comes is not looked at."""
         self._hello_timer: asyncio.TimerHandle | None = None
         self._prompt_answers = PromptAnswers(self._write)
         self.heard_at = time.monotonic()
@@ -220,11 +222,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        self._peer = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
+        self.where = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
         self._core.certificate_names = names_in(transport.get_extra_info("peercert"))
         if not self._server.make_room():
             self._tell(f"refused: {CONNECTIONS_MAX} are open, all of them of nodes or busy")
-            self._dropped = True
+            self.dropped = True
             self._transport.abort()
             return
         self._server.accepted += 1
@@ -235,10 +237,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_SECONDS_MAX, self._expect_hello)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(bytearray(DISCARDED_BYTES)) if self._dropped else self._core.writable()
+        return memoryview(bytearray(DISCARDED_BYTES)) if self.dropped else self._core.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._dropped:
+        if self.dropped:
             return
         self.heard_at = time.monotonic()
         stranger = self._core.peer is None
@@ -288,8 +290,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         give_up_on_dead_peers(self._transport)
         for other in self._server.connections:
-            if other is not self and other.node is not None and not other._dropped:
-                refused = duplicate(newcomer, self._peer, other.node, other._peer)
+            if other is not self and other.node is not None and not other.dropped:
+                refused = duplicate(newcomer, self.where, other.node, other.where)
                 if refused is not None:
                     raise refused
         assert self._core.peer is not None
@@ -313,7 +315,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._core.fail(
                     request.request_id,
                     RpcErrorCode.IDENTITY,
-                    f"only nodes of this cluster may call it, and {self._peer} does not say which node it is",
+                    f"only nodes of this cluster may call it, and {self.where} does not say which node it is",
                     IdentityMissing.kind,
                 )
             )
@@ -347,7 +349,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _call(self, request: Request, method: Method[Any, Any]) -> RpcCall[Any]:
         """Raises `msgspec.DecodeError`."""
         message = method.decode_request(request.body)
-        return RpcCall(message, request.attachment, self._peer, self.node, self._number)
+        return RpcCall(message, request.attachment, self.where, self.node, self._number)
 
     def _finish(self, request_id: int, task: asyncio.Task[None]) -> None:
         self._call_bytes -= self._calls.pop(request_id).size
@@ -355,7 +357,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             # Answered here, not in the task: a task cancelled before its first step runs none of its code.
             self._write(self._core.fail(request_id, RpcErrorCode.FAILED, "cancelled"))
         elif (error := task.exception()) is not None:
-            log.error("answering %s failed", self._peer)
+            log.error("answering %s failed", self.where)
             self._server.supervision.errand_died("answer to another node", error)
         self._forget()
 
@@ -408,7 +410,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _failure(self, request_id: int, method: Method[Any, Any], error: Exception) -> list[Buffer]:
         if isinstance(error, method.refusals):
             return self._core.refuse(request_id, error)
-        log.error("%s, called by %s, failed", method.name, self._peer, exc_info=error)
+        log.error("%s, called by %s, failed", method.name, self.where, exc_info=error)
         return self._core.fail(request_id, RpcErrorCode.FAILED, f"{type(error).__name__}: {error}")
 
     def _write(self, buffers: list[Buffer]) -> None:
@@ -425,7 +427,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         stranger = isinstance(reason, ProtocolViolation) and self._core.peer is None
         hint = "; nodes and splitters come here, Kafka clients and HTTP have ports of their own" if stranger else ""
         self._tell(f"closed: {reason}{hint}")
-        self._dropped = True
+        self.dropped = True
         if isinstance(reason, ProtocolViolation):
             self._transport.close()
         else:
@@ -434,12 +436,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     def make_way(self) -> None:
         """End now, for another connection."""
         self._tell(f"closed to make room for another: {CONNECTIONS_MAX} are open, and this one was idle")
-        self._dropped = True
+        self.dropped = True
         self._transport.abort()
         self._forget()
 
     def _tell(self, what: str) -> None:
-        self._server.lines.report(logging.WARNING, f"node connection from {self._peer} {what}")
+        self._server.lines.report(logging.WARNING, f"node connection from {self.where} {what}")
 
     async def close(self) -> None:
         """Cancel the open calls, wait for them, close."""

@@ -30,7 +30,8 @@ class Storage(StorageParts):
 
     def __init__(self, setup: StorageSetup, disks: Disks) -> None:
         super().__init__(setup, disks)
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        """Those begun by `start`."""
 
     @classmethod
     async def open(cls, setup: StorageSetup) -> Storage:
@@ -43,30 +44,30 @@ class Storage(StorageParts):
         this returns: they took a new term and logged a no-op in it. Others are served once their nodes have elected a
         leader."""
         start = self.supervision.start
-        self._tasks = [
+        self.tasks = [
             start(self.state.manifest.run, "manifest", OnDeath.END),
             start(self.write_loop.run, "write loop", OnDeath.END),
         ]
         self.losses.begin(self.recovery.batches_behind)
         await self.hard_states.save({})  # counts the starts, and tests whether the disk can be written
-        self._tasks.append(start(self.producers.read, "producers are read"))
-        self._tasks.append(start(self.producers.run, "producers"))
-        self._tasks.append(start(self.producer_mending.run, "damaged producers"))
+        self.tasks.append(start(self.producers.read, "producers are read"))
+        self.tasks.append(start(self.producers.run, "producers"))
+        self.tasks.append(start(self.producer_mending.run, "damaged producers"))
         await self.replication.start()
         await self.departures.finish()
         await self.write_loop.sync()
         consensus = partial(self.replication.run, partial(self.supervision.beat, CONSENSUS_TICKS, TICKS_SECONDS_MAX))
-        self._tasks.append(start(consensus, "consensus", OnDeath.END))
-        self._tasks.append(start(self.rejoining.run, "rejoining"))
-        self._tasks.append(start(self.maintenance.run, "storage maintenance"))
-        self._tasks.append(start(self.repair.run, "repair of runs"))
+        self.tasks.append(start(consensus, "consensus", OnDeath.END))
+        self.tasks.append(start(self.rejoining.run, "rejoining"))
+        self.tasks.append(start(self.maintenance.run, "storage maintenance"))
+        self.tasks.append(start(self.repair.run, "repair of runs"))
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. Steps that a failed disk does not allow are left out:
         the next start does without them."""
         self.supervision.ceased(CONSENSUS_TICKS)
-        if self._tasks:
-            writing, maintaining = self._tasks[:2], self._tasks[2:]
+        if self.tasks:
+            writing, maintaining = self.tasks[:2], self.tasks[2:]
             await stop(maintaining)
             self.replication.stop()
             await self.snapshots.close()

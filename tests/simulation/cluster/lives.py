@@ -35,7 +35,7 @@ class Life:
         self.stopped = False
         self.over = asyncio.Event()
         """It is not alive any more."""
-        self.kept: list[asyncio.Handle] = []
+        self.kept: list[_OfLife] = []
         """What came due while it was stopped."""
         self.context = contextvars.copy_context()
         self.context.run(_LIFE.set, self)
@@ -44,30 +44,30 @@ class Life:
         return f"life {self.number} of node {self.node_id}"
 
 
-class _LifeHandle(asyncio.Handle):
+class _OfLife(asyncio.Handle):
+    """What runs for a life, and is kept while that is stopped."""
+
+    __slots__ = ()
+    life: Life
+    callback: Callable[..., Any]
+
+    def _run(self) -> None:
+        if self.life.stopped:
+            self.life.kept.append(self)
+        else:
+            super()._run()
+
+
+class _LifeHandle(_OfLife):
     """A callback of a life."""
 
-    __slots__ = ("life",)
-    life: Life
-
-    def _run(self) -> None:
-        if self.life.stopped:
-            self.life.kept.append(self)
-        else:
-            super()._run()
+    __slots__ = ("callback", "life")
 
 
-class _LifeTimer(asyncio.TimerHandle):
+class _LifeTimer(_OfLife, asyncio.TimerHandle):
     """A timer of a life."""
 
-    __slots__ = ("life",)
-    life: Life
-
-    def _run(self) -> None:
-        if self.life.stopped:
-            self.life.kept.append(self)
-        else:
-            super()._run()
+    __slots__ = ("callback", "life")
 
 
 class ClusterLoop(SimulatedLoop):
@@ -102,7 +102,7 @@ class ClusterLoop(SimulatedLoop):
             handle = asyncio.Handle(callback, args, self, context)
         else:
             handle = _LifeHandle(callback, args, self, context)
-            handle.life = life
+            handle.life, handle.callback = life, callback
         self._ready.append(handle)
         return handle
 
@@ -118,7 +118,7 @@ class ClusterLoop(SimulatedLoop):
             handle = asyncio.TimerHandle(when, callback, args, self, context)
         else:
             handle = _LifeTimer(when, callback, args, self, context)
-            handle.life = life
+            handle.life, handle.callback = life, callback
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, handle))
         return handle
@@ -137,8 +137,8 @@ class ClusterLoop(SimulatedLoop):
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if not handle.cancelled():
+                handle._run()  # noqa: SLF001  # how every event loop runs a handle
 
     def stop_life(self, life: Life) -> None:
         life.stopped = True
@@ -146,7 +146,7 @@ class ClusterLoop(SimulatedLoop):
     def continue_life(self, life: Life, lost: Callable[..., Any] | None = None) -> None:
         """`lost`: what this callback would have brought meanwhile never comes."""
         assert life.alive, f"{life} is over"
-        life.kept = [handle for handle in life.kept if handle._callback != lost]  # type: ignore[attr-defined]
+        life.kept = [handle for handle in life.kept if handle.callback != lost]
         self._release(life)
 
     def kill(self, life: Life) -> None:

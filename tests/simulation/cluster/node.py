@@ -428,7 +428,7 @@ class SimulatedNode:
         """Have the history told what this life applies, and look at what it prunes."""
         self.opened.append(storage)
         state, journal, pruning = storage.state, storage.journal, storage.pruning
-        apply, recycle, superfluous = state.block_applied, journal.recycle, pruning._superfluous
+        apply, recycle, superfluous = state.block_applied, journal.recycle, pruning.is_superfluous
         obey = state.command_applied
 
         def block_applied(
@@ -469,7 +469,7 @@ class SimulatedNode:
         state.block_applied = block_applied  # type: ignore[method-assign]
         state.command_applied = command_applied  # type: ignore[method-assign]
         journal.recycle = recycled  # type: ignore[method-assign]
-        pruning._superfluous = is_superfluous  # type: ignore[method-assign]
+        pruning.is_superfluous = is_superfluous  # type: ignore[method-assign]
 
     def _observe_snapshots(self, group: WriteGroup, life: Life) -> None:
         restart_behind = group.restart_behind

@@ -189,6 +189,135 @@ class ProduceScan(Sequence[BatchAppend]):
         """Copies of all scanned batches, for tests and logs."""
         return [replace(batch) for batch in self.batches]
 
+    # --- how it is made -------------------------------------------------------------------------------------
+
+    def take_body(
+        self, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic], topics_max: int
+    ) -> None:
+        """Add one request, whose body fills `frame` from `position`. Raises MalformedProduce, and takes no topic and no
+        batch of it then."""
+        topic_count, batch_count = len(self.topics), len(self.batches)
+        try:
+            self._walk(frame, position, resolve, topics_max)
+        except MalformedProduce:
+            del self.topics[topic_count:], self._resolved[topic_count:], self.batches[batch_count:]
+            raise
+        self._accepted += [batch for batch in self.batches[batch_count:] if batch.record_count]
+
+    def take_frame(self, correlation_id: int, topic_count: int, bytes_taken: int) -> None:
+        """Note a request of a burst whose body was taken: it gets a response of its own."""
+        self._requests.append((correlation_id, topic_count))
+        self.bytes_taken = bytes_taken
+
+    def _walk(
+        self, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic], topics_max: int
+    ) -> None:
+        try:
+            stop = self._read_topics(frame, position, resolve, topics_max)
+        except (IndexError, struct.error):
+            raise MalformedProduce(f"a Produce v{self.version} request of {len(frame)} bytes ends early") from None
+        except MalformedProduce:
+            raise
+        except MalformedBody as error:
+            raise MalformedProduce(str(error)) from None
+        if stop != len(frame):
+            raise MalformedProduce(f"a Produce v{self.version} request has {len(frame) - stop} bytes too many")
+
+    def _read_topics(
+        self, frame: memoryview, position: int, resolve: Callable[[bytes], ProduceTopic], topics_max: int
+    ) -> int:
+        flexible = self.version >= FLEXIBLE_FROM
+        size, position = read_text_length(frame, position, flexible)
+        self.transactional = size >= 0
+        position += max(size, 0)
+        self.acks, self.timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+        position += _ACKS_AND_TIMEOUT.size
+        topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
+        if topic_count > ENTRIES_MAX:
+            raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
+        if topic_count + len(self.topics) > topics_max:
+            raise ManyTopics(f"{topic_count} topics, more than are scanned at once")
+        for _ in range(topic_count):
+            if self.version >= TOPIC_IDS_FROM:
+                size = TOPIC_ID_BYTES
+            else:
+                size, position = read_text_length(frame, position, flexible)
+                if size < 0:
+                    raise MalformedProduce("a topic name is null")
+            key = bytes(frame[position : position + size])
+            position += size
+            partition_count, position = read_count(frame, position, flexible, _PARTITION_BYTES_MIN)
+            if topic_count + len(self.batches) + partition_count > ENTRIES_MAX:
+                raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
+            asked_before = bool(self.topics) and self.topics[-1].key == key
+            topic = self._resolved[-1] if asked_before else resolve(key)
+            self.topics.append(ScannedTopic(key, partition_count))
+            self._resolved.append(topic)
+            refusal = self._refusal(topic)
+            for _ in range(partition_count):
+                partition, position = read_i32(frame, position)
+                size, position = read_records_length(frame, position, flexible)
+                self.batches.append(self._judge(frame, topic, refusal, partition, position, size))
+                position += size
+                if flexible:
+                    position = skip_tags(frame, position)
+            if flexible:
+                position = skip_tags(frame, position)
+        return skip_tags(frame, position) if flexible else position
+
+    def _refusal(self, topic: ProduceTopic) -> int:
+        """The verdict that refuses all batches of a topic, or OK."""
+        if self.acks not in ACKS:
+            return Verdict.INVALID_ACKS
+        if self.transactional:
+            return Verdict.TRANSACTIONAL_ID
+        if topic.refusal == Verdict.OK and self.acks == ACKS_ALL:
+            return topic.refusal_acks_all
+        return topic.refusal
+
+    def _judge(
+        self, frame: memoryview, topic: ProduceTopic, refusal: int, partition: int, start: int, size: int
+    ) -> ScannedBatch:
+        if refusal == Verdict.OK:
+            if not 0 <= partition < topic.partitions:
+                refusal = Verdict.UNKNOWN_PARTITION
+            elif size > topic.message_bytes_max:
+                refusal = Verdict.LARGER_THAN_TOPIC_ALLOWS
+            else:
+                refusal = _shape(frame, start, size)
+        if refusal != Verdict.OK:
+            return ScannedBatch(partition, refusal, start, size)
+        (
+            base_offset, _, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, base_sequence, record_count,
+        ) = HEADER.unpack_from(frame, start)  # fmt: skip
+        unnumbered = producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0)
+        verdict = Verdict.OK
+        if crc != crc32c(frame[start + CHECKED_FROM : start + size]):
+            verdict = Verdict.BAD_CHECKSUM
+        elif record_count < 1 or record_count != last_offset_delta + 1:
+            verdict = Verdict.BAD_COUNT
+        elif base_offset != 0 or producer_id < -1 or unnumbered:
+            verdict = Verdict.BAD_FIELD
+        elif attributes & COMPRESSION_MASK > _COMPRESSION_LAST:
+            verdict = Verdict.BAD_COMPRESSION
+        elif attributes & CONTROL_BIT:
+            verdict = Verdict.CONTROL
+        elif attributes & TRANSACTIONAL_BIT:
+            verdict = Verdict.TRANSACTIONAL
+        elif self.version < _ZSTD_FROM and attributes & COMPRESSION_MASK == _ZSTD:
+            verdict = Verdict.ZSTD_TOO_OLD
+        elif attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:
+            verdict = Verdict.INVALID_TIMESTAMP
+        elif not topic.log_append_time and not _in_range(topic, self._now_ms, base_timestamp, max_timestamp):
+            verdict = Verdict.TIMESTAMP_OUT_OF_RANGE
+        if verdict is not Verdict.OK:
+            return ScannedBatch(partition, verdict, start, size)
+        return ScannedBatch(
+            partition, Verdict.OK, start, size, topic.number << 32 | partition, record_count, last_offset_delta,
+            max_timestamp, producer_id, base_sequence, producer_epoch, attributes, crc, topic.log_append_time,
+        )  # fmt: skip
+
     # --- the accepted batches, for a store ------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -352,8 +481,7 @@ def scan_produce(
     if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
         raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
     scan = ProduceScan(frame, version, now_ms)
-    _walk(scan, frame, position, resolve, topics_max)
-    scan._accepted = [batch for batch in scan.batches if batch.record_count]
+    scan.take_body(frame, position, resolve, topics_max)
     return scan
 
 
@@ -382,21 +510,18 @@ def scan_burst(
     scan = ProduceScan(frames, head.version, now_ms)
     scan.acks = head.acks
     while head is not None and (head.version, head.acks) == (scan.version, scan.acks):
-        topic_count, batch_count = len(scan.topics), len(scan.batches)
+        topic_count = len(scan.topics)
         resolve = by_id if head.version >= TOPIC_IDS_FROM else by_name
         try:
-            _walk(scan, frames[: head.stop], head.body, resolve, TOPICS_AT_ONCE_MAX)
+            scan.take_body(frames[: head.stop], head.body, resolve, TOPICS_AT_ONCE_MAX)
         except MalformedProduce:
-            if not scan._requests:
+            if not scan.request_count:
                 return None
-            del scan.topics[topic_count:], scan._resolved[topic_count:], scan.batches[batch_count:]
             break
-        scan._requests.append((head.correlation_id, len(scan.topics) - topic_count))
-        scan.bytes_taken = head.stop - start
-        if len(scan._requests) == requests_max:
+        scan.take_frame(head.correlation_id, len(scan.topics) - topic_count, head.stop - start)
+        if scan.request_count == requests_max:
             break
         head = _plain_head(frames, head.stop, stop, frame_bytes_max)
-    scan._accepted = [batch for batch in scan.batches if batch.record_count]
     return scan
 
 
@@ -435,128 +560,6 @@ def _plain_head(frames: memoryview, start: int, stop: int, frame_bytes_max: int)
         return None
     (acks,) = _I16.unpack_from(frames, position + 2)
     return _Head(version, correlation_id, acks, position + flexible, end) if acks in ACKS else None
-
-
-def _walk(
-    scan: ProduceScan,
-    frame: memoryview,
-    position: int,
-    resolve: Callable[[bytes], ProduceTopic],
-    topics_max: int,
-) -> None:
-    """Add one request, whose body fills `frame` from `position`, to the scan."""
-    try:
-        stop = _scan(scan, frame, position, resolve, topics_max)
-    except (IndexError, struct.error):
-        raise MalformedProduce(f"a Produce v{scan.version} request of {len(frame)} bytes ends early") from None
-    except MalformedProduce:
-        raise
-    except MalformedBody as error:
-        raise MalformedProduce(str(error)) from None
-    if stop != len(frame):
-        raise MalformedProduce(f"a Produce v{scan.version} request has {len(frame) - stop} bytes too many")
-
-
-def _scan(
-    scan: ProduceScan,
-    frame: memoryview,
-    position: int,
-    resolve: Callable[[bytes], ProduceTopic],
-    topics_max: int,
-) -> int:
-    flexible = scan.version >= FLEXIBLE_FROM
-    size, position = read_text_length(frame, position, flexible)
-    scan.transactional = size >= 0
-    position += max(size, 0)
-    scan.acks, scan.timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
-    position += _ACKS_AND_TIMEOUT.size
-    topic_count, position = read_count(frame, position, flexible, _TOPIC_BYTES_MIN)
-    if topic_count > ENTRIES_MAX:
-        raise MalformedProduce(f"{topic_count} topics, more than the {ENTRIES_MAX} a request may have")
-    if topic_count + len(scan.topics) > topics_max:
-        raise ManyTopics(f"{topic_count} topics, more than are scanned at once")
-    for _ in range(topic_count):
-        if scan.version >= TOPIC_IDS_FROM:
-            size = TOPIC_ID_BYTES
-        else:
-            size, position = read_text_length(frame, position, flexible)
-            if size < 0:
-                raise MalformedProduce("a topic name is null")
-        key = bytes(frame[position : position + size])
-        position += size
-        partition_count, position = read_count(frame, position, flexible, _PARTITION_BYTES_MIN)
-        if topic_count + len(scan.batches) + partition_count > ENTRIES_MAX:
-            raise MalformedProduce(f"more than {ENTRIES_MAX} topics and partitions in a request")
-        asked_before = bool(scan.topics) and scan.topics[-1].key == key
-        topic = scan._resolved[-1] if asked_before else resolve(key)
-        scan.topics.append(ScannedTopic(key, partition_count))
-        scan._resolved.append(topic)
-        refusal = _refusal(scan, topic)
-        for _ in range(partition_count):
-            partition, position = read_i32(frame, position)
-            size, position = read_records_length(frame, position, flexible)
-            scan.batches.append(_judge(scan, frame, topic, refusal, partition, position, size))
-            position += size
-            if flexible:
-                position = skip_tags(frame, position)
-        if flexible:
-            position = skip_tags(frame, position)
-    return skip_tags(frame, position) if flexible else position
-
-
-def _refusal(scan: ProduceScan, topic: ProduceTopic) -> int:
-    """The verdict that refuses all batches of a topic, or OK."""
-    if scan.acks not in ACKS:
-        return Verdict.INVALID_ACKS
-    if scan.transactional:
-        return Verdict.TRANSACTIONAL_ID
-    if topic.refusal == Verdict.OK and scan.acks == ACKS_ALL:
-        return topic.refusal_acks_all
-    return topic.refusal
-
-
-def _judge(
-    scan: ProduceScan, frame: memoryview, topic: ProduceTopic, refusal: int, partition: int, start: int, size: int
-) -> ScannedBatch:
-    if refusal == Verdict.OK:
-        if not 0 <= partition < topic.partitions:
-            refusal = Verdict.UNKNOWN_PARTITION
-        elif size > topic.message_bytes_max:
-            refusal = Verdict.LARGER_THAN_TOPIC_ALLOWS
-        else:
-            refusal = _shape(frame, start, size)
-    if refusal != Verdict.OK:
-        return ScannedBatch(partition, refusal, start, size)
-    (
-        base_offset, _, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
-        producer_id, producer_epoch, base_sequence, record_count,
-    ) = HEADER.unpack_from(frame, start)  # fmt: skip
-    unnumbered = producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0)
-    verdict = Verdict.OK
-    if crc != crc32c(frame[start + CHECKED_FROM : start + size]):
-        verdict = Verdict.BAD_CHECKSUM
-    elif record_count < 1 or record_count != last_offset_delta + 1:
-        verdict = Verdict.BAD_COUNT
-    elif base_offset != 0 or producer_id < -1 or unnumbered:
-        verdict = Verdict.BAD_FIELD
-    elif attributes & COMPRESSION_MASK > _COMPRESSION_LAST:
-        verdict = Verdict.BAD_COMPRESSION
-    elif attributes & CONTROL_BIT:
-        verdict = Verdict.CONTROL
-    elif attributes & TRANSACTIONAL_BIT:
-        verdict = Verdict.TRANSACTIONAL
-    elif scan.version < _ZSTD_FROM and attributes & COMPRESSION_MASK == _ZSTD:
-        verdict = Verdict.ZSTD_TOO_OLD
-    elif attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:
-        verdict = Verdict.INVALID_TIMESTAMP
-    elif not topic.log_append_time and not _in_range(topic, scan._now_ms, base_timestamp, max_timestamp):
-        verdict = Verdict.TIMESTAMP_OUT_OF_RANGE
-    if verdict is not Verdict.OK:
-        return ScannedBatch(partition, verdict, start, size)
-    return ScannedBatch(
-        partition, Verdict.OK, start, size, topic.number << 32 | partition, record_count, last_offset_delta,
-        max_timestamp, producer_id, base_sequence, producer_epoch, attributes, crc, topic.log_append_time,
-    )  # fmt: skip
 
 
 def _in_range(topic: ProduceTopic, now_ms: int, base_timestamp: int, max_timestamp: int) -> bool:

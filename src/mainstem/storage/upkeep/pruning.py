@@ -52,7 +52,7 @@ class Pruning:
         """Recycle the longest prefix of the journal in which everything is split or dead."""
         free: list[SegmentInfo] = []
         for segment in self._journal.segments():
-            if not segment.index_ready or not await self._superfluous(segment):
+            if not segment.index_ready or not await self.is_superfluous(segment):
                 break
             free.append(segment)
         if free:
@@ -86,7 +86,7 @@ class Pruning:
             for group in self._groups:
                 group.blocks.forget_to(self._state.journal_map.pruned(group.group))
 
-    async def _superfluous(self, segment: SegmentInfo) -> bool:
+    async def is_superfluous(self, segment: SegmentInfo) -> bool:
         """Whether every block of the segment is split, or none of its batches is live. In the latter case the split
         position is moved over it, as if its remaining blocks had been split."""
         mark = self._state.journal_map.at_end_of(segment.sequence)
