@@ -32,7 +32,7 @@ async def newly_led_group(node: CrowdedNode) -> None:
 
 async def sparse_queue(node: CrowdedNode) -> None:
     store = node.storage.queue_store
-    await store.runs.search.find(node.absent_queue, store.manifest.spans(0), 0)
+    await store.stored.search.find(node.absent_queue, store.manifest.spans(0), 0)
 
 
 async def store_read(node: CrowdedNode) -> None:

@@ -27,9 +27,9 @@ from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_na
 from mainstem.storage.journal.inventory import SegmentInfo
 from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest_database import GroupPosition
-from mainstem.storage.queue_store.prefix import Prefix
-from mainstem.storage.queue_store.spans import FileRange, spans_of
+from mainstem.storage.queue_store.manifest.manifest_database import GroupPosition
+from mainstem.storage.queue_store.manifest.prefix import Prefix
+from mainstem.storage.queue_store.manifest.spans import FileRange, spans_of
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.queue_scan import chunks
@@ -139,7 +139,7 @@ def _have_producers(storage: Storage, crowd: Crowd, topics: tuple[Topic, ...]) -
 
 def _have_runs(storage: Storage, crowd: Crowd) -> None:
     store = storage.queue_store
-    manifest, search = store.manifest, store.runs.search
+    manifest, search = store.manifest, store.stored.search
     known = QueueFilter(numpy.arange(1 << 40, (1 << 40) + 100, dtype=numpy.uint64))
     ranges = []
     for number in range(crowd.runs):
@@ -150,9 +150,9 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
         )  # fmt: skip
         ranges.append(FileRange(number + 1, 0, number, number + 1, name))
         manifest._entries[name] = (ranges[-1],)
-        run = search.run(name)
-        run.filter = known
-        run.witness = (1 << 32, 5)
+        file = search.known(name)
+        file.filter = known
+        file.witness = (1 << 32, 5)
     manifest._spans[0] = Prefix(spans_of(ranges, manifest.files))
     manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
 

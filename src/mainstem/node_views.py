@@ -56,11 +56,11 @@ from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedGroup, NodeReport
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import segment_name
-from mainstem.storage.queue_store import levels
-from mainstem.storage.queue_store.levels import LevelCount
+from mainstem.storage.queue_store.reading.stored_files import QueueFile
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.stored_runs import QueueFile
-from mainstem.storage.queue_store.topic_usage import Ranking, TopicShare, ranking, share
+from mainstem.storage.queue_store.usage import levels
+from mainstem.storage.queue_store.usage.levels import LevelCount
+from mainstem.storage.queue_store.usage.topic_usage import Ranking, TopicShare, ranking, share
 from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
@@ -147,7 +147,7 @@ class LocalNodeViews:
             nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
             write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=disk(self._store_dir, self._storage.queue_store.runs.file_bytes()),
+            store_disk=disk(self._store_dir, self._storage.queue_store.stored.file_bytes()),
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.lookups.metadata_leader,
@@ -286,7 +286,7 @@ class LocalNodeViews:
         held = offsets is not None and offsets.high_watermark > 0
         files: list[QueueFile] = []
         for stay in self._storage.placement.history(queue_id) if held else ():
-            files += await self._storage.queue_store.runs.files_of(queue_id, stay.group)
+            files += await self._storage.queue_store.stored.files_of(queue_id, stay.group)
         start = offsets.log_start if offsets else 0
         return PartitionView(
             partition=partition,
@@ -405,7 +405,7 @@ class LocalNodeViews:
             ),
             compactions=_compactions(store, now),
             damaged_files=[DamagedRunView(**run._asdict()) for run in store.damaged.all()],
-            store_disk=disk(self._store_dir, store.runs.file_bytes()),
+            store_disk=disk(self._store_dir, store.stored.file_bytes()),
         )
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
@@ -428,7 +428,7 @@ class LocalNodeViews:
             unread_files=usage.unread_files,
             unread_bytes=usage.unread_bytes,
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=disk(self._store_dir, store.runs.file_bytes()),
+            store_disk=disk(self._store_dir, store.stored.file_bytes()),
         )
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:

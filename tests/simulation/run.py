@@ -153,7 +153,7 @@ class Run:
         """No batch is in two runs, none that is live is missing between two others (F)."""
         storage = self.node.storage
         ends: dict[int, int] = {}
-        async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at):
+        async for rows in storage.queue_store.stored.all_rows(storage.placement.groups_at):
             for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                 before = ends.get(queue_id, base)
                 queue = self.node.queues.get(queue_id)

@@ -182,7 +182,7 @@ def test_a_record_of_the_year_9999_goes_with_the_others(tmp_path: Path) -> None:
         assert await log_start(node) == 0
         await asyncio.sleep(0.2 * RETENTION_SECONDS)
         assert await log_start(node) == 3
-        assert node.storage.queue_store.runs.file_count(0) == 0, "nor does it keep the run that it shared"
+        assert node.storage.queue_store.stored.file_count(0) == 0, "nor does it keep the run that it shared"
 
     simulated(tmp_path, story, prepare)
 
@@ -270,7 +270,7 @@ def test_a_run_that_is_committed_while_retention_waits_for_its_turn_was_not_seen
             splitting = asyncio.ensure_future(node.split())
             await asyncio.sleep(1)
             assert not splitting.done()
-            assert store.runs.file_count(0) == 0, "it waits for the lock as well"
+            assert store.stored.file_count(0) == 0, "it waits for the lock as well"
             looking = asyncio.ensure_future(store.retention.first_seen(NOW))
             await asyncio.sleep(1)
         assert await splitting == ["committed"]

@@ -18,7 +18,7 @@ from bench.stalls.crowded_node import Crowd, CrowdedNode, crowded_node
 from bench.stalls.turns import MeasuredLoop
 
 from mainstem.kernel.pure.producer_states import KEY
-from mainstem.storage.queue_store.run_search import SPANS_PER_TURN
+from mainstem.storage.queue_store.reading.file_search import SPANS_PER_TURN
 from mainstem.storage.queues.queue_admin import TOPICS_PER_TURN
 from mainstem.storage.reading.sealed_segments import SEGMENTS_PER_TURN
 from mainstem.storage.state.checkpointer import PRODUCERS_PER_TURN

@@ -160,7 +160,7 @@ def test_retention_keeps_a_run_for_a_queue_that_has_moved_away_from_its_group(tm
         dropped = await store.retention.retain(starts(MOVED_AT), ever_in=placement.ever_in)  # type: ignore[arg-type]
         assert [file.name for file in dropped] == [f"of-group-{BEFORE}.run"]
         node.storage.table.set(node.storage.table.find(QUEUE), LOG_START, MOVED_AT)
-        rows = [rows async for rows in store.runs.all_rows(placement.groups_at)]
+        rows = [rows async for rows in store.stored.all_rows(placement.groups_at)]
         assert [row["base_offset"] for part in rows for row in part] != []
 
     simulated(tmp_path, story, two_groups)

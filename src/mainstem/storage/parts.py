@@ -34,12 +34,12 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
+from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.repair.producer_mending import ProducerMending
 from mainstem.storage.repair.rewriting import Rewriting
-from mainstem.storage.repair.run_repair import RunRepair
 from mainstem.storage.repair.waiting_groups import WaitingGroups
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
@@ -177,7 +177,7 @@ class StorageParts:
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        self.usage = Usage(state.table, state.index, journal, store.runs, placement.groups_at)
+        self.usage = Usage(state.table, state.index, journal, store.stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
         self.split_log = LocalSplitLog(
             groups,
@@ -228,7 +228,7 @@ class StorageParts:
             bytes_per_second=setup.config.snapshot_bytes_per_second,
             keeps_own=setup.journal_config.durability is Durability.SYNC,
         )
-        self.repair = RunRepair(
+        self.repair = FileRepair(
             consensus.node_id,
             groups,
             state.table,

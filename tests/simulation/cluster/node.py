@@ -31,7 +31,7 @@ from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
-from mainstem.storage.queue_store.manifest_database import Entries
+from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.store_files.store_file import owner_of, paths_of

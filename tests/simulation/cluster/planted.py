@@ -27,10 +27,10 @@ from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.manifest_database import Database, Entries
-from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.spans import FileRange
+from mainstem.storage.queue_store.changes.store_changes import StoreChanges
+from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.manifest_database import Database, Entries
+from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -123,14 +123,16 @@ def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
 
 def _dropped_outlives_a_snapshot() -> tuple[type, str, Any]:
     """What retention dropped once stays dropped, whatever a snapshot says."""
-    supersede = RunChanges.supersede
+    supersede = StoreChanges.supersede
 
-    async def leaving_out(changes: RunChanges, group: int, position: int, ranges: Entries, kept_upto: int = 0) -> None:
-        dropped = set(changes._runs.manifest.dropped)
+    async def leaving_out(
+        changes: StoreChanges, group: int, position: int, ranges: Entries, kept_upto: int = 0
+    ) -> None:
+        dropped = set(changes._stored.manifest.dropped)
         kept = [entry for entry in ranges if entry[2].name not in dropped]
         await supersede(changes, group, position, kept, kept_upto)
 
-    return RunChanges, "supersede", leaving_out
+    return StoreChanges, "supersede", leaving_out
 
 
 def _owner_epoch_not_checked() -> tuple[type, str, Any]:
@@ -145,16 +147,16 @@ def _manifest_not_summed() -> tuple[type, str, Any]:
 
 def _input_removed_before_the_replace() -> tuple[type, str, Any]:
     """What was merged goes before the manifest has what came of it."""
-    merge = RunChanges.merge
+    merge = StoreChanges.merge
 
     async def removing(
-        changes: RunChanges, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile], *rest: Any
+        changes: StoreChanges, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile], *rest: Any
     ) -> None:
         for entry in inputs:
-            await changes._runs.remove(changes._runs.search.run(entry.name))
+            await changes._stored.remove(changes._stored.search.known(entry.name))
         await merge(changes, group, inputs, outputs, *rest)
 
-    return RunChanges, "merge", removing
+    return StoreChanges, "merge", removing
 
 
 def _output_left_out() -> tuple[type, str, Any]:

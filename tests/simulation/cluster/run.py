@@ -473,7 +473,7 @@ class Run:
 
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
-            pieces = [rows async for rows in storage.queue_store.runs.all_rows(storage.placement.groups_at)]
+            pieces = [rows async for rows in storage.queue_store.stored.all_rows(storage.placement.groups_at)]
             for rows in [numpy.sort(numpy.concatenate(pieces), order=["queue_id", "base_offset"])] if pieces else []:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)

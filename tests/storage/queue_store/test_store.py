@@ -17,9 +17,9 @@ from tests.patience import PATIENCE_SECONDS
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.changes.file_retention import LogStartsOf
+from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.run_retention import LogStartsOf
-from mainstem.storage.queue_store.split_commits import CommitOutcome
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -209,12 +209,12 @@ def test_a_commit_continues_the_position_or_changes_nothing(tmp_path: Path) -> N
             assert await store.commits.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.GAP
         for _ in range(2):
             assert (store.commits.split_position(0), store.commits.applied_index(0)) == (5, 7)
-            assert store.runs.file_count(0) == 1
-            assert (store.commits.split_position(1), store.runs.file_count(1)) == (0, 0)
+            assert store.stored.file_count(0) == 1
+            assert (store.commits.split_position(1), store.stored.file_count(1)) == (0, 0)
             assert len(await read_all(store, 1, 0, 0, 1000)) == 1
             store = await bench.restart()
         assert await store.commits.commit(0, 5, 6, [], applied_index=9) is CommitOutcome.COMMITTED
-        assert (store.commits.split_position(0), store.runs.file_count(0)) == (6, 1)
+        assert (store.commits.split_position(0), store.stored.file_count(0)) == (6, 1)
 
     Bench(tmp_path).run(scenario)
 
@@ -255,7 +255,7 @@ def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
                 await bench.store.commits.verify([file])
             with pytest.raises(StorageError):
                 await bench.store.commits.commit(0, 0, 1, [file], applied_index=1)
-        assert (bench.store.commits.split_position(0), bench.store.runs.file_count(0)) == (0, 0)
+        assert (bench.store.commits.split_position(0), bench.store.stored.file_count(0)) == (0, 0)
         assert await bench.store.commits.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
 
     Bench(tmp_path).run(scenario)
@@ -276,7 +276,7 @@ def test_a_commit_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path
             before = bench.store.commits.split_position(0)
             await bench.restart()
             assert bench.store.commits.split_position(0) == before, "memory and database agree"
-            assert bench.store.runs.file_count(0) == before
+            assert bench.store.stored.file_count(0) == before
             told += commit.cancelled() and before > position
             position = before
         assert told, "some were past the point of no return, and were told that they had been cancelled"
@@ -398,7 +398,7 @@ def test_a_commit_may_name_a_run_that_retention_dropped(tmp_path: Path) -> None:
         await bench.restart()
         await bench.store.commits.verify([run])
         assert await bench.store.commits.commit(1, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
-        assert (bench.store.commits.split_position(1), bench.store.runs.file_count(1)) == (5, 0)
+        assert (bench.store.commits.split_position(1), bench.store.stored.file_count(1)) == (5, 0)
 
     Bench(tmp_path).run(scenario)
 

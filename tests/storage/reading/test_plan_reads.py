@@ -20,7 +20,7 @@ from mainstem.model import Outcome, Tier
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.merging.merge_plan import MergeLines
-from mainstem.storage.queue_store.queue_history import NearRun
+from mainstem.storage.queue_store.reading.queue_history import NearFile
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 
@@ -168,7 +168,7 @@ def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes
         near = history.near
         read: set[FileKind] = set()
 
-        async def watched(queue_id: int, group: int, offset: int) -> list[NearRun]:
+        async def watched(queue_id: int, group: int, offset: int) -> list[NearFile]:
             found = await near(queue_id, group, offset)
             read.update(kind_of(one.source.name) for one in found)
             return found

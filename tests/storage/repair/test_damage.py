@@ -26,9 +26,9 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.queue_store.mending import Lost
+from mainstem.storage.queue_store.copies.file_mending import Lost
+from mainstem.storage.repair.file_repair import behind
 from mainstem.storage.repair.journal_damage import fetch_twin
-from mainstem.storage.repair.run_repair import behind
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 BLOCKS = 12

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.handler_of import handler_of
+from tests.storage.queue_store.changes.test_merged_files import QUEUES, Merges, groups_at
 from tests.storage.queue_store.runs import Batch, make_batch, write_merged
-from tests.storage.queue_store.test_merged_files import QUEUES, Merges, groups_at
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
 from mainstem.kernel import crc32c
@@ -40,8 +40,8 @@ from mainstem.rpc.messages.split import HeldLease, LeaseLost, MergeWaits
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.placement import Placement, Stay
+from mainstem.storage.queue_store.changes.merges import as_clean_as
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.merges import as_clean_as
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
@@ -348,7 +348,7 @@ def test_a_splitter_that_waits_for_the_looks_at_files_is_told_to_ask_again(tmp_p
         monotonic, looks = clock.monotonic, itertools.count()
         clock.monotonic = lambda: monotonic() + 0.001 * next(looks)  # type: ignore[method-assign]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mainstem.storage.queue_store.merges.LOOK_SECONDS_MAX", 0.004)
+            patch.setattr("mainstem.storage.queue_store.changes.merges.LOOK_SECONDS_MAX", 0.004)
             request = AskMerge(lease=node.held, drain=True)
             first = (await handler_of(node.service, MERGE_WORK)(RpcCall(request, b"", "splitter"))).message
             assert (first.merge_id, first.more) == ("", True)

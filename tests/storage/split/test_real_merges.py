@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.storage.queue_store.changes.test_merged_files import groups_at
 from tests.storage.queue_store.runs import Batch, make_batch, write
-from tests.storage.queue_store.test_merged_files import groups_at
 from tests.storage.queue_store.test_store import log_starts, read_all
 
 from mainstem.model import Topic, TopicSettings

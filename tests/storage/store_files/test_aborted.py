@@ -25,7 +25,7 @@ from mainstem.storage.extents.format import (
     name_crc_of,
 )
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
-from mainstem.storage.queue_store.run_reader import load_index
+from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import index_path_of, path_of
 

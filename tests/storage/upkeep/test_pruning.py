@@ -12,7 +12,7 @@ import pytest
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.store_mark import MARK_NAME
+from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME
 
 BATCHES = 40
 """Some segments full."""

@@ -53,7 +53,7 @@ def test_the_newest_records_are_kept_by_the_queue_store(tmp_path: Path) -> None:
             await fill(node, 8)
             await node.split()
             await node.rounds()
-        files = node.storage.queue_store.runs
+        files = node.storage.queue_store.stored
         assert files.file_count(0) == 5
         node.topics = [topic(retention_ms=-1, retention_records=49)]
         assert await log_start(node) == 2 * 8 * RECORDS, "a run has one extent of the queue, which stays as a whole"

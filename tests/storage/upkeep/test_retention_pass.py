@@ -69,7 +69,7 @@ class World:
             )
         for queue_id, end in ends.items():
             self.table.set(self.table.find(queue_id), COMMITTED_END, end)
-        self.runs = self.retention = self.compactions = self
+        self.stored = self.retention = self.compactions = self
         """The parts of the store."""
         self.retention_pass = self.fresh_pass()
         self.passes = 0

@@ -19,17 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 from tests.fakes.run_reader import batches_in, rows_and_aborted
+from tests.storage.queue_store.changes.test_merged_files import Merges
 from tests.storage.queue_store.merges import PlainTarget, offset_entries, time_entries
 from tests.storage.queue_store.runs import make_batch, write_run
-from tests.storage.queue_store.test_merged_files import Merges
 from tests.storage.queue_store.test_store import Bench
 
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.queue_store.manifest_database import Contents, Database, GroupPosition
-from mainstem.storage.queue_store.spans import FileRange
-from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE
+from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, GroupPosition
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
 from mainstem.storage.store_files.segment_writer import SegmentWriter
 from mainstem.storage.store_files.segment_writer import described as described_rows
 from mainstem.storage.store_files.store_file import (
@@ -126,7 +126,7 @@ def test_nothing_is_found_where_all_is_well(tmp_path: Path, seed: int, jobs: int
 
     async def scenario(bench: Bench) -> None:
         await story(bench, seed)
-        await bench.store.orphans.due(bench.store.runs.names())
+        await bench.store.orphans.due(bench.store.stored.names())
 
     bench.run(scenario)
     report = asyncio.run(check_store([bench.files] * jobs, bench.database, told.append))

@@ -15,11 +15,11 @@ from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_RUN, FetchRun
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.continued import ends_of, goes_on
-from mainstem.storage.queue_store.kept_history import Wanted, choose
-from mainstem.storage.queue_store.part_copy import GivesWholeFiles
-from mainstem.storage.queue_store.queue_offsets import NO_OFFSETS, QueueOffsets
-from mainstem.storage.queue_store.run_copy import Range
+from mainstem.storage.queue_store.copies.continued import ends_of, goes_on
+from mainstem.storage.queue_store.copies.file_copy import Range
+from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
+from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
+from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, QueueOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.snapshot_image import GroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
@@ -109,7 +109,7 @@ class SnapshotFiles:
             await self.fetch(image)
             files = [file for _after, _upto, file in self.ranges]
             if await goes_on(
-                self._store.runs, self._group, self.kept_upto, files, log_starts_of(image), self._placement.groups_at
+                self._store.stored, self._group, self.kept_upto, files, log_starts_of(image), self._placement.groups_at
             ):
                 return image
             log.info("write group %d: offsets are missing behind what is split here; all is copied", self._group)
@@ -166,7 +166,7 @@ class SnapshotFiles:
     async def _part(self, wanted: Wanted) -> StoreFile | None:
         blocks = wanted.holds_after, wanted.after
         if blocks not in self._ends:
-            self._ends[blocks] = await ends_of(self._store.runs, self._group, *blocks, self._placement.groups_at)
+            self._ends[blocks] = await ends_of(self._store.stored, self._group, *blocks, self._placement.groups_at)
         return await self._from_sender(wanted.file, self._ends[blocks])
 
     async def _from_sender(self, file: StoreFile, kept: QueueOffsets) -> StoreFile | None:

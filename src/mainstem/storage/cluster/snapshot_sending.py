@@ -27,8 +27,8 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.run_copy import Range
-from mainstem.storage.queue_store.run_reader import RunGone
+from mainstem.storage.queue_store.copies.file_copy import Range
+from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.group_queues import Belongs
@@ -111,7 +111,7 @@ class SnapshotSending:
         )  # fmt: skip
         offer = OfferGroupSnapshot(group.group, message.term, message.snapshot.index)
         try:
-            with self._store.copies.kept(group.group):
+            with self._store.being_copied.kept(group.group):
                 await self._calls.call(message.to, OFFER_GROUP_SNAPSHOT, offer, timeout_seconds=OFFER_SECONDS_MAX)
         except RpcError as error:
             log.warning("write group %d: node %d has taken no snapshot: %s", group.group, message.to, error)
@@ -145,7 +145,7 @@ class SnapshotSending:
                 await self._pace(len(piece))
                 self.sent_bytes += len(piece)
                 yield Reply(RunPart(crc32c(piece), bool(ranges)), piece)
-        except RunGone as error:  # whoever mends its own asks everybody
+        except FileGone as error:  # whoever mends its own asks everybody
             raise GroupSnapshotRefused(f"run {name}: {error}") from error
         except (StorageError, OSError) as error:
             log.error("run %s cannot be given to %s: %s", name, call.peer, error)

@@ -1,1 +1,1 @@
-"""The queue store on disk 2: runs, their indexes, and the manifest that says which of them count."""
+"""The queue store on disk 2: files, their indexes, and the manifest that says which of them count."""

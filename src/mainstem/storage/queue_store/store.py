@@ -1,18 +1,18 @@
-"""The queue store of a node: runs on disk 2, found through the manifest, read through the read cache.
+"""The queue store of a node: files on disk 2, found through the manifest, read through the read cache.
 
 Its parts, each with a state of its own:
 
-    runs       which runs there are and what is in them (`stored_runs`), over descriptors, indexes and the manifest
+    stored     which files there are and what is in them (`stored_files`), over descriptors, indexes and the manifest
     history    what readers get of a queue, with read-ahead for those that come back (`queue_history`)
     commits    how far each write group is split; the only way in which new runs come to count (`split_commits`)
-    copies     files copied to other nodes and from them (`run_copy`), `parts` of files to this node (`part_copy`)
-    mending    damaged runs, made whole (`mending`)
+    copies     files copied to other nodes and from them (`file_copy`), `parts` of files to this node (`part_copy`)
+    mending    damaged files, made whole (`file_mending`)
     merges     what is merged, and its recording (`merges`)
     compactions  what is compacted, and its recording (`compactions`)
     usage      which topic has how much on which level (`topic_usage`)
-    retention  runs that go since nothing in them is live (`run_retention`), and files that nobody names (`orphans`)
+    retention  files that go since nothing in them is live (`file_retention`), and files that nobody names (`orphans`)
 
-All changes go through `changes` (`run_changes`): one at a time, manifest first. A file is deleted only when the
+All changes go through `changes` (`store_changes`): one at a time, manifest first. A file is deleted only when the
 manifest, known to be this store's own, does not name it.
 """
 
@@ -24,21 +24,22 @@ from collections.abc import Awaitable, Callable, Iterable
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage.disks.read_cache import ReadCache
-from mainstem.storage.queue_store.compactions import Compactions
+from mainstem.storage.queue_store.changes.being_copied import BeingCopied
+from mainstem.storage.queue_store.changes.compactions import Compactions
+from mainstem.storage.queue_store.changes.file_retention import FileRetention
+from mainstem.storage.queue_store.changes.merges import Merges
+from mainstem.storage.queue_store.changes.orphans import Orphans
+from mainstem.storage.queue_store.changes.split_commits import SplitCommits
+from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import Manifest
-from mainstem.storage.queue_store.mending import Mending
-from mainstem.storage.queue_store.merges import Merges
-from mainstem.storage.queue_store.orphans import Orphans
-from mainstem.storage.queue_store.part_copy import PartCopies
-from mainstem.storage.queue_store.queue_history import QueueHistory
-from mainstem.storage.queue_store.run_changes import RunChanges
-from mainstem.storage.queue_store.run_copy import RunCopies
-from mainstem.storage.queue_store.run_retention import RunRetention
-from mainstem.storage.queue_store.split_commits import SplitCommits
-from mainstem.storage.queue_store.store_mark import pair
-from mainstem.storage.queue_store.stored_runs import StoredRuns
-from mainstem.storage.queue_store.topic_usage import TopicUsage
+from mainstem.storage.queue_store.copies.file_copy import FileCopies
+from mainstem.storage.queue_store.copies.file_mending import Mending
+from mainstem.storage.queue_store.copies.part_copy import PartCopies
+from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.store_mark import pair
+from mainstem.storage.queue_store.reading.queue_history import QueueHistory
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
 from mainstem.supervised import Supervision
 
 
@@ -67,19 +68,20 @@ class QueueStore:
             supervision=supervision,
         )
         """The read cache; the journal's sealed segments use it too: one bound for all memory of catch-up readers."""
-        self.runs = StoredRuns(files, manifest, config, clock, self.cache)
-        self.damaged = self.runs.damaged
-        self.history = QueueHistory(self.runs, config.read_ahead_chunks_max)
+        self.stored = StoredFiles(files, manifest, config, clock, self.cache)
+        self.damaged = self.stored.damaged
+        self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)
-        self.changes = RunChanges(self.runs, clock, marked)
-        self.commits = SplitCommits(self.runs, self.changes, self.orphans)
-        self.copies = RunCopies(self.runs, self.changes, self.orphans)
-        self.parts = PartCopies(self.runs, self.copies, self.orphans)
-        self.mending = Mending(self.runs, self.changes, self.orphans, new_id)
-        self.merges = Merges(self.runs, self.changes, self.copies, self.orphans, clock)
-        self.topic_usage = TopicUsage(self.runs, clock)
-        self.compactions = Compactions(self.runs, self.changes, self.copies, self.orphans, self.merges, clock)
-        self.retention = RunRetention(self.runs, self.changes, self.copies, self.orphans)
+        self.changes = StoreChanges(self.stored, clock, marked)
+        self.commits = SplitCommits(self.stored, self.changes, self.orphans)
+        self.being_copied = BeingCopied()
+        self.copies = FileCopies(self.stored, self.changes, self.orphans)
+        self.parts = PartCopies(self.stored, self.copies, self.orphans)
+        self.mending = Mending(self.stored, self.changes, self.orphans, new_id)
+        self.merges = Merges(self.stored, self.changes, self.being_copied, self.orphans, clock)
+        self.topic_usage = TopicUsage(self.stored, clock)
+        self.compactions = Compactions(self.stored, self.changes, self.being_copied, self.orphans, self.merges, clock)
+        self.retention = FileRetention(self.stored, self.changes, self.being_copied, self.orphans)
 
     @classmethod
     async def open(
@@ -107,11 +109,11 @@ class QueueStore:
     async def close(self) -> None:
         await self.cache.close()
         async with self.changes.lock:
-            await self.runs.close()
+            await self.stored.close()
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
-        yield from self.runs.samples()
+        yield from self.stored.samples()
         yield from self.retention.samples()
         yield from self.merges.samples()
         yield from self.compactions.samples()

@@ -15,9 +15,9 @@ from mainstem.model import PARTITION_BITS, QueueUsage, partition_of, queue_id_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import all_rows
 from mainstem.storage.queue_liveness import GONE, UNKNOWN
-from mainstem.storage.queue_store import topic_sums
-from mainstem.storage.queue_store.stored_runs import GroupsAt, StoredRuns
-from mainstem.storage.queue_store.topic_sums import TopicSums
+from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles
+from mainstem.storage.queue_store.usage import topic_sums
+from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 
 QUEUES_PER_TURN = 5_000
 """Queues answered in one turn of the event loop: about a millisecond."""
@@ -51,14 +51,14 @@ class Usage:
         table: QueueTable,
         index: RecentIndex,
         journal: Journal,
-        runs: StoredRuns,
+        stored: StoredFiles,
         groups_at: GroupsAt,
     ) -> None:
         self._groups_at = groups_at
         self._table = table
         self._index = index
         self._journal = journal
-        self._runs = runs
+        self._stored = stored
 
     async def of(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         """Live bytes on disk 1 and on disk 2 per queue; None for an unknown one. A batch that is split and not
@@ -142,7 +142,7 @@ class Usage:
         """Yield the rows of all live batches, each with the sums they are added to: `unsplit` or `stored`."""
         async for _sequence, rows in all_rows(self._journal, self._index):
             yield unsplit, self._live(rows)
-        async for rows in self._runs.all_rows(self._groups_at):
+        async for rows in self._stored.all_rows(self._groups_at):
             yield stored, self._live(rows)
 
     def _live(self, rows: numpy.ndarray) -> numpy.ndarray:

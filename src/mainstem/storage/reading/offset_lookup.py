@@ -18,7 +18,7 @@ from mainstem.protocol.records.lookup import may_have
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.queue_history import QueueHistory
+from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 

@@ -26,7 +26,7 @@ from mainstem.kernel import (
 from mainstem.model import Buffer, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.queue_history import NearRun
+from mainstem.storage.queue_store.reading.queue_history import NearFile
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.sealed_segments import NearSegment, SealedSegments
@@ -84,7 +84,7 @@ class _Near(NamedTuple):
     """The files around the place where a queue is read, and how far to read in them."""
 
     segments: list[NearSegment]
-    runs: list[NearRun]
+    runs: list[NearFile]
     limits: PickLimits
 
 
@@ -151,7 +151,7 @@ class PlanReads:
             return 0
         if near is None or plan.round != begun:
             return 0
-        files: Sequence[NearSegment | NearRun] = near.segments or near.runs
+        files: Sequence[NearSegment | NearFile] = near.segments or near.runs
         sources = [PickSource(file.extents.content, file.groups) for file in files]
         picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=bool(near.runs))
         before = plan.bytes

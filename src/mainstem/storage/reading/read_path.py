@@ -28,8 +28,8 @@ from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
 from mainstem.storage.journal.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.queue_store.stored_slice import StoredSlice
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.plan_reads import (
     BUSY_WINDOW_BYTES,

@@ -7,7 +7,7 @@
     torn      the log ends before a hole. With other voters the replica has forgotten what it acknowledged, and comes
               back without a vote (`rejoining`). Without, it waits for the file to be restored, and for another start
     missing   applied blocks that are not split yet have gone with a segment. With other voters the run that they would
-              have been split into counts as lost, and is made anew from theirs (`run_repair`). Without, it waits as a
+              have been split into counts as lost, and is made anew from theirs (`file_repair`). Without, it waits as a
               torn one
 
 Invariants: a waiting write group acknowledges no batch and serves no read. Until a torn one has come back, no

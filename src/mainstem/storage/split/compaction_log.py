@@ -23,7 +23,7 @@ from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows, Rules, RulesOf
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.queue_store.compactions import CompactionRules
+from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.format import KIND_DATA, BlockHeader
-from mainstem.storage.queue_store.manifest_database import GroupCommit
-from mainstem.storage.queue_store.split_commits import CommitOutcome
+from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
+from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -144,7 +144,7 @@ class ManifestQueue:
 
     def files(self, group: int) -> int:
         """How many runs hold blocks of a group."""
-        return self._store.runs.file_count(group)
+        return self._store.stored.file_count(group)
 
     async def vouch(self) -> None:
         """Return when a start would refuse a manifest that says less than `written` did before the call. Raises

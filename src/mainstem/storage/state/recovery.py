@@ -515,7 +515,7 @@ async def rejoin_store(
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     epoch = 0
-    async for rows in store.runs.all_rows(placement.groups_at, whole=True):  # else offsets would be given out twice
+    async for rows in store.stored.all_rows(placement.groups_at, whole=True):  # else offsets would be given out twice
         epoch = max(epoch, int(rows["leader_epoch"].max(initial=0)))
         queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
         lasts = numpy.append(firsts[1:], len(rows)) - 1

@@ -37,7 +37,7 @@ from mainstem.rpc.messages.snapshots import (
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.queue_offsets import QueueOffsets
+from mainstem.storage.queue_store.copies.queue_offsets import QueueOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
@@ -91,7 +91,7 @@ async def parts(
         name = group.blocks.snapshot()
     except RaftError as error:
         raise GroupSnapshotRefused(f"write group {group.group}: {error}") from error
-    ranges = store.runs.ranges_of(group.group)  # in the same turn, so that they end at exactly this block
+    ranges = store.stored.ranges_of(group.group)  # in the same turn, so that they end at exactly this block
     totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
     totals[RUNS] = len(ranges)
     for first in range(0, len(ranges), RANGES_PER_PART):

@@ -231,7 +231,7 @@ class RetentionPass:
         a limited number of records, if these are (`counted`), and none is compacted. While a run cannot be read none
         is skipped, as it could not be told from those."""
         all_of_them = len(self._store.damaged) > 0
-        for place, (file, groups) in enumerate(self._store.runs.in_order()):
+        for place, (file, groups) in enumerate(self._store.stored.in_order()):
             if place % RUNS_PER_TURN == 0:
                 await asyncio.sleep(0)
             seen_ms = runs_seen.get(file.name, FOREVER_MS)
@@ -244,7 +244,7 @@ class RetentionPass:
                 if now_ms is not None:
                     yield RetentionUnit(None, FOREVER_MS, FOREVER_MS, skipped=True)
                 continue
-            rows = await self._store.runs.rows_of(file.name, groups, self._placement.groups_at)
+            rows = await self._store.stored.rows_of(file.name, groups, self._placement.groups_at)
             if rows is None:
                 dated = file.min_timestamp >= 0 and len(self._store.damaged) > 0
                 yield RetentionUnit(None, FOREVER_MS, min(file.max_timestamp, seen_ms) if dated else FOREVER_MS)

@@ -127,7 +127,7 @@ class Scrubber:
         return {segment.name for segment in self._journal.segments() if segment.sealed} | self._runs()
 
     def _runs(self) -> set[str]:
-        return self._store.runs.names()
+        return self._store.stored.names()
 
     async def _pace(self, size: int) -> None:
         await self._pacing.take(Lane.SCRUB, size)

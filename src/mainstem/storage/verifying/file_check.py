@@ -1,7 +1,7 @@
 """Reads every byte of one store file, and compares all that says something about it.
 
 A file's description in the manifest, its index, and its batches each say the same in their own words. The index is
-checked as readers check it (`run_reader`). The batches are read a window at a time: each extent against its CRC, each
+checked as readers check it (`open_files`). The batches are read a window at a time: each extent against its CRC, each
 batch against its own, the rows of the index against the headers of the batches. Of a queue segment, the entries of
 Kafka's two indexes are made again from the batches and compared byte by byte.
 """
@@ -21,8 +21,8 @@ from mainstem.model import Buffer, partition_of
 from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
-from mainstem.storage.queue_store.run_reader import load_index
-from mainstem.storage.queue_store.stored_runs import check_content
+from mainstem.storage.queue_store.reading.open_files import load_index
+from mainstem.storage.queue_store.reading.stored_files import check_content
 from mainstem.storage.store_files.segment_writer import (
     BATCH_FIELDS,
     OFFSET_INDEX_SUFFIX,

@@ -21,8 +21,8 @@ import numpy
 
 from mainstem.kernel import first_damaged, walk_batches
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest_database import Contents
-from mainstem.storage.queue_store.store_mark import MARK_NAME, SLOT_DISTANCE, StoreMark
+from mainstem.storage.queue_store.manifest.manifest_database import Contents
+from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.store_files.run_target import LocalRunTarget, NoTarget, RunTarget
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, Integers, SegmentWriter, described
 from mainstem.storage.store_files.store_file import (

@@ -1,0 +1,364 @@
+"""Compactions of one store, from the choice of what is worth it to the step that puts outputs in the place of inputs.
+
+A pass works on the merged files of a write group that come before its first runs (`compact_plan`), and is held as a
+merge is: while it is under way nothing else replaces its inputs, and no merge of the write group begins.
+
+What a file has of each queue is added up once, from its index. Where only some queues of a file were in a pass, memory
+knows which; after a start they are compacted once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, takewhile
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from mainstem.model import PARTITION_BITS, Sample
+from mainstem.ports import Clock
+from mainstem.rpc.messages.split import MergeWaits
+from mainstem.storage.compacting.compact_check import PassSums, compare
+from mainstem.storage.compacting.compact_plan import (
+    CompactFile,
+    Flags,
+    Parts,
+    PassedQueues,
+    PassPlan,
+    QueueRows,
+    RulesOf,
+    parts_of,
+    plan,
+)
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.queue_store.changes.being_copied import BeingCopied
+from mainstem.storage.queue_store.changes.merges import (
+    DONE_REMEMBERED,
+    LOOK_SECONDS_MAX,
+    QUEUES_PER_TURN,
+    Merge,
+    Merges,
+)
+from mainstem.storage.queue_store.changes.orphans import Orphans
+from mainstem.storage.queue_store.changes.store_changes import StoreChanges
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.store_files.store_file import NO_HORIZON, StoreFile
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 600.0
+"""A write group of which nothing is worth it is looked at again after this long, or when its files change."""
+
+
+class CompactionRules(NamedTuple):
+    """What topics ask for."""
+
+    topics: frozenset[int]
+    """The numbers of those that are compacted."""
+    covered: frozenset[int]
+    """Those of which no batch is left out (`covering.py`)."""
+    rules_of: RulesOf
+    whole_in: Callable[[int, QueueIds], Flags]
+    """Tells which of these queues have been in this write group only."""
+
+
+class CompactionPass(NamedTuple):
+    """A pass under way."""
+
+    group: int
+    began_ms: int
+    entries: tuple[FileRange, ...]
+    inputs: tuple[StoreFile, ...]
+    whole: tuple[bool, ...]
+    """Of each input, whether all of its queues are in the pass that can be compacted now."""
+    queues: QueueRows
+    covered: frozenset[int]
+    """Topics of which no batch is left out."""
+
+
+class DonePass(NamedTuple):
+    """A pass that was recorded."""
+
+    group: int
+    inputs: int
+    outputs: int
+    bytes_before: int
+    """Of batches."""
+    bytes_after: int
+    at: float
+    """By the monotonic clock."""
+
+
+class _Chosen(NamedTuple):
+    group: int
+    entries: Sequence[FileRange]
+    """The files that the plan is of."""
+    plan: PassPlan
+
+
+class _NothingWorth(NamedTuple):
+    entries: Sequence[FileRange]
+    until: float
+
+
+class Compactions:
+    """The compactions of one store."""
+
+    def __init__(
+        self,
+        stored: StoredFiles,
+        changes: StoreChanges,
+        being_copied: BeingCopied,
+        orphans: Orphans,
+        merges: Merges,
+        clock: Clock,
+    ) -> None:
+        self._stored = stored
+        self._manifest = stored.manifest
+        self._changes = changes
+        self._being_copied = being_copied
+        self._orphans = orphans
+        self._merges = merges
+        self._clock = clock
+        self._topics: frozenset[int] = frozenset()
+        """Those that `_parts` knows of."""
+        self._parts: dict[str, Parts] = {}
+        self._passed: dict[str, PassedQueues] = {}
+        self._nothing: dict[int, _NothingWorth] = {}
+        self._passes: dict[str, CompactionPass] = {}
+        self._done: dict[str, frozenset[str]] = {}
+        """Names of the outputs of passes that were recorded."""
+        self._next_group = 0
+        self.passes = 0
+        self.removed_bytes = 0
+        self.last: DonePass | None = None
+        """The last one that was recorded since the start."""
+
+    # --- choosing -------------------------------------------------------------------------------------------
+
+    async def begin(
+        self,
+        pass_id: str,
+        groups: int,
+        rules: CompactionRules,
+        now_ms: int,
+        in_force: Callable[[], bool],
+        *,
+        drain: bool = False,
+    ) -> tuple[CompactionPass | None, bool]:
+        """Choose what to compact next, one write group after the other, and hold it while `in_force`. `now_ms`: the
+        agreed time. Returns None where nothing is worth it, and whether some files were not looked at yet."""
+        found, more = await self._chosen(groups, rules, now_ms, drain=drain)
+        if found is None:
+            return None, more
+        self._next_group = found.group + 1
+        begun = self._begun(pass_id, found, rules.covered, now_ms, in_force)
+        await self._say_what_drops(begun, rules)
+        return begun, more
+
+    async def waits(self, groups: int, rules: CompactionRules, now_ms: int) -> MergeWaits:
+        """How much the next pass would take, were it begun now. Nothing is begun."""
+        found, more = await self._chosen(groups, rules, now_ms, drain=False)
+        if found is None:
+            return MergeWaits(0, more)
+        names = [found.entries[one.number].name for one in found.plan.inputs]
+        return MergeWaits(sum(self._manifest.files[name].batch_bytes for name in names), more)
+
+    async def _chosen(
+        self, groups: int, rules: CompactionRules, now_ms: int, *, drain: bool
+    ) -> tuple[_Chosen | None, bool]:
+        """What to compact next, and whether some files were not looked at yet."""
+        self._forget(rules.topics)
+        if not rules.topics:
+            return None, False
+        give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
+        more = False
+        for step in range(groups):
+            group = (self._next_group + step) % groups
+            entries = self._leading(group)
+            if not entries or self._is_busy(group) or (not drain and self._is_known_for_nothing(group, entries)):
+                continue
+            if not await self._look_at(entries, rules, give_up):
+                more = True
+                continue
+            files = [self._file(entry.name) for entry in entries]
+            found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
+            if self._is_busy(group) or self._leading(group)[: len(entries)] != entries:
+                more = True
+                continue
+            if found is None:
+                self._nothing[group] = _NothingWorth(entries, self._clock.monotonic() + LOOK_AGAIN_SECONDS)
+                continue
+            return _Chosen(group, entries, found), more
+        return None, more
+
+    def _is_busy(self, group: int) -> bool:
+        return any(merge.group == group for merge in self._merges.current())
+
+    def _is_known_for_nothing(self, group: int, entries: Sequence[FileRange]) -> bool:
+        known = self._nothing.get(group)
+        return known is not None and known.entries == entries and self._clock.monotonic() < known.until
+
+    def _leading(self, group: int) -> list[FileRange]:
+        """The files of a write group before its first span with runs, if none of them is damaged."""
+        spans = takewhile(lambda span: not span.runs, self._manifest.spans(group))
+        found = list(chain.from_iterable(spans))
+        return [] if any(entry.name in self._stored.damaged for entry in found) else found
+
+    async def _look_at(self, entries: Sequence[FileRange], rules: CompactionRules, give_up: float) -> bool:
+        """Learn what these files have of compacted queues. False: not of all of them, as one is gone or cannot be read,
+        or the time is over."""
+        for entry in entries:
+            if entry.name in self._parts:
+                continue
+            if self._clock.monotonic() >= give_up:
+                return False
+            try:
+                index = await self._stored.open_files.index(self._stored.search.known(entry.name), keep=False)
+            except (FileGone, StorageError, OSError):  # noted there
+                return False
+            parts = await asyncio.to_thread(parts_of, index)
+            self._parts[entry.name] = parts.of(rules.rules_of(parts.queue_ids).compacted)
+        return True
+
+    def _forget(self, topics: frozenset[int]) -> None:
+        """Forget what is known under other topics, and of files that are gone."""
+        if topics != self._topics:
+            self._topics = topics
+            self._parts.clear()
+            self._nothing.clear()
+        if len(self._parts) > 2 * len(self._manifest.files) + 1:
+            self._parts = {name: parts for name, parts in self._parts.items() if name in self._manifest.files}
+        self._passed = {name: passed for name, passed in self._passed.items() if name in self._manifest.files}
+        self._passes = {one: each for one, each in self._passes.items() if self._merges.under_way(one) is not None}
+
+    def _file(self, name: str) -> CompactFile:
+        file = self._manifest.files[name]
+        return CompactFile(self._parts[name], file.batch_bytes, file.clean_ms, file.horizon_ms, self._passed.get(name))
+
+    def _begun(
+        self, pass_id: str, found: _Chosen, covered: frozenset[int], now_ms: int, in_force: Callable[[], bool]
+    ) -> CompactionPass:
+        chosen = tuple(found.entries[one.number] for one in found.plan.inputs)
+        files = tuple(self._manifest.files[entry.name] for entry in chosen)
+        whole = tuple(one.is_whole for one in found.plan.inputs)
+        queues = found.plan.queues
+        topics = numpy.unique(queues["queue_id"] >> numpy.uint64(PARTITION_BITS)).tolist()
+        begun = CompactionPass(found.group, now_ms, chosen, files, whole, queues, covered.intersection(topics))
+        level = max(file.level for file in files)
+        self._merges.hold(pass_id, Merge(found.group, level, chosen, files, in_force, self._clock.monotonic(), True))
+        self._passes[pass_id] = begun
+        return begun
+
+    async def _say_what_drops(self, begun: CompactionPass, rules: CompactionRules) -> None:
+        queue_ids = numpy.ascontiguousarray(begun.queues["queue_id"])
+        for first in range(0, len(queue_ids), QUEUES_PER_TURN):
+            part = slice(first, first + QUEUES_PER_TURN)
+            begun.queues["drops"][part] = rules.whole_in(begun.group, queue_ids[part])
+            await asyncio.sleep(0)
+
+    # --- recording ------------------------------------------------------------------------------------------
+
+    async def commit(self, pass_id: str, outputs: Mapping[str, Sequence[StoreFile]]) -> None:
+        """Put the outputs of a pass, by the names of its inputs, in their place. Durable when it returns; nothing
+        happens when this was done before. Raises `StorageError`, OSError, nothing being changed."""
+        names = frozenset(file.name for files in outputs.values() for file in files)
+        if self._done.get(pass_id) == names:
+            return
+        begun = self._passes.get(pass_id)
+        if begun is None or self._merges.under_way(pass_id) is None:
+            raise StorageError("this compaction is not under way: its lease has ended, or it was given up")
+        if outputs.keys() != {entry.name for entry in begun.entries}:
+            raise StorageError("a compaction has outputs for other inputs than it was given")
+        recorded = {
+            entry: [_as_clean(file, old, begun.began_ms, whole=whole) for file in outputs[entry.name]]
+            for entry, old, whole in zip(begun.entries, begun.inputs, begun.whole, strict=True)
+        }
+        held = [*names, *(entry.name for entry in begun.entries)]  # also when the lease ends meanwhile
+        for name in held:
+            self._orphans.hold(name)
+        try:
+            await self._check(begun, recorded)
+            await self._changes.rewrite(begun.group, recorded, self._being_copied.is_kept)
+        finally:
+            for name in held:
+                self._orphans.let_go(name)
+        self._merges.end(pass_id)
+        self._passes.pop(pass_id, None)
+        self._remember(begun, outputs)
+        self._note(pass_id, begun, names, [file for files in recorded.values() for file in files])
+
+    async def _check(self, begun: CompactionPass, outputs: Mapping[FileRange, Sequence[StoreFile]]) -> None:
+        """Raises `StorageError` unless the outputs are what compaction may leave of the inputs."""
+        before, after = PassSums(begun.queues), PassSums(begun.queues)
+        for entry, files in outputs.items():
+            known = self._stored.search.known(entry.name)
+            await asyncio.to_thread(before.add, await self._stored.open_files.index(known, keep=False))
+            for file in files:
+                await self._stored.verify(file)
+                await asyncio.to_thread(
+                    after.add, await self._stored.open_files.index(KnownFile(file.name), keep=False)
+                )
+        await asyncio.to_thread(compare, before, after, begun.covered)
+
+    def _remember(self, begun: CompactionPass, outputs: Mapping[str, Sequence[StoreFile]]) -> None:
+        """Remember the queues of the pass in files whose other queues are not compacted yet."""
+        mine = numpy.ascontiguousarray(begun.queues["queue_id"])
+        for old, whole in zip(begun.inputs, begun.whole, strict=True):
+            known = self._passed.pop(old.name, None)
+            self._parts.pop(old.name, None)
+            if whole:
+                continue
+            for file in outputs[old.name]:
+                queue_ids = mine[(mine >= file.first_queue) & (mine <= file.last_queue)]
+                horizons = [file.horizon_ms]
+                if known is not None:
+                    queue_ids = numpy.union1d(queue_ids, known.queue_ids)
+                    horizons.append(known.horizon_ms)
+                self._passed[file.name] = PassedQueues(queue_ids, _first_horizon(horizons))
+
+    def _note(self, pass_id: str, begun: CompactionPass, names: frozenset[str], files: Sequence[StoreFile]) -> None:
+        self._done[pass_id] = names
+        while len(self._done) > DONE_REMEMBERED:
+            del self._done[next(iter(self._done))]
+        before = sum(file.batch_bytes for file in begun.inputs)
+        after = sum(file.batch_bytes for file in files)
+        self.passes += 1
+        self.removed_bytes += before - after
+        now = self._clock.monotonic()
+        self.last = DonePass(begun.group, len(begun.inputs), len(files), before, after, now)
+        log.info(
+            "write group %d: %d queues are compacted, %d files of %d bytes into %d of %d", begun.group,
+            len(begun.queues), len(begun.inputs), before, len(files), after,
+        )  # fmt: skip
+
+    def samples(self) -> Iterable[Sample]:
+        """Current values, for `/metrics`."""
+        yield Sample(
+            "mainstem_queue_store_compactions_total", "counter", "Compactions that were recorded.",
+            self.passes)  # fmt: skip
+        yield Sample(
+            "mainstem_queue_store_compacted_bytes_total", "counter", "Bytes of batches that compactions removed.",
+            self.removed_bytes)  # fmt: skip
+
+
+def _as_clean(output: StoreFile, old: StoreFile, began_ms: int, *, whole: bool) -> StoreFile:
+    """An output as the manifest has it: where some queues were left out, it is as clean as its input was."""
+    if whole:
+        return msgspec.structs.replace(output, clean_ms=began_ms, retention_class=old.retention_class)
+    return msgspec.structs.replace(
+        output,
+        clean_ms=old.clean_ms,
+        horizon_ms=_first_horizon([output.horizon_ms, old.horizon_ms]),
+        retention_class=old.retention_class,
+    )
+
+
+def _first_horizon(horizons: Sequence[int]) -> int:
+    return min((horizon for horizon in horizons if horizon != NO_HORIZON), default=NO_HORIZON)

@@ -1,0 +1,67 @@
+"""Which of its own files a replica keeps when it takes a snapshot, and which of the sender's it takes.
+
+All replicas of a write group have the same blocks. So the files here that hold blocks up to this node's split position
+are as good as the sender's, however both nodes have merged theirs, and only what lies behind is taken:
+
+    here       ├──────┤├───────┤├──┤  split up to here
+    there      ├───┤├────────────┤├─────────────┤├─────┤
+    then       ├──────┤├───────┤├──┤├───────────┤├─────┤
+
+Of the sender's files that hold blocks on both sides of that position, only what lies behind it is copied. A sender of
+an earlier version gives whole files only: then those are taken whole, and own files go from where they begin. From the
+first file here that is known to be damaged on, the sender's take the place of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mainstem.storage.queue_store.manifest.spans import Span
+from mainstem.storage.store_files.store_file import StoreFile
+
+FilesOfBlocks = Sequence[tuple[int, int, StoreFile]]
+"""(after, upto, file): files with blocks (after, upto] of a write group, oldest first."""
+
+
+class Wanted(NamedTuple):
+    """A file of the sender's of which blocks (after, upto] are taken."""
+
+    after: int
+    upto: int
+    file: StoreFile
+    holds_after: int
+    """It holds blocks from behind this one on: where that is before `after`, only a part of it is wanted."""
+
+
+class Choice(NamedTuple):
+    """Own files with blocks up to `kept_upto` stay, and others are put behind them."""
+
+    kept_upto: int
+    wanted: list[Wanted]
+
+
+def choose(
+    own: Sequence[Span], split_upto: int, theirs: FilesOfBlocks, sound: Callable[[str], bool], *, parts: bool
+) -> Choice:
+    """Choose between a write group's own spans, of which those up to block `split_upto` may stay, and the sender's
+    files. `sound` says of a file here that it is not known to be damaged; `parts`: the sender gives parts of files."""
+    spans = [(span.after, span.upto) for span in own]
+    kept_upto = _before(split_upto, spans)
+    for span in own:
+        if span.upto > kept_upto:
+            break
+        if not all(sound(entry.name) for entry in span):
+            kept_upto = span.after
+            break
+    if not parts:
+        others = [(after, upto) for after, upto, _file in theirs]
+        while (earlier := _before(_before(kept_upto, others), spans)) < kept_upto:
+            kept_upto = earlier
+    wanted = [Wanted(max(after, kept_upto), upto, file, after) for after, upto, file in theirs if upto > kept_upto]
+    return Choice(kept_upto, wanted)
+
+
+def _before(block: int, spans: Iterable[tuple[int, int]]) -> int:
+    """The block, or where the span begins that holds blocks on both sides of it."""
+    return min((after for after, upto in spans if after < block < upto), default=block)

@@ -1,0 +1,481 @@
+"""The manifest's database: sqlite, called by the manifest's thread only.
+
+Every change is one transaction, and seals what the manifest says: sqlite does not notice a flipped bit in a number or a
+name. The seal costs what the change costs, as both of its sums are kept up to date by triggers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import google_crc32c
+import msgspec
+
+from mainstem.storage.errors import FormatError
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.store_files.store_file import StoreFile
+
+SCHEMA_VERSION = 2
+"""What is read. A manifest is of version 1 until it gets its first merged file."""
+FIRST_SCHEMA_VERSION = 1
+
+DROPPED_REMEMBERED_MS = 7 * 86_400_000
+"""A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
+
+_SCHEMA = """
+CREATE TABLE store (identity BLOB NOT NULL, commits INTEGER NOT NULL);
+CREATE TABLE files (
+    name TEXT PRIMARY KEY, retention_class TEXT NOT NULL, bytes INTEGER NOT NULL, batch_bytes INTEGER NOT NULL,
+    batch_count INTEGER NOT NULL, record_count INTEGER NOT NULL, queue_count INTEGER NOT NULL,
+    min_timestamp INTEGER NOT NULL, max_timestamp INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE ranges (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, write_group INTEGER NOT NULL, after INTEGER NOT NULL,
+    upto INTEGER NOT NULL, name TEXT NOT NULL REFERENCES files (name) ON DELETE CASCADE
+);
+CREATE INDEX ranges_by_name ON ranges (name);
+CREATE TABLE positions (
+    write_group INTEGER PRIMARY KEY, position INTEGER NOT NULL, applied_index INTEGER NOT NULL
+);
+CREATE TABLE dropped (name TEXT PRIMARY KEY, dropped_ms INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+_KEYS_SCHEMA = """
+CREATE TABLE keys (
+    name TEXT PRIMARY KEY REFERENCES files (name) ON DELETE CASCADE, level INTEGER NOT NULL,
+    write_group INTEGER NOT NULL, first_queue INTEGER NOT NULL, last_queue INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL, clean_ms INTEGER NOT NULL, horizon_ms INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+"""Made with the first merged file, when the manifest becomes one of version 2."""
+
+_COLUMNS = (
+    "name",
+    "retention_class",
+    "bytes",
+    "batch_bytes",
+    "batch_count",
+    "record_count",
+    "queue_count",
+    "min_timestamp",
+    "max_timestamp",
+)
+_KEYS = ("level", "group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms")
+assert StoreFile.__struct_fields__ == _COLUMNS + _KEYS
+
+_SUMMED = {
+    "store": ("identity", "commits"),
+    "files": _COLUMNS,
+    "ranges": ("sequence", "write_group", "after", "upto", "name"),
+    "positions": ("write_group", "position", "applied_index"),
+    "dropped": ("name", "dropped_ms"),
+    "seen": ("name", "seen_ms"),
+    "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms"),
+}
+"""All that the manifest says: tables and their columns. `keys` is in version 2 only."""
+
+_SUM_OF_RANGES = """
+SELECT count(*), coalesce(sum(
+    (sequence * 7919 + write_group * 104729 + after * 1299709 + upto * 15485863) % 2147483647), 0) FROM ranges
+"""
+
+_SUM_ROW = 2
+"""Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
+_SUM_MODULUS = 1 << 62
+
+_REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+
+_ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
+"""A table made where it is missing; versions that do not know it leave it alone."""
+
+
+class GroupPosition(NamedTuple):
+    position: int
+    """The last block that is split."""
+    applied_index: int
+    """The write group's last block at that time in this node's own journal. Less than `position`: a snapshot brought
+    the files."""
+
+
+class GroupCommit(NamedTuple):
+    """Blocks (after, upto] of a group are in these files."""
+
+    group: int
+    after: int
+    upto: int
+    files: tuple[StoreFile, ...]
+    applied_index: int
+
+
+Entries = Sequence[tuple[int, int, StoreFile]]
+"""(after, upto, file) of one group, oldest first."""
+
+Statement = tuple[str, tuple[object, ...]]
+
+
+class Contents(NamedTuple):
+    identity: uuid.UUID | None
+    commits: int
+    files: list[StoreFile]
+    ranges: list[FileRange]
+    positions: dict[int, GroupPosition]
+    dropped: set[str]
+    seen: dict[str, int]
+
+
+class _Sums:
+    """Sums of all rows there are. The connection holds them, and sqlite does not tell the garbage collector: they must
+    not lead back to the connection, which would stay open for ever."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.ranges = (0, 0)
+        """How many there are, and the sum of what the digest has of each."""
+
+    def counted(self, sign: int, table: str, *row: object) -> None:
+        self.rows = (self.rows + sign * _row_sum((table, *row))) % _SUM_MODULUS
+        if table == "ranges":
+            sequence, group, after, upto = (int(value) for value in row[:4])  # type: ignore[call-overload]
+            part = (sequence * 7919 + group * 104729 + after * 1299709 + upto * 15485863) % 2147483647
+            self.ranges = self.ranges[0] + sign, self.ranges[1] + sign * part
+
+
+class Database:
+    """The sqlite side. Only the manifest's thread calls it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._sums = _Sums()
+        """Triggers keep them up to date."""
+        self.version = FIRST_SCHEMA_VERSION
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        assert self._connection is not None, "the manifest is closed"
+        return self._connection
+
+    def open(self) -> Contents:
+        if os.path.dirname(self._path):
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            contents = self._open(database)
+        except BaseException:
+            database.close()
+            raise
+        self._connection = database
+        return contents
+
+    def _open(self, database: sqlite3.Connection) -> Contents:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA foreign_keys = ON")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                version = FIRST_SCHEMA_VERSION
+                database.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {version};COMMIT;")
+            elif not FIRST_SCHEMA_VERSION <= version <= SCHEMA_VERSION:
+                raise FormatError(f"{self._path}: manifest schema {version}, this version reads up to {SCHEMA_VERSION}")
+            self.version = version
+            database.execute(_ADDED)
+            contents = self._checked(database)
+            for table in self._tables:
+                self._keep_sum(database, table)
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(f"PRAGMA user_version = {version}")  # fails where the header forbids to write
+            database.execute("ROLLBACK")
+            return contents
+        except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
+            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+
+    def read(self) -> Contents:
+        """What the manifest says, checked as when it is opened. Nothing is written to it, and it may be another
+        process's: sqlite gives one state of it. Raises as `open`."""
+        if not os.path.exists(self._path):
+            raise FormatError(f"{self._path}: there is no manifest; {_REMEDY}")
+        log = Path(f"{self._path}-wal")
+        # Without a log beside it nobody has the database open, and reading it makes no file.
+        while not log.exists():
+            contents = self._read("immutable=1")
+            if not log.exists():
+                return contents
+        return self._read("mode=ro")
+
+    def _read(self, how: str) -> Contents:
+        place = f"file:{quote(os.path.abspath(self._path))}?{how}"
+        try:
+            with contextlib.closing(sqlite3.connect(place, uri=True, isolation_level=None)) as database:
+                database.execute("BEGIN")
+                (self.version,) = database.execute("PRAGMA user_version").fetchone()
+                if not FIRST_SCHEMA_VERSION <= self.version <= SCHEMA_VERSION:
+                    raise FormatError(
+                        f"{self._path}: manifest schema {self.version}, this version reads up to {SCHEMA_VERSION}"
+                    )
+                if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seen'").fetchone() is None:
+                    database.execute(_ADDED.replace("TABLE", "TEMP TABLE", 1))
+                return self._checked(database)
+        except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
+            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+
+    def _checked(self, database: sqlite3.Connection) -> Contents:
+        """All that the database says, and the sums of it. Raises `FormatError` where it is not what was written."""
+        (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        if verdict != "ok":
+            raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
+        if self._has_keys(database) != (self.version > FIRST_SCHEMA_VERSION):
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); {_REMEDY}"
+            )
+        contents = self._contents(database)
+        self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
+        if self._is_sealed(database, contents.commits) is False:
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
+            )
+        self._sums.rows = _sum_of(database, self._tables)
+        if self._sum_to_write(database) != self._written_sum(database):
+            raise FormatError(
+                f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
+            )
+        return contents
+
+    @property
+    def _tables(self) -> list[str]:
+        return [table for table in _SUMMED if table != "keys" or self.version > FIRST_SCHEMA_VERSION]
+
+    def _has_keys(self, database: sqlite3.Connection) -> bool:
+        return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys'").fetchone() is not None
+
+    def _contents(self, database: sqlite3.Connection) -> Contents:
+        store = database.execute("SELECT identity, commits FROM store").fetchone()
+        files = database.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM files "
+            "ORDER BY (SELECT min(sequence) FROM ranges WHERE ranges.name = files.name)"
+        )
+        keys: dict[str, dict[str, Any]] = {}
+        if self.version > FIRST_SCHEMA_VERSION:
+            rows = database.execute(f"SELECT {', '.join(_SUMMED['keys'])} FROM keys")
+            keys = {name: dict(zip(_KEYS, values, strict=True)) for name, *values in rows}
+        ranges = database.execute(
+            "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY write_group, upto, after, sequence"
+        )
+        positions = database.execute("SELECT write_group, position, applied_index FROM positions")
+        return Contents(
+            identity=uuid.UUID(bytes=store[0]) if store else None,
+            commits=store[1] if store else 0,
+            files=[_file(row, keys.get(row[0])) for row in files],
+            ranges=[FileRange(*row) for row in ranges],
+            positions={group: GroupPosition(*rest) for group, *rest in positions},
+            dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
+            seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
+        )
+
+    def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
+        """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
+            return None
+        sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
+        if sealed is None or sealed[0] != commits:
+            return None
+        return bool(sealed[1] == self._digest(database))
+
+    def _written_sum(self, database: sqlite3.Connection) -> int:
+        """The sum that the last change wrote; what it is now, where none was written."""
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
+            return self._sum_to_write(database)
+        written = database.execute("SELECT digest FROM seal WHERE rowid = ?", (_SUM_ROW,)).fetchone()
+        return int(written[0]) if written is not None else self._sum_to_write(database)
+
+    def _sum_to_write(self, database: sqlite3.Connection) -> int:
+        """The sum of all rows, and of how the tables were made: a flipped bit there shows when a row is written. So it
+        does in the table in which sqlite counts sequences."""
+        tables = (*self._tables, "seal", "sqlite_sequence")
+        made = database.execute(
+            f"SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name IN ({', '.join('?' * len(tables))})",
+            tables,
+        ).fetchall()
+        made += database.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+        return (self._sums.rows + sum(map(_row_sum, made))) % _SUM_MODULUS
+
+    def _keep_sum(self, database: sqlite3.Connection, table: str) -> None:
+        """Have every changed row counted in and out. Only this connection has the triggers: other versions, which lack
+        the function, open the database as ever."""
+        database.create_function("counted", -1, self._sums.counted)
+        columns = _SUMMED[table]
+        old, new = (", ".join(f"{row}.{column}" for column in columns) for row in ("OLD", "NEW"))
+        out, into = f"SELECT counted(-1, '{table}', {old});", f"SELECT counted(1, '{table}', {new});"
+        for event, done in (("DELETE", out), ("INSERT", into), ("UPDATE", out + into)):
+            database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {done} END")
+
+    def _digest(self, database: sqlite3.Connection) -> int:
+        """The digest of positions and ranges, for versions that do not know the sum."""
+        positions = database.execute(
+            "SELECT write_group, position, applied_index FROM positions ORDER BY write_group"
+        ).fetchall()
+        ranges = "/".join(map(str, self._sums.ranges))
+        return int(google_crc32c.value(repr((positions, ranges)).encode()))
+
+    def _seal(self, database: sqlite3.Connection) -> None:
+        """Write the digest and the sum. Sqlite does not notice a flipped bit in a number or a name; but pruning and
+        retention rely on them, and no check would miss a file that counts for the wrong write group. The digest is for
+        versions that do not know the sum."""
+        database.execute("CREATE TABLE IF NOT EXISTS seal (commits INTEGER NOT NULL, digest INTEGER NOT NULL)")
+        database.execute("DELETE FROM seal")
+        database.execute("INSERT INTO seal SELECT commits, ? FROM store", (self._digest(database),))
+        database.execute(
+            "INSERT INTO seal (rowid, commits, digest) SELECT ?, commits, ? FROM store",
+            (_SUM_ROW, self._sum_to_write(database)),
+        )
+
+    def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int) -> None:
+        statements: list[Statement] = [("DELETE FROM seen WHERE name = ?", (name,)) for name in gone]
+        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", (name, now_ms)) for name in new]
+        self._transaction(statements)
+
+    def adopt(self, identity: uuid.UUID, commits: int) -> None:
+        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
+
+    def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
+        statements: list[Statement] = []
+        for commit in commits:
+            statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
+            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
+        self._transaction([*statements, _CHANGED])
+        return self._newest_ranges(sum(len(commit.files) for commit in commits))
+
+    def exchange(
+        self,
+        changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
+        moved: tuple[int, GroupPosition] | None,
+        seen: Mapping[str, int],
+    ) -> list[FileRange]:
+        """Take ranges of write groups away, and add others in their place. Files that no range names any more go."""
+        statements: list[Statement] = []
+        for group, (gone, new) in changes.items():
+            statements += [("DELETE FROM ranges WHERE sequence = ?", (entry.sequence,)) for entry in gone]
+            statements += _additions(group, new)
+            names = {file.name: None for _after, _upto, file in new}
+            statements += [("DELETE FROM dropped WHERE name = ?", (name,)) for name in names]
+        if moved is not None:
+            statements.append(_position(*moved))
+        unnamed = {entry.name: None for gone, _new in changes.values() for entry in gone}
+        statements += [
+            ("DELETE FROM files WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = ?1)", (name,))
+            for name in unnamed
+        ]
+        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", entry) for entry in seen.items()]
+        merged = any(file.is_merged for _gone, new in changes.values() for _after, _upto, file in new)
+        self._transaction([*statements, _CHANGED], merged=merged)
+        return self._newest_ranges(sum(len(new) for _gone, new in changes.values()))
+
+    def _newest_ranges(self, count: int) -> list[FileRange]:
+        added = self._database.execute(
+            "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY sequence DESC LIMIT ?", (count,)
+        ).fetchall()
+        return [FileRange(*row) for row in reversed(added)]
+
+    def drop(self, names: Iterable[str], remembered: Iterable[str], now_ms: int) -> list[str]:
+        """Returns the names that were dropped long enough ago to be forgotten."""
+        before = (now_ms - DROPPED_REMEMBERED_MS,)
+        forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
+        statements: list[Statement] = [("DELETE FROM dropped WHERE dropped_ms < ?", before), _CHANGED]
+        statements += [("DELETE FROM files WHERE name = ?", (name,)) for name in names]
+        statements += [(_DROPPED, (name, now_ms)) for name in remembered]
+        self._transaction(statements)
+        return [name for (name,) in forgotten]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _transaction(self, statements: Iterable[Statement], *, merged: bool = False) -> None:
+        """`merged`: some of the new files are merged ones, which version 1 does not know."""
+        database, before = self._database, (self._sums.rows, self._sums.ranges, self.version)
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            if merged and self.version == FIRST_SCHEMA_VERSION:
+                database.execute(_KEYS_SCHEMA)
+                database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._keep_sum(database, "keys")
+                self.version = SCHEMA_VERSION
+            for statement, values in statements:
+                database.execute(statement, values)
+            self._seal(database)
+            database.execute("COMMIT")
+        except BaseException:
+            self._sums.rows, self._sums.ranges, self.version = before
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+
+_CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())
+
+_DROPPED = "INSERT INTO dropped VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET dropped_ms = excluded.dropped_ms"
+"""No REPLACE: sqlite fires no trigger for what that deletes."""
+
+
+def _sum_of(database: sqlite3.Connection, tables: Iterable[str]) -> int:
+    """The sum of all rows there are, whatever their order."""
+    return sum(
+        _row_sum((table, *row))
+        for table in tables
+        for row in database.execute(f"SELECT {', '.join(_SUMMED[table])} FROM {table}")
+    ) % _SUM_MODULUS  # fmt: skip
+
+
+def _row_sum(row: tuple[object, ...]) -> int:
+    """A table's name and the values of a row, as one number."""
+    return int(google_crc32c.value(repr(row).encode()))
+
+
+def _additions(group: int, entries: Entries) -> list[Statement]:
+    """The statements that add files to a write group."""
+    marks = ", ".join("?" * len(_COLUMNS))
+    statements: list[Statement] = [
+        (
+            f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING",
+            msgspec.structs.astuple(file)[: len(_COLUMNS)],
+        )
+        for _after, _upto, file in entries
+    ]
+    statements += [
+        ("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", (file.name, *_keys_of(file)))
+        for _after, _upto, file in entries
+        if file.is_merged
+    ]
+    statements += [
+        ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
+        for after, upto, file in entries
+    ]
+    return statements
+
+
+def _file(row: Sequence[Any], keys: Mapping[str, Any] | None) -> StoreFile:
+    name, retention_class, size, batch_bytes, batches, records, queues, low, high = row
+    return StoreFile(
+        name=name, retention_class=retention_class, bytes=size, batch_bytes=batch_bytes, batch_count=batches,
+        record_count=records, queue_count=queues, min_timestamp=low, max_timestamp=high, **(keys or {}),
+    )  # fmt: skip
+
+
+def _keys_of(file: StoreFile) -> tuple[object, ...]:
+    return msgspec.structs.astuple(file)[len(_COLUMNS) :]
+
+
+def _position(group: int, position: GroupPosition) -> Statement:
+    return (
+        "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
+        "SET position = excluded.position, applied_index = excluded.applied_index",
+        (group, *position),
+    )

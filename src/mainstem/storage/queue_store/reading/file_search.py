@@ -1,0 +1,179 @@
+"""Finds the file and the extent in which an offset of a queue lies.
+
+A queue's history is spread over the spans of its write group in the order of their blocks. Blocks are split in log
+order, so a queue's offsets rise from span to span: an offset is found by bisection over the spans, then over the files
+of the span, then over the file's index. A span need not have the queue at all; most of those are stepped over by the
+filters of their runs and the keys of their merged files alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.spans import FileRange, Span
+from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile, OpenFiles
+
+SPANS_PER_TURN = 512
+"""Spans stepped over in one turn of the event loop: about a millisecond."""
+
+Spans = Sequence[Span]
+"""The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
+
+
+class ExtentPlace(NamedTuple):
+    """An extent of a queue; `at` is the place of its span among those searched."""
+
+    at: int
+    file: KnownFile
+    extents: ExtentIndex
+    row: int
+    end: int
+    """Behind the queue's last row in this file."""
+
+
+class SpanLook(NamedTuple):
+    """What a span has of a queue."""
+
+    has_queue: bool
+    """Whether it has an offset of the queue at all, as far as was looked."""
+    place: ExtentPlace | None
+    """The extent that holds the offset looked for, or the queue's next one in the span."""
+
+
+_NOTHING = SpanLook(False, None)
+
+
+class FileSearch:
+    """Searches files. Every search raises `FileGone` when it meets a file that was dropped meanwhile. It steps over an
+    unreadable file, and raises that file's error only if the offset may be in it: so a damaged file does not block its
+    queues' other files."""
+
+    def __init__(self, manifest: Manifest, open_files: OpenFiles) -> None:
+        self._manifest = manifest
+        self._open_files = open_files
+        self._known: dict[str, KnownFile] = {}
+
+    async def find(self, queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
+        """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
+        without the queue are stepped over, for most by filter or keys alone."""
+        low, high = 0, len(spans)
+        found: ExtentPlace | None = None
+        unread: list[Exception] = []
+        while low < high:
+            probe = middle = (low + high) // 2
+            look = await self._look(queue_id, spans, probe, offset, unread)
+            while not look.has_queue and probe > low:
+                probe -= 1
+                if probe % SPANS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                look = await self._look(queue_id, spans, probe, offset, unread)
+            if look.place is None:
+                low = middle + 1
+            else:
+                found = look.place
+                high = probe
+        return _sure(found, offset, unread)
+
+    async def forward(self, queue_id: int, spans: Spans, at: int, offset: int) -> ExtentPlace | None:
+        """As `find`, one span after the other from `at` on: for readers that are near it."""
+        unread: list[Exception] = []
+        for position in range(at, len(spans)):
+            if position % SPANS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            look = await self._look(queue_id, spans, position, offset, unread)
+            if look.place is not None:
+                return _sure(look.place, offset, unread)
+        return _sure(None, offset, unread)
+
+    async def following(self, queue_id: int, spans: Spans, place: ExtentPlace) -> ExtentPlace | None:
+        """The queue's next extent."""
+        rows = place.extents.rows
+        next_offset = int(rows["last_offset"][place.row]) + 1
+        if place.row + 1 < place.end and int(rows["base_offset"][place.row + 1]) == next_offset:
+            return place._replace(row=place.row + 1)
+        alone = len(spans[place.at]) == 1 and place.row + 1 == place.end
+        return await self.forward(queue_id, spans, place.at + alone, next_offset)
+
+    async def _look(self, queue_id: int, spans: Spans, at: int, offset: int, unread: list[Exception]) -> SpanLook:
+        """Look for the extent of a queue that holds the offset, or the next, in one span. An error of reading a file
+        that may have it is added to `unread`."""
+        span = spans[at]
+        look = _NOTHING
+        for entry in span.runs:
+            if self.known(entry.name).may_hold(queue_id):
+                look = _nearer(look, await self._look_at(queue_id, entry, at, offset, unread))
+        for entry in span.keyed(queue_id, offset):
+            one = await self._look_at(queue_id, entry, at, offset, unread)
+            look = _nearer(look, one)
+            if one.place is not None:
+                break
+        return look
+
+    async def _look_at(
+        self, queue_id: int, entry: FileRange, at: int, offset: int, unread: list[Exception]
+    ) -> SpanLook:
+        extents = await self._extents_with(queue_id, entry, unread)
+        if extents is None:
+            return _NOTHING
+        row = extents.find(queue_id, offset)
+        if row is None:
+            return SpanLook(True, None)
+        return SpanLook(True, ExtentPlace(at, self.known(entry.name), extents, row, extents.queue_rows(queue_id)[1]))
+
+    async def _extents_with(self, queue_id: int, entry: FileRange, unread: list[Exception]) -> ExtentIndex | None:
+        """The index of a file if it has the queue; an error of reading it is added to `unread`."""
+        known = self.known(entry.name)
+        if not known.may_hold(queue_id):
+            return None
+        try:
+            extents = await self._open_files.index(known)
+        except FileGone:
+            raise
+        except (StorageError, OSError) as error:
+            unread.append(error)
+            return None
+        first, end = extents.queue_rows(queue_id)
+        return extents if first < end else None
+
+    def known(self, name: str) -> KnownFile:
+        """The `KnownFile` of a name. A reader with an older snapshot of the ranges may still read a dropped file, but
+        it is not kept."""
+        known = self._known.get(name)
+        if known is None:
+            known = KnownFile(name)
+            known.dropped = name not in self._manifest.files
+            if not known.dropped:
+                self._known[name] = known
+        return known
+
+    def forget(self, known: KnownFile) -> None:
+        """Forget a file that the manifest dropped."""
+        self._known.pop(known.name, None)
+        known.dropped = True
+
+
+def _sure(found: ExtentPlace | None, offset: int, unread: Sequence[Exception]) -> ExtentPlace | None:
+    """Return the place found, unless an unreadable file may hold an offset before it; then raise that file's error."""
+    if unread and (found is None or int(found.extents.rows["base_offset"][found.row]) > offset):
+        raise unread[0]
+    return found
+
+
+def _nearer(one: SpanLook, other: SpanLook) -> SpanLook:
+    """Of two looks, the one with the smaller offset."""
+    if not other.has_queue:
+        return one
+    if one.place is None:
+        return other
+    if other.place is None or _base(one.place) <= _base(other.place):
+        return one
+    return other
+
+
+def _base(place: ExtentPlace) -> int:
+    return int(place.extents.rows["base_offset"][place.row])

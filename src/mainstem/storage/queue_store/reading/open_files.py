@@ -1,0 +1,297 @@
+"""Open files of the queue store: their descriptors and their indexes, both bounded.
+
+A file is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
+without a gap. The index is at the end of runs and packed files, and beside queue segments. Readers check the extents
+they read. When a file's index is evicted, a filter of about one byte per queue stays in memory, so that a reader of a
+queue in few files steps over the others without reading a disk.
+
+A dropped file leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+import numpy
+
+from mainstem.lru import Lru
+from mainstem.model import Buffer
+from mainstem.ports import File, Files, ReadingMode
+from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents.aborted import check_section, fits
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
+from mainstem.storage.extents.format import (
+    EXTENT_ROW_BYTES,
+    FRAME_BYTES,
+    INDEX_MAGIC,
+    RUN_MAGIC,
+    FileFrame,
+    name_crc_of,
+)
+from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
+
+Result = TypeVar("Result")
+
+INLINE_INDEX_BYTES_MAX = 128 * 1024
+"""A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
+
+
+class FileGone(StorageError):
+    """The file was dropped or replaced during the read; search those that count now."""
+
+
+class Readable(Protocol):
+    """What an index is read from."""
+
+    async def read(self, position: int, length: int) -> bytes: ...
+
+    async def size(self) -> int: ...
+
+
+async def load_index(file: Readable, where: str, name: str, segment_bytes: int | None = None) -> ExtentIndex:
+    """The index in `file`, after checking everything but the batches: of the run or packed file of this name, or of a
+    queue segment of so many bytes. Raises `FormatError` naming `where`."""
+    magic = RUN_MAGIC if segment_bytes is None else INDEX_MAGIC
+    size = await file.size()
+    if size < 2 * FRAME_BYTES:
+        raise FormatError(f"{where}: {size} bytes have no room for header and footer")
+    header = FileFrame.unpack(await file.read(0, FRAME_BYTES), magic, f"{where}: header")
+    if header != FileFrame(magic, version=header.version):
+        raise FormatError(f"{where}: header describes what only a footer can")
+    footer_position = size - FRAME_BYTES
+    tail = await file.read(footer_position - FRAME_BYTES, 2 * FRAME_BYTES)
+    frame = FileFrame.unpack(tail[FRAME_BYTES:], magic, f"{where}: footer at {footer_position}")
+    if frame.name_crc != name_crc_of(name) and (frame.name_crc or segment_bytes is not None):
+        raise FormatError(f"{where}: this is another file's")
+    rows_bytes = frame.row_count * EXTENT_ROW_BYTES
+    rows_position = FRAME_BYTES + (frame.batch_bytes if segment_bytes is None else 0)
+    rows_end = rows_position + rows_bytes
+    behind_rows = footer_position - rows_end
+    if frame.rows_position != rows_position or not fits(frame, behind_rows):
+        raise FormatError(
+            f"{where}: {frame.batch_bytes} bytes of batches and {frame.row_count} index rows do not make up "
+            f"its {size} bytes"
+        )
+    if header.version != frame.version:
+        raise FormatError(f"{where}: its header is of format {header.version}, its footer of format {frame.version}")
+    if behind_rows:
+        check_section(tail[:FRAME_BYTES], frame, rows_end, behind_rows, where)
+    if segment_bytes is not None and segment_bytes != frame.batch_bytes:
+        raise FormatError(f"{where}: it describes a segment of {frame.batch_bytes} bytes, this has {segment_bytes}")
+    first = FRAME_BYTES if segment_bytes is None else 0
+    content = await file.read(frame.rows_position, rows_bytes)
+    if rows_bytes > INLINE_INDEX_BYTES_MAX:
+        return await asyncio.to_thread(_checked_index, frame, content, where, first)
+    return _checked_index(frame, content, where, first)
+
+
+def _checked_index(frame: FileFrame, content: bytes, where: str, first: int) -> ExtentIndex:
+    """`first`: where the first batch lies."""
+    index = ExtentIndex.load(frame, content, where)
+    positions = index.rows["position"]
+    edges = numpy.concatenate((numpy.array([first], numpy.uint64), positions + index.rows["length"]))
+    if not numpy.array_equal(positions, edges[:-1]) or int(edges[-1]) != first + frame.batch_bytes:
+        raise FormatError(f"{where}: the extents of its index do not cover its batches")
+    return index
+
+
+async def _beside_the_loop(index: ExtentIndex, work: Callable[[], Result]) -> Result:
+    """The result of work that grows with the rows of an index: in a thread where these are many."""
+    if index.rows.nbytes > INLINE_INDEX_BYTES_MAX:
+        return await asyncio.to_thread(work)
+    return work()
+
+
+class KnownFile:
+    """The facts that memory keeps of a file in the manifest."""
+
+    __slots__ = ("dropped", "filter", "name", "witness")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dropped = False
+        self.filter: QueueFilter | None = None
+        """Known once the index has been loaded."""
+        self.witness: tuple[int, int] | None = None
+        """(queue id, last offset) of an extent that was live at the last look: while it is live, the file is."""
+
+    def may_hold(self, queue_id: int) -> bool:
+        return self.filter is None or queue_id in self.filter
+
+
+class _Opened:
+    __slots__ = ("closed", "file", "pins")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.pins = 0
+        self.closed = False
+
+    async def close_if_idle(self) -> None:
+        if self.pins == 0 and not self.closed:
+            self.closed = True
+            await self.file.close()
+
+
+class FileSource:
+    """A file as the read cache sees it."""
+
+    def __init__(self, open_files: OpenFiles, known: KnownFile) -> None:
+        self._open_files = open_files
+        self._known = known
+        self.name = known.name
+
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
+        async with self._open_files.opened(self._known) as file:
+            return await file.read(position, length, at_once=at_once)
+
+
+class OpenFiles:
+    """Descriptors and indexes of files."""
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        index_bytes_max: int,
+        open_files_max: int,
+        check: Callable[[str, ExtentIndex], None] = lambda name, index: None,
+        damaged: Callable[[str, Exception], None] = lambda name, error: None,
+    ) -> None:
+        """`check` raises `StorageError` for an index that is not what a file of that name has; `damaged` is called for
+        every file that cannot be read, except dropped ones."""
+        self._check = check
+        self._files = files
+        self._damaged = damaged
+        self._open_files_max = open_files_max
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._opens: SingleFlight[str, _Opened] = SingleFlight()
+        self._indexes: Lru[str, ExtentIndex] = Lru(index_bytes_max, lambda index: index.memory_bytes)
+        self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
+        self.index_loads = 0
+
+    @property
+    def index_bytes(self) -> int:
+        return self._indexes.held
+
+    @property
+    def open_count(self) -> int:
+        return len(self._opened)
+
+    async def index(self, known: KnownFile, *, keep: bool = True) -> ExtentIndex:
+        """The file's index. `keep`: keep it in memory, in place of indexes that were not used for longer. Raises
+        `FormatError` when the file is damaged, `FileGone` when it was dropped, `StorageError` when it is missing,
+        OSError."""
+        index = self._indexes.get(known.name) if keep else self._indexes.peek(known.name)
+        try:
+            if index is None and keep:
+                index = await self._index_loads.run(known.name, lambda: self._load_index(known))
+            elif index is None:
+                index = await self._look_at_index(known)
+        except FileGone:
+            raise
+        except (StorageError, OSError) as error:
+            self._damaged(known.name, error)
+            raise
+        if known.filter is None:
+            known.filter = await _beside_the_loop(index, lambda: QueueFilter(index.queues()[0]))
+        return index
+
+    @asynccontextmanager
+    async def opened(self, known: KnownFile) -> AsyncIterator[File]:
+        """The open file, which stays open meanwhile even if it is dropped from the manifest. Raises as `index`."""
+        opened = self._opened.get(known.name)
+        while opened is None or opened.closed:  # closed by another task before this one pinned it
+            opened = await self._opens.run(known.name, lambda: self._open(known))
+        opened.pins += 1
+        try:
+            if known.name in self._opened:
+                self._opened.move_to_end(known.name)
+            yield opened.file
+        finally:
+            opened.pins -= 1
+            if self._opened.get(known.name) is not opened:
+                await opened.close_if_idle()
+
+    async def remove(self, known: KnownFile) -> None:
+        """Delete the file; the manifest has forgotten it."""
+        known.dropped = True
+        self._indexes.pop(known.name)
+        opened = self._opened.pop(known.name, None)
+        for path in reversed(paths_of(known.name)):  # the file itself last: what is left of it is found by its name
+            await self._files.remove(path)
+        if opened is not None:
+            await opened.close_if_idle()
+
+    async def close(self) -> None:
+        while self._opened:
+            _name, opened = self._opened.popitem()
+            await opened.close_if_idle()
+
+    async def renewed(self, name: str) -> None:
+        """Drop descriptor and index of a file, because it or its bytes were replaced."""
+        self._indexes.pop(name)
+        opened = self._opened.pop(name, None)
+        if opened is not None:
+            await opened.close_if_idle()
+
+    async def _look_at_index(self, known: KnownFile) -> ExtentIndex:
+        self.index_loads += 1
+        async with self.opened(known) as file:
+            if kind_of(known.name) is FileKind.SEGMENT:
+                index = await self._look_beside(known, await file.size())
+            else:
+                index = await load_index(file, path_of(known.name), known.name)
+        await _beside_the_loop(index, lambda: self._check(known.name, index))
+        return index
+
+    async def _look_beside(self, known: KnownFile, segment_bytes: int) -> ExtentIndex:
+        path = index_path_of(known.name)
+        try:
+            beside = await self._files.open(path, reading=ReadingMode.COLD)
+        except FileNotFoundError as error:
+            raise self._missing(known, path) from error
+        try:
+            return await load_index(beside, path, known.name, segment_bytes)
+        finally:
+            await beside.close()
+
+    def _missing(self, known: KnownFile, path: str) -> StorageError:
+        if known.dropped:
+            return FileGone(f"{path}: dropped")
+        return StorageError(
+            f"{path}: the manifest names this file, but it is not there; restore it from a copy or a replica"
+        )
+
+    async def _load_index(self, known: KnownFile) -> ExtentIndex:
+        index = await self._look_at_index(known)
+        if not known.dropped:
+            self._indexes.put(known.name, index)
+        return index
+
+    async def _open(self, known: KnownFile) -> _Opened:
+        path = path_of(known.name)
+        try:
+            file = await self._files.open(path, reading=ReadingMode.COLD)
+        except FileNotFoundError as error:
+            raise self._missing(known, path) from error
+        opened = _Opened(file)
+        await self._close_surplus()
+        if not known.dropped:
+            self._opened[known.name] = opened
+        return opened
+
+    async def _close_surplus(self) -> None:
+        """Make room for one more descriptor, as far as there are idle ones."""
+        surplus = len(self._opened) + 1 - self._open_files_max
+        idle = [name for name, opened in self._opened.items() if opened.pins == 0]
+        for name in idle[: max(surplus, 0)]:
+            opened = self._opened.get(name)
+            if opened is not None and opened.pins == 0:
+                del self._opened[name]
+                await opened.close_if_idle()

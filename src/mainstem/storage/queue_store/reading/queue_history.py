@@ -1,0 +1,203 @@
+"""The history of each queue on disk 2, read from the files of its write group.
+
+`file_search` finds a queue in the files; the history reads it through the read cache, with read-ahead for readers that
+come back. A reader that meets an unreadable file notes it (`damaged_files`), and goes on with the others where
+possible, so that the file costs only its own batches.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
+
+from mainstem.storage.disks.read_cache import Extent, load_chunks
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
+from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
+
+READERS_MAX = 4096
+"""Sequential readers remembered. A forgotten reader pays a bisection and starts read-ahead anew."""
+
+NEAR_BYTES = 256 << 10
+NEAR_RUNS_MAX = 16
+"""How many files are looked at for many queues at once: a reader that gets less than this of a queue comes back for
+every few files, and their indexes fit into memory."""
+
+
+class _Reader(NamedTuple):
+    """The last block of the span in which a reader of a queue goes on, and how far ahead of it to read."""
+
+    upto: int
+    chunks_ahead: int
+
+
+class NearFile(NamedTuple):
+    """A file that is read for many queues at once."""
+
+    source: FileSource
+    extents: ExtentIndex
+    groups: bytes
+    """The write groups it counts for: a byte for each, 1 or 0."""
+
+
+def _near(spans: Spans, place: ExtentPlace, queue_id: int, offset: int) -> Iterator[FileRange]:
+    """Yield the file of a place, and those behind it in which the queue may go on; of spans of runs all of them, which
+    may have other queues of the same topics."""
+    for at in range(place.at, len(spans)):
+        span = spans[at]
+        runs = [entry for entry in span.runs if at > place.at or entry.name != place.file.name]
+        keyed = [*islice(span.keyed(queue_id, offset), 1)]
+        if at == place.at:
+            runs[:0] = [entry for entry in span if entry.name == place.file.name]
+            keyed = [entry for entry in span.keyed(queue_id, offset) if entry.name != place.file.name][:1]
+        yield from (*runs, *keyed)
+
+
+class QueueHistory:
+    """Reads queues, and remembers where their sequential readers are."""
+
+    def __init__(self, stored: StoredFiles, read_ahead_chunks_max: int) -> None:
+        self._stored = stored
+        self._manifest = stored.manifest
+        self._search = stored.search
+        self._cache = stored.cache
+        self._read_ahead_chunks_max = read_ahead_chunks_max
+        self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
+
+    async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
+        """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
+        one; they follow each other without a gap. None when the store has nothing from there on.
+
+        Raises `StorageError` naming file and position when what should be there cannot be read."""
+        while True:
+            spans = self._manifest.spans(group)
+            try:
+                return await self._read(queue_id, spans, offset, bytes_max)
+            except FileGone:  # at most once per file that retention drops or a merge replaces meanwhile
+                if self._manifest.spans(group) is spans:
+                    raise
+
+    async def near(self, queue_id: int, group: int, offset: int) -> list[NearFile]:
+        """The files from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
+        queue; empty when none holds it. Raises as `read`."""
+        spans = self._manifest.spans(group)
+        found: list[NearFile] = []
+        near_bytes = 0
+        try:
+            place = await self._search.find(queue_id, spans, offset)
+            if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
+                return []
+            for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
+                known, file = self._search.known(entry.name), self._manifest.files[entry.name]
+                index = await self._stored.open_files.index(known)
+                found.append(
+                    NearFile(FileSource(self._stored.open_files, known), index, self._manifest.groups_of(entry.name))
+                )
+                near_bytes += file.batch_bytes // max(1, file.queue_count)
+                if near_bytes >= NEAR_BYTES:
+                    break
+        except (FileGone, KeyError):  # dropped meanwhile
+            pass
+        return found
+
+    async def chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> tuple[list[memoryview | None], bool]:
+        """Chunks of files by number, of which so many bytes are wanted, and whether memory had all of them. None for
+        one that is gone. Their batches are the caller's to check."""
+        found = await load_chunks(self._cache, wanted)
+        last, number, _length = wanted[-1]
+        if not found[1]:
+            self._cache.read_ahead(self._upcoming_chunks(last, number + 1), self._read_ahead_chunks_max)
+        return found
+
+    async def _upcoming_chunks(self, source: FileSource, number: int) -> AsyncGenerator[Extent, None]:
+        end = self._manifest.files[source.name].bytes if source.name in self._manifest.files else 0
+        for position in range(number * self._cache.chunk_bytes, end, self._cache.chunk_bytes):
+            yield Extent(source, position, self._cache.chunk_bytes, 0)
+
+    async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
+        """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
+        `offset`, or the next there is, on."""
+        next_offset = offset
+        while True:
+            spans = self._manifest.spans(group)
+            try:
+                place = await self._search.find(queue_id, spans, next_offset)
+                while place is not None:
+                    row = place.extents.rows[place.row]
+                    yield int(row["base_offset"]), int(row["last_offset"]), int(row["max_timestamp"])
+                    next_offset = int(row["last_offset"]) + 1
+                    place = await self._search.following(queue_id, spans, place)
+            except FileGone:
+                if self._manifest.spans(group) is spans:
+                    raise
+            else:
+                return
+
+    async def _read(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
+        reader = self._readers.pop((queue_id, offset), None)
+        if reader is None:
+            place = await self._search.find(queue_id, spans, offset)
+        else:
+            at = bisect.bisect_left(spans, reader.upto, key=attrgetter("upto"))
+            place = await self._search.forward(queue_id, spans, at, offset)
+        if place is None:
+            return None
+        builder = SliceBuilder(offset, bytes_max)
+        while builder.has_room(place.extents.rows[place.row]):
+            extent = self._extent(place)
+            try:
+                view, hit = await self._cache.read(extent)
+            except FileGone:
+                raise
+            except (StorageError, OSError) as error:
+                self._stored.damaged.note(extent.source.name, error)
+                if len(builder):
+                    break  # a reader that goes on there meets the error again
+                raise
+            if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
+                break
+            try:
+                following = await self._search.following(queue_id, spans, place)
+            except FileGone:
+                raise
+            except (StorageError, OSError):  # noted there; what was found so far is whole
+                break
+            if following is None:
+                break
+            place = following
+        stored = builder.build()
+        self._read_ahead(queue_id, spans, place, reader, stored)
+        return stored
+
+    def _read_ahead(
+        self, queue_id: int, spans: Spans, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
+    ) -> None:
+        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
+        disk, no further once it finds everything in memory."""
+        chunks = 0
+        if reader is not None:
+            chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
+            chunks = min(chunks, self._read_ahead_chunks_max)
+            self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
+        self._readers[queue_id, stored.next_offset] = _Reader(spans[place.at].upto, chunks)
+        if len(self._readers) > READERS_MAX:
+            self._readers.popitem(last=False)
+
+    async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
+        following: ExtentPlace | None = place
+        while following is not None:
+            yield self._extent(following)
+            following = await self._search.following(queue_id, spans, following)
+
+    def _extent(self, place: ExtentPlace) -> Extent:
+        row = place.extents.rows[place.row]
+        source = FileSource(self._stored.open_files, place.file)
+        return Extent(source, int(row["position"]), int(row["length"]), int(row["crc"]))

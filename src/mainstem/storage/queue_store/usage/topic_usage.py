@@ -1,0 +1,165 @@
+"""Which topic has how much on which level of a queue store.
+
+The manifest tells it of every queue segment, and of packed files whose first and last queue are of one topic. Of files
+that topics share, the index tells it: its rows say how many bytes of batches each queue has. A file never changes, so
+each index is read once for that; the sums of what was read are kept, as many as `ROWS_KEPT_MAX`. One answer reads
+indexes for `LOOK_SECONDS_MAX` and tells how much it has not looked at; the next one goes on from there.
+
+Bytes are those of batches as they lie in files, live or dead; a file counts for every topic that it has. All that grows
+with topics or with rows is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.model import topic_number_of
+from mainstem.ports import Clock
+from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.queue_store.usage import topic_sums
+from mainstem.storage.queue_store.usage.topic_sums import Integers, TopicSums
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
+
+LOOK_SECONDS_MAX = 5.0
+"""For one answer: somebody waits for it."""
+
+FILES_PER_TURN = 2_000
+"""Files looked at in one turn of the event loop: a few milliseconds."""
+
+ROWS_KEPT_MAX = 1 << 20
+"""Rows of sums, a row per topic and file: 24 MiB."""
+
+Level = tuple[int, FileKind]
+
+
+class StoreUsage(NamedTuple):
+    """What the topics have in a store."""
+
+    levels: dict[Level, TopicSums]
+    unread_files: int
+    """Shared files that were not looked at yet, or cannot be read."""
+    unread_bytes: int
+
+
+class TopicShare(NamedTuple):
+    """What one topic has, or several together."""
+
+    topic: int
+    """Its number; -1: several."""
+    journal_bytes: int
+    levels: list[tuple[Level, int, int]]
+    """Level, files and bytes, lowest level first."""
+
+
+class Ranking(NamedTuple):
+    largest: list[TopicShare]
+    """The topics with the most bytes, most first."""
+    others: TopicShare
+    others_count: int
+
+
+class TopicUsage:
+    """Adds up what topics have in the files of one store."""
+
+    def __init__(self, stored: StoredFiles, clock: Clock, *, rows_kept_max: int = ROWS_KEPT_MAX) -> None:
+        self._stored = stored
+        self._clock = clock
+        self._rows_kept_max = rows_kept_max
+        self._kept: dict[str, TopicSums] = {}
+        """Of shared files, by name."""
+        self._kept_rows = 0
+        self._looks: SingleFlight[None, StoreUsage] = SingleFlight()
+
+    async def of_store(self) -> StoreUsage:
+        """As far as it can be told in `LOOK_SECONDS_MAX`. Those who ask at the same time get one answer."""
+        return await self._looks.run(None, self._look)
+
+    async def _look(self) -> StoreUsage:
+        give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
+        files = list(self._stored.manifest.files.values())
+        self._forget_but({file.name for file in files})
+        parts: dict[Level, list[TopicSums]] = {}
+        alone: dict[Level, tuple[list[int], list[int]]] = {}
+        shared: list[StoreFile] = []
+        for number, file in enumerate(files, 1):
+            level = file.level, kind_of(file.name)
+            topic = topic_number_of(file.first_queue)
+            if file.is_merged and topic == topic_number_of(file.last_queue):
+                topics, sizes = alone.setdefault(level, ([], []))
+                topics.append(topic)
+                sizes.append(file.batch_bytes)
+            elif file.name in self._kept:
+                parts.setdefault(level, []).append(self._kept[file.name])
+            else:
+                shared.append(file)
+            if number % FILES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        unread_files = unread_bytes = 0
+        for file in shared:
+            sums = await self._read(file) if self._clock.monotonic() < give_up else None
+            if sums is not None:
+                parts.setdefault((file.level, kind_of(file.name)), []).append(sums)
+            elif file.name in self._stored.manifest.files:  # otherwise replaced or dropped meanwhile
+                unread_files += 1
+                unread_bytes += file.batch_bytes
+        return StoreUsage(await asyncio.to_thread(_added_up, parts, alone), unread_files, unread_bytes)
+
+    async def _read(self, file: StoreFile) -> TopicSums | None:
+        """The sums of a shared file; None when it cannot be read."""
+        try:
+            index = await self._stored.open_files.index(self._stored.search.known(file.name), keep=False)
+        except (StorageError, OSError):  # noted there
+            return None
+        sums = await asyncio.to_thread(topic_sums.of_rows, index.rows)
+        if self._kept_rows + len(sums.topics) <= self._rows_kept_max:
+            self._kept[file.name] = sums
+            self._kept_rows += len(sums.topics)
+        return sums
+
+    def _forget_but(self, names: set[str]) -> None:
+        if any(name not in names for name in self._kept):
+            self._kept = {name: sums for name, sums in self._kept.items() if name in names}
+            self._kept_rows = sum(len(sums.topics) for sums in self._kept.values())
+
+
+def _added_up(
+    parts: dict[Level, list[TopicSums]], alone: dict[Level, tuple[list[int], list[int]]]
+) -> dict[Level, TopicSums]:
+    for level, (topics, sizes) in alone.items():
+        numbers = numpy.array(topics, numpy.int64)
+        files = numpy.ones(len(topics), numpy.int64)
+        parts.setdefault(level, []).append(TopicSums(numbers, files, numpy.array(sizes, numpy.int64)))
+    return {level: topic_sums.together(parts[level]) for level in sorted(parts, key=lambda it: (it[0], it[1].value))}
+
+
+def ranking(usage: StoreUsage, journal: TopicSums, count: int) -> Ranking:
+    """The topics that have most on both disks, at most `count` of them, and the others together. Made for a thread."""
+    everywhere = topic_sums.together([journal, *usage.levels.values()])
+    order = numpy.argsort(-everywhere.bytes, kind="stable")
+    chosen, rest = order[:count], numpy.sort(order[count:])
+    return Ranking(
+        [share(usage, journal, topic) for topic in everywhere.topics[chosen].tolist()],
+        _share_of_many(usage, journal, everywhere.topics[rest]),
+        len(rest),
+    )
+
+
+def share(usage: StoreUsage, journal: TopicSums, topic: int) -> TopicShare:
+    """What one topic has."""
+    found = ((level, *topic_sums.of_topic(sums, topic)) for level, sums in usage.levels.items())
+    return TopicShare(topic, topic_sums.of_topic(journal, topic)[1], [row for row in found if row[1]])
+
+
+def _share_of_many(usage: StoreUsage, journal: TopicSums, topics: Integers) -> TopicShare:
+    def bytes_of(sums: TopicSums) -> tuple[int, int]:
+        there = numpy.isin(sums.topics, topics, assume_unique=True)
+        return int(sums.files[there].sum()), int(sums.bytes[there].sum())
+
+    found: Sequence[tuple[Level, int, int]] = [(level, *bytes_of(sums)) for level, sums in usage.levels.items()]
+    return TopicShare(-1, bytes_of(journal)[1], [row for row in found if row[1]])

@@ -1,0 +1,464 @@
+"""Makes damaged runs whole from other replicas. It works by content, since every node splits its own copy of the log.
+
+    noted      a reader found a run that is missing or damaged (`queue_store.damage`)
+    examined   the repair reads every byte: the run may be whole again, or have lost some extents, its index, or all
+    mended     extents are fetched as batches and written in their place. A run of unknown content is copied from a
+               node that has the same file; else the others say which offsets its blocks had, and those that this
+               node lacks become new runs in its place
+
+It mends one run at a time, paced as copies are. A run that no other replica can give now stays noted and is tried
+again, less and less often; meanwhile a leader that cannot serve a queue hands its leadership over (`unfit`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+import numpy
+import numpy.typing
+
+from mainstem.errors import MainstemError
+from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, crc32c
+from mainstem.model import Buffer, Sample
+from mainstem.ports import Clock
+from mainstem.protocol.records import read_batch_header, walk_batches
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.repair import (
+    FETCH_STRETCH_BATCHES,
+    FETCH_STRETCHES,
+    STRETCHES_MAX,
+    BatchesPart,
+    FetchStretchBatches,
+    FetchStretches,
+    OffsetRange,
+    RepairRefused,
+    StretchesPart,
+)
+from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
+from mainstem.rpc.other_nodes import Calls
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.cluster.snapshot_sending import ByteRate
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, Lost
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.reading.read_path import ReadPath
+from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.store_files.store_file import StoreFile
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAUSE_SECONDS = 10.0
+"""After an attempt that left something damaged; doubled each time in a row…"""
+PAUSE_SECONDS_MAX = 600.0
+"""…up to this: a run that no node can give now may come back with a node, or be restored by hand."""
+
+PATIENCE_SECONDS = 5.0
+"""How long a leader keeps a leadership that it cannot serve: most repairs are over by then."""
+
+CALL_SECONDS_MAX = 600.0
+"""For a call that brings some megabytes at a paced rate; the connection notices when the other end is gone."""
+
+RUN_SECONDS_MAX = 24 * 3600.0
+
+ROWS_PER_PART = 10_000
+"""Stretches in one part: 240 KB."""
+
+STRETCHES_HELD_MAX = 20_000_000
+"""Stretches of one run: more than the queues that a node has memory for."""
+
+READ_BYTES = 256 * 1024
+"""Bytes given at a time."""
+
+COMPACTED_CLASS = "compact"
+"""The retention class of runs whose queues are compacted…"""
+INTERNAL_CLASS = "internal"
+"""…and of those of internal topics, which are compacted, too, but lack no offset."""
+
+FAILURES = (MainstemError, OSError, ValueError)
+"""The errors that keep one replica from helping, or one run from being mended now."""
+
+
+class FileRepair:
+    """Mends this node's damaged runs, and gives other nodes what they need to mend theirs."""
+
+    def __init__(
+        self,
+        node_id: int,
+        groups: Sequence[WriteGroup],
+        table: QueueTable,
+        store: QueueStore,
+        manifest: ManifestQueue,
+        placement: Placement,
+        read_path: ReadPath,
+        pacing: Pacing,
+        clock: Clock,
+        calls: Calls | None,
+        *,
+        bytes_per_second: int,
+    ) -> None:
+        self._node_id = node_id
+        self._groups = groups
+        self._table = table
+        self._store = store
+        self._mending = store.mending
+        self._manifest = manifest
+        self._placement = placement
+        self._read_path = read_path
+        self._pace = partial(pacing.take, Lane.COPY)
+        self._rate = ByteRate(clock, bytes_per_second)
+        self._clock = clock
+        self._calls = calls
+        self.mended_runs = 0
+        self.fetched_bytes = 0
+        self.failures = 0
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.stream(FETCH_STRETCHES, self._give_stretches)
+        handlers.stream(FETCH_STRETCH_BATCHES, self._give_batches)
+
+    def unfit(self, group: int) -> bool:
+        """Whether this node should not lead a write group, because a run of it is damaged and not mended in time."""
+        if not len(self._store.damaged) or self._calls is None:
+            return False
+        before_ms = self._clock.now_ms() - PATIENCE_SECONDS * 1000
+        return any(
+            damage.since_ms <= before_ms and self._store.stored.counts(damage.name, group)
+            for damage in self._store.damaged.all()
+        )
+
+    async def run(self) -> None:
+        """Mend the noted runs, until cancelled."""
+        pause = PAUSE_SECONDS
+        while True:
+            noted = self._store.damaged.noted
+            await noted.wait()
+            noted.clear()
+            if await self.mend():
+                pause = PAUSE_SECONDS
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await noted.wait()
+            except TimeoutError:
+                pause = min(2 * pause, PAUSE_SECONDS_MAX)
+            noted.set()
+
+    async def mend(self) -> bool:
+        """Try to mend every noted run once. Returns whether all of them are whole again."""
+        store = self._store
+        unreadable: list[str] = []
+        broken: list[tuple[str, ExtentIndex, list[int]]] = []
+        for damage in store.damaged.all():
+            try:
+                found = await self._mending.examine(damage.name, self._pace)
+            except FAILURES as error:
+                log.warning("run %s cannot be examined now: %s", damage.name, error)
+                continue
+            if found.extents is None:
+                unreadable.append(damage.name)
+            elif found.bad_rows:
+                broken.append((damage.name, found.extents, found.bad_rows))
+            else:
+                await self._mending.whole_again(damage.name, "every extent of it passes its check")
+        for name, index, rows in broken:
+            await self._attempt(name, partial(self._mend_extents, name, index, rows, unreadable))
+        for name in unreadable:
+            await self._attempt(name, partial(self._mend_run, name, unreadable))
+        return not store.damaged.all()
+
+    async def _attempt(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except FAILURES as error:
+            self.failures += 1
+            log.warning("run %s cannot be mended now, it is tried again: %s", name, error)
+        else:
+            self.mended_runs += 1
+
+    # --- extents ------------------------------------------------------------------------------------------
+
+    async def _mend_extents(
+        self, name: str, index: ExtentIndex, rows: Sequence[int], unreadable: Sequence[str]
+    ) -> None:
+        """Mend these extents of a run. Raises the first error, once all others are mended. Where compaction may have
+        been, the run then gets its content anew: each replica compacts by itself, so that no other need have these
+        bytes."""
+        failure: Exception | None = None
+        counts_for = self._mending.ranges(name)
+        for row in rows:
+            extent = index.rows[row]
+            queue_id = int(extent["queue_id"])
+            group = self._placement.group_at(queue_id, int(extent["base_offset"]))
+            if group not in counts_for:
+                continue  # no reader of this node is served from it
+            lost = Lost(queue_id, int(extent["base_offset"]), int(extent["last_offset"]) + 1)
+            try:
+                await self._from_others(group, partial(self._patch, name, extent, lost))
+            except FAILURES as error:
+                failure = error
+        if failure is not None and self._may_be_rewritten(name):
+            log.info("run %s is fetched by content, as its bytes cannot be had: %s", name, failure)
+            await self._mend_run(name, unreadable)
+            return
+        if failure is not None:
+            raise failure
+        await self._mending.whole_again(name, f"{len(rows)} extents of it were fetched from other replicas")
+
+    async def _patch(self, name: str, extent: numpy.void, lost: Lost, node_id: int) -> None:
+        group = self._placement.group_at(lost.queue_id, lost.first)
+        data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost])])
+        await self._mending.patch(name, extent, data)
+
+    # --- runs ---------------------------------------------------------------------------------------------
+
+    async def _mend_run(self, name: str, unreadable: Sequence[str]) -> None:
+        counts_for = self._mending.ranges(name)
+        peers = sorted({node_id for group in counts_for for node_id in self._peers(group)})
+        for node_id in peers:
+            try:
+                await self._store.copies.copy(self._store.stored.file(name), partial(self._run_of, node_id))
+            except FAILURES as error:
+                log.debug("node %d has no run %s to give: %s", node_id, name, error)
+            else:
+                return
+        lost: dict[int, list[Lost]] = {}
+        for group, (after, upto) in counts_for.items():
+            lost[group] = await self._from_others(
+                group, partial(self._lost, name, group, after, upto, list(unreadable))
+            )
+        file = self._store.stored.file(name)
+        made = {}
+        for group, pieces in lost.items():
+            made[group] = await self._from_others(group, partial(self._made, file, group, pieces))
+        await self._mending.replace(name, made)
+        await self._mending.whole_again(name, "its content was fetched from other replicas")
+        log.info("run %s is replaced by %d runs", name, sum(map(len, made.values())))
+
+    async def _run_of(self, node_id: int, name: str) -> AsyncIterator[bytes]:
+        assert self._calls is not None, "a node with peers has calls"
+        async with aclosing(
+            self._calls.stream(node_id, FETCH_RUN, FetchRun(name), timeout_seconds=RUN_SECONDS_MAX)
+        ) as replies:
+            async for message, attachment in replies:
+                yield await self._received(attachment, message.crc)
+
+    async def _lost(
+        self, name: str, group: int, after: int, upto: int, unreadable: list[str], node_id: int
+    ) -> list[Lost]:
+        """The stretches this node lacks of the blocks that a run was made of, as another node reports them."""
+        assert self._calls is not None, "a node with peers has calls"
+        request = FetchStretches(group, after, upto)
+        parts: list[numpy.ndarray] = [numpy.zeros(0, STRETCH)]
+        async with aclosing(
+            self._calls.stream(node_id, FETCH_STRETCHES, request, timeout_seconds=CALL_SECONDS_MAX)
+        ) as replies:
+            async for message, attachment in replies:
+                if message.reached > self._manifest.stored(group):
+                    raise StorageError(f"node {node_id} split it together with blocks not split here yet")
+                parts.append(numpy.frombuffer(await self._received(attachment, message.crc), STRETCH))
+                if sum(map(len, parts)) > STRETCHES_HELD_MAX:
+                    raise StorageError(f"node {node_id} reports more than {STRETCHES_HELD_MAX} stretches")
+        stretches = numpy.concatenate(parts)
+        stretches.sort(order=["queue_id", "first"])
+        return await self._mending.lost(name, group, self._live(group, stretches), unreadable)
+
+    def _live(self, group: int, stretches: numpy.ndarray) -> Iterable[tuple[int, int, int]]:
+        """Yield the stretches at or behind the queues' log starts, neighbours joined."""
+        last: tuple[int, int, int] | None = None
+        for queue_id, first, end in stretches.tolist():
+            slot = self._table.find(queue_id)
+            if slot == NO_SLOT or self._placement.group_at(queue_id, first) != group:
+                continue
+            first = max(first, self._table.get(slot, LOG_START))
+            if first >= end:
+                continue
+            if last is not None and last[0] == queue_id and first <= last[2]:
+                last = (queue_id, last[1], max(last[2], end))
+                continue
+            if last is not None:
+                yield last
+            last = (queue_id, first, end)
+        if last is not None:
+            yield last
+
+    def _may_be_rewritten(self, name: str) -> bool:
+        """Whether compaction may have been at batches of a file: it works on merged ones, in which compacted queues and
+        others lie beside each other, and what is made anew of those has their class."""
+        file = self._store.stored.file(name)
+        return file.is_merged or file.retention_class in (COMPACTED_CLASS, INTERNAL_CLASS)
+
+    def _is_compacted(self, name: str) -> bool:
+        """Whether offsets of the queues in a run may be missing, in it and elsewhere."""
+        return self._store.stored.file(name).retention_class == COMPACTED_CLASS
+
+    async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:
+        """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them. Two
+        pieces of a queue are in two runs: another file has what lies between them, and no extent may reach over it."""
+        gaps = self._is_compacted(like.name)
+        files: list[StoreFile] = []
+        held: list[tuple[int, Buffer]] = []
+        size = before = 0
+        try:
+            async with aclosing(self._batches(node_id, group, pieces, gaps=gaps)) as batches:
+                async for number, data in batches:
+                    queue_id = pieces[number].queue_id
+                    if held and number != before and held[-1][0] == queue_id:
+                        files.append(await self._mending.write(like, held))
+                        held, size = [], 0
+                    held.append((queue_id, data))
+                    before = number
+                    size += len(data)
+                    if size >= NEW_RUN_BYTES_MAX:
+                        files.append(await self._mending.write(like, held))
+                        held, size = [], 0
+            if held:
+                files.append(await self._mending.write(like, held))
+        except BaseException:
+            for file in files:
+                self._store.orphans.let_go(file.name)
+            raise
+        return files
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def _peers(self, group: int) -> list[int]:
+        return sorted(self._groups[group].consensus.voters - {self._node_id})
+
+    async def _from_others(self, group: int, ask: Callable[[int], Awaitable[T]]) -> T:
+        """Ask the replicas in turn and return the first answer. Raises `StorageError` when none can."""
+        refusals = []
+        for node_id in self._peers(group) if self._calls is not None else ():
+            try:
+                return await ask(node_id)
+            except FAILURES as error:
+                refusals.append(f"node {node_id}: {error}")
+        what = "; ".join(refusals) or "no other node has a replica"
+        raise StorageError(f"write group {group}: no replica helps ({what}); restore the file from a copy")
+
+    async def _batches(
+        self, node_id: int, group: int, pieces: Sequence[Lost], *, gaps: bool = False
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield (number, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
+        missing; with `gaps`, offsets may be."""
+        assert self._calls is not None, "a node with peers has calls"
+        for begin in range(0, len(pieces), STRETCHES_MAX):
+            asked = pieces[begin : begin + STRETCHES_MAX]
+            request = FetchStretchBatches(group, [OffsetRange(*piece) for piece in asked], gaps)
+            at, position = 0, asked[0].first
+            async with aclosing(
+                self._calls.stream(node_id, FETCH_STRETCH_BATCHES, request, timeout_seconds=RUN_SECONDS_MAX)
+            ) as replies:
+                async for message, attachment in replies:
+                    data = await self._received(attachment, message.crc)
+                    if message.stretch != at:
+                        at, position = at + 1, self._next(asked, at, position, gaps=gaps)
+                    if message.stretch != at:
+                        raise StorageError(f"node {node_id} leaves out offsets from {position} on")
+                    position = behind(data, asked[at], position, gaps=gaps)
+                    if data:
+                        yield begin + at, data
+            self._next(asked, at, position, gaps=gaps)
+            if at != len(asked) - 1:
+                raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
+
+    def _next(self, asked: Sequence[Lost], at: int, position: int, *, gaps: bool) -> int:
+        """Where the next stretch begins. Raises `StorageError` when this one lacks its end."""
+        if position < asked[at].end and not gaps:
+            raise StorageError(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
+        return asked[at + 1].first if at + 1 < len(asked) else position
+
+    async def _received(self, attachment: object, crc: int) -> bytes:
+        assert isinstance(attachment, (bytes, bytearray, memoryview)), "a received attachment is bytes"
+        if crc32c(attachment) != crc:
+            raise StorageError("the batches that another node sent fail their CRC")
+        await self._pace(len(attachment))
+        self.fetched_bytes += len(attachment)
+        return bytes(attachment)
+
+    # --- giving -------------------------------------------------------------------------------------------
+
+    async def _give_stretches(self, call: RpcCall[FetchStretches]) -> AsyncIterator[Reply[StretchesPart]]:
+        """Raises `RepairRefused` when this node cannot give them."""
+        number, after, upto = call.request.group, call.request.after, call.request.upto
+        if number >= len(self._groups) or self._manifest.stored(number) < upto:
+            raise RepairRefused(f"node {self._node_id} has not split write group {number} up to block {upto}")
+        try:
+            with self._store.being_copied.kept(number):
+                reached, found = await self._mending.stretches(
+                    number, after, upto, partial(self._rows_of_group, number)
+                )
+        except (StorageError, OSError) as error:
+            raise RepairRefused(f"node {self._node_id}: {error}") from error
+        for rows in found or [numpy.zeros(0, STRETCH)]:
+            for first in range(0, max(len(rows), 1), ROWS_PER_PART):
+                content = rows[first : first + ROWS_PER_PART].tobytes()
+                yield Reply(StretchesPart(reached, crc32c(content)), content)
+
+    def _rows_of_group(self, number: int, index: ExtentIndex) -> numpy.typing.NDArray[numpy.bool_]:
+        """Which rows of an index are of a write group."""
+        groups = self._placement.groups_at(index.rows["queue_id"], index.rows["base_offset"])
+        which: numpy.typing.NDArray[numpy.bool_] = groups == number
+        return which
+
+    async def _give_batches(self, call: RpcCall[FetchStretchBatches]) -> AsyncIterator[Reply[BatchesPart]]:
+        """Raises `RepairRefused` when this node cannot give them."""
+        number = call.request.group
+        for place, stretch in enumerate(call.request.stretches):
+            if self._placement.group_at(stretch.queue_id, stretch.first) != number:
+                raise RepairRefused(f"queue {stretch.queue_id:#x} is not in write group {number}")
+            offset = stretch.first
+            while offset < stretch.end:
+                slot = self._table.find(stretch.queue_id)
+                if slot == NO_SLOT or self._table.get(slot, COMMITTED_END) < stretch.end:
+                    raise RepairRefused(f"node {self._node_id} does not have queue {stretch.queue_id:#x} that far")
+                try:
+                    batches, next_offset = await self._read_path.committed(
+                        stretch.queue_id, offset, READ_BYTES, gaps=call.request.gaps
+                    )
+                except (StorageError, OSError) as error:
+                    raise RepairRefused(f"node {self._node_id}: {error}") from error
+                content = b"".join(batch for batch in batches if read_batch_header(batch).base_offset < stretch.end)
+                await self._rate.take(len(content))
+                await self._pace(len(content))
+                yield Reply(BatchesPart(place, crc32c(content)), content)
+                offset = next_offset
+
+    # --- statistics ---------------------------------------------------------------------------------------
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(
+            "mainstem_repaired_runs_total", "counter", "Damaged runs made whole from other replicas.",
+            self.mended_runs)  # fmt: skip
+        yield Sample(
+            "mainstem_repair_fetched_bytes_total", "counter", "Bytes fetched from other replicas to mend runs.",
+            self.fetched_bytes)  # fmt: skip
+        yield Sample(
+            "mainstem_repair_failures_total", "counter", "Attempts that left a run damaged.",
+            self.failures)  # fmt: skip
+
+
+def behind(batches: bytes, lost: Lost, position: int, *, gaps: bool = False) -> int:
+    """The offset behind batches, which must continue a stretch at `position`; with `gaps`, there or behind it. Raises
+    `StorageError` if they do not."""
+    for _at, header in walk_batches(batches):
+        apart = header.base_offset > position and not gaps
+        if apart or header.next_offset <= position or header.base_offset >= lost.end:
+            raise StorageError(
+                f"queue {lost.queue_id:#x}: offsets {header.base_offset} to {header.last_offset} came where {position} "
+                "is next"
+            )
+        if header.base_offset < position and position != lost.first:
+            raise StorageError(f"queue {lost.queue_id:#x}: offset {header.base_offset} came twice")
+        position = header.next_offset
+    return position

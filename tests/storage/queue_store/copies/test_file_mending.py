@@ -1,0 +1,110 @@
+"""What a damaged run is mended with is proven to be what was there, and durable before anybody relies on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
+
+from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.copies.file_mending import Lost
+from mainstem.storage.queue_store.store import QueueStore
+
+BATCHES = [make_batch(1, 0, records=2), make_batch(1, 2), make_batch(7, 5)]
+DAMAGED = 64 + 20
+"""A byte of the first extent, which is queue 1's."""
+
+
+def told(directory: Path, story: Callable[[QueueStore, WatchedFiles], Awaitable[None]]) -> None:
+    """A store with one run, for write group 0."""
+
+    async def scenario() -> None:
+        files = WatchedFiles()
+        config = QueueStoreConfig(read_cache_bytes=0)
+        store = await QueueStore.open(files, str(directory / "manifest.sqlite"), config, FakeClock())
+        await store.commits.commit(0, 0, 10, [write_run(files, "a.run", BATCHES)], applied_index=10)
+        await story(store, files)
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("sent", ["other bytes", "less", "more", "nothing"])
+def test_only_the_bytes_that_were_there_are_written_in_their_place(tmp_path: Path, sent: str) -> None:
+    async def story(store: QueueStore, files: WatchedFiles) -> None:
+        files.flip("runs/a.run", 8 * DAMAGED)
+        damaged = files.content("runs/a.run")
+        found = await store.mending.examine("a.run")
+        assert found.extents is not None
+        assert found.bad_rows == [0]
+        extent = found.extents.rows[0]
+        length = int(extent["length"])
+        right = b"".join(batch.data for batch in BATCHES)[:length]
+        wrong = {
+            "other bytes": make_batch(1, 0, records=2, seed=9).data.ljust(length, b"\0")[:length],
+            "less": right[:-1], "more": right + b"\0", "nothing": b"",
+        }[sent]  # fmt: skip
+        with pytest.raises(StorageError, match=r"a\.run: the bytes sent for the extent at 64 are not its own"):
+            await store.mending.patch("a.run", extent, wrong)
+        assert files.content("runs/a.run") == damaged
+        await store.mending.patch("a.run", extent, right)
+        assert (await store.mending.examine("a.run")).bad_rows == []
+
+    told(tmp_path, story)
+
+
+def test_what_was_mended_stays_so_when_the_power_goes(tmp_path: Path) -> None:
+    async def story(store: QueueStore, files: WatchedFiles) -> None:
+        whole = files.content("runs/a.run")
+        files.flip("runs/a.run", 8 * DAMAGED)
+        found = await store.mending.examine("a.run")
+        assert found.extents is not None
+        extent = found.extents.rows[0]
+        await store.mending.patch("a.run", extent, whole[64 : 64 + int(extent["length"])])
+        files.crash(keep_bytes=0)
+        assert files.content("runs/a.run") == whole
+
+    told(tmp_path, story)
+
+
+def test_a_run_that_counts_for_other_groups_than_it_did_is_not_replaced(tmp_path: Path) -> None:
+    """A group came to it while what it had of another one was fetched: that would be lost with it."""
+
+    async def story(store: QueueStore, files: WatchedFiles) -> None:
+        made = write_run(files, "b.run", BATCHES)
+        run = store.stored.file("a.run")
+        await store.commits.commit(1, 0, 5, [run], applied_index=5)
+        before = list(store.stored.in_order())
+        with pytest.raises(StorageError, match=r"a\.run: it counts for other write groups"):
+            await store.changes.replace("a.run", {0: [made]})
+        assert list(store.stored.in_order()) == before
+        await store.changes.replace("a.run", {0: [made], 1: [made]})
+        assert {file.name for file, _groups in store.stored.in_order()} == {"b.run"}
+
+    told(tmp_path, story)
+
+
+def test_what_is_looked_for_lies_behind_what_older_runs_have_and_before_what_newer_ones_have(tmp_path: Path) -> None:
+    """What another replica has before the oldest, or behind the newest, is not of this run, nor what others have."""
+
+    async def story(store: QueueStore, files: WatchedFiles) -> None:
+        for number, (first, upto) in enumerate([(10, 20), (20, 30), (30, 40)]):
+            run = write_run(files, f"{number}.run", [make_batch(2, first)])
+            await store.commits.commit(0, first, upto, [run], applied_index=upto)
+        files.put("runs/1.run", b"")
+        mending = store.mending
+
+        async def lost(first: int, end: int) -> list[Lost]:
+            return await mending.lost("1.run", 0, [(2, first, end)], ["1.run"])
+
+        assert await lost(0, 40) == [Lost(2, 11, 30)], "not what is before 10, nor what is behind 30"
+        assert await lost(30, 40) == []
+        assert await lost(0, 10) == []
+        assert await lost(15, 20) == [Lost(2, 15, 20)]
+
+    told(tmp_path, story)
