@@ -1,12 +1,12 @@
-"""Makes damaged runs whole from other replicas. It works by content, since every node splits its own copy of the log.
+"""Makes damaged files whole from other replicas. It works by content, since every node splits its own copy of the log.
 
-    noted      a reader found a run that is missing or damaged (`queue_store.damage`)
-    examined   the repair reads every byte: the run may be whole again, or have lost some extents, its index, or all
-    mended     extents are fetched as batches and written in their place. A run of unknown content is copied from a
-               node that has the same file; else the others say which offsets its blocks had, and those that this
+    noted      a reader found a file that is missing or damaged (`damaged_files`)
+    examined   the repair reads every byte: the file may be whole again, or have lost some extents, its index, or all
+    mended     extents are fetched as batches and written in their place. A file of unknown content is copied from a
+               node that has the same one; else the others say which offsets its blocks had, and those that this
                node lacks become new runs in its place
 
-It mends one run at a time, paced as copies are. A run that no other replica can give now stays noted and is tried
+It mends one file at a time, paced as copies are. A file that no other replica can give now stays noted and is tried
 again, less and less often; meanwhile a leader that cannot serve a queue hands its leadership over (`unfit`).
 """
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 PAUSE_SECONDS = 10.0
 """After an attempt that left something damaged; doubled each time in a row…"""
 PAUSE_SECONDS_MAX = 600.0
-"""…up to this: a run that no node can give now may come back with a node, or be restored by hand."""
+"""…up to this: a file that no node can give now may come back with a node, or be restored by hand."""
 
 PATIENCE_SECONDS = 5.0
 """How long a leader keeps a leadership that it cannot serve: most repairs are over by then."""
@@ -75,7 +75,7 @@ ROWS_PER_PART = 10_000
 """Stretches in one part: 240 KB."""
 
 STRETCHES_HELD_MAX = 20_000_000
-"""Stretches of one run: more than the queues that a node has memory for."""
+"""Stretches of one file: more than the queues that a node has memory for."""
 
 READ_BYTES = 256 * 1024
 """Bytes given at a time."""
@@ -86,11 +86,11 @@ INTERNAL_CLASS = "internal"
 """…and of those of internal topics, which are compacted, too, but lack no offset."""
 
 FAILURES = (MainstemError, OSError, ValueError)
-"""The errors that keep one replica from helping, or one run from being mended now."""
+"""The errors that keep one replica from helping, or one file from being mended now."""
 
 
 class FileRepair:
-    """Mends this node's damaged runs, and gives other nodes what they need to mend theirs."""
+    """Mends this node's damaged files, and gives other nodes what they need to mend theirs."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FileRepair:
         handlers.stream(FETCH_STRETCH_BATCHES, self._give_batches)
 
     def unfit(self, group: int) -> bool:
-        """Whether this node should not lead a write group, because a run of it is damaged and not mended in time."""
+        """Whether this node should not lead a write group, because a file of it is damaged and not mended in time."""
         if not len(self._store.damaged) or self._calls is None:
             return False
         before_ms = self._clock.now_ms() - PATIENCE_SECONDS * 1000
@@ -138,7 +138,7 @@ class FileRepair:
         )
 
     async def run(self) -> None:
-        """Mend the noted runs, until cancelled."""
+        """Mend the noted files, until cancelled."""
         pause = PAUSE_SECONDS
         while True:
             noted = self._store.damaged.noted
@@ -155,7 +155,7 @@ class FileRepair:
             noted.set()
 
     async def mend(self) -> bool:
-        """Try to mend every noted run once. Returns whether all of them are whole again."""
+        """Try to mend every noted file once. Returns whether all of them are whole again."""
         store = self._store
         unreadable: list[str] = []
         broken: list[tuple[str, ExtentIndex, list[int]]] = []
@@ -220,7 +220,7 @@ class FileRepair:
         data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost])])
         await self._mending.patch(name, extent, data)
 
-    # --- runs ---------------------------------------------------------------------------------------------
+    # --- files ---------------------------------------------------------------------------------------------
 
     async def _mend_run(self, name: str, unreadable: Sequence[str]) -> None:
         counts_for = self._mending.ranges(name)
@@ -256,7 +256,7 @@ class FileRepair:
     async def _lost(
         self, name: str, group: int, after: int, upto: int, unreadable: list[str], node_id: int
     ) -> list[Lost]:
-        """The stretches this node lacks of the blocks that a run was made of, as another node reports them."""
+        """The stretches this node lacks of the blocks that a file was made of, as another node reports them."""
         assert self._calls is not None, "a node with peers has calls"
         request = FetchStretches(group, after, upto)
         parts: list[numpy.ndarray] = [numpy.zeros(0, STRETCH)]
@@ -299,7 +299,7 @@ class FileRepair:
         return file.is_merged or file.retention_class in (COMPACTED_CLASS, INTERNAL_CLASS)
 
     def _is_compacted(self, name: str) -> bool:
-        """Whether offsets of the queues in a run may be missing, in it and elsewhere."""
+        """Whether offsets of the queues in a file may be missing, in it and elsewhere."""
         return self._store.stored.file(name).retention_class == COMPACTED_CLASS
 
     async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:

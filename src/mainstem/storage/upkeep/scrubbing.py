@@ -5,7 +5,7 @@ It goes through the files in passes, each in the order of their names' checksums
 on every day, and a new file is read within an interval. A file is due when as large a part of the interval has gone by
 since the pass began as of all checksums lies before its own. How far it has come is on disk (`scrub_record`): a node
 that restarts often goes on where it was, and catches up on what fell due while it was down. It reports a damaged block
-to `journal_damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `run_repair`. The
+to `journal_damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `file_repair`. The
 scrubber itself changes no file. It reads no faster than publishing allows, nor than configured, one file at a time.
 
 It skips the open segment, whose blocks are checked when it is sealed and due; index files of segments, which are made

@@ -2,7 +2,7 @@
 
 A reader that meets such a file notes it here and answers for that one read. The file stays in the manifest, which
 proves that the data was there. The repair takes the note back when it finds the file whole again, or has made it so
-(`run_repair`); until then log, metric and `mainstem split status` name it."""
+(`file_repair`); until then log, metric and `mainstem split status` name it."""
 
 from __future__ import annotations
 
