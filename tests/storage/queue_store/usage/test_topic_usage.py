@@ -14,8 +14,8 @@ from tests.storage.queue_store.runs import Batch, make_batch, write_merged, writ
 from tests.storage.queue_store.test_store import Bench
 
 from mainstem.model import queue_id_of, topic_number_of
-from mainstem.storage.queue_store import topic_sums, topic_usage
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.usage import topic_sums, topic_usage
 from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 from mainstem.storage.queue_store.usage.topic_usage import Level, StoreUsage, TopicShare, TopicUsage, ranking, share
 from mainstem.storage.store_files.store_file import FileKind, kind_of, path_of, segment_name
