@@ -433,18 +433,25 @@ def test_partitions_of_a_session_take_turns_when_a_response_is_full() -> None:
     asyncio.run(scenario())
 
 
+async def nine_batches(cold: tuple[int, ...]) -> tuple[Fakes, Topic, bytes]:
+    """A broker whose store has three of the same batch in each of three partitions, of which memory lacks those that
+    are `cold`; the topic, and the batch."""
+    fakes = make_broker()
+    topic = await fakes.topic(partitions=3)
+    one = batch(b"v" * 900)
+    for partition in range(3):
+        for _ in range(3):
+            await append(fakes, topic, partition, one)
+    fakes.store.cold.update(topic.queue_id(partition) for partition in cold)
+    return fakes, topic, one
+
+
 @pytest.mark.parametrize("cold", [(0,), (1,), (0, 2), (0, 1, 2)])
 def test_limits_hold_over_partitions_that_memory_does_not_have(cold: tuple[int, ...]) -> None:
     """What the disks are asked for is what the partitions before left of the limits, wherever those came from."""
 
     async def scenario() -> None:
-        fakes = make_broker()
-        topic = await fakes.topic(partitions=3)
-        one = batch(b"v" * 900)
-        for partition in range(3):
-            for _ in range(3):
-                await append(fakes, topic, partition, one)
-        fakes.store.cold.update(topic.queue_id(partition) for partition in cold)
+        fakes, topic, one = await nine_batches(cold)
 
         async def counts(*asks: Ask, max_bytes: int) -> list[int]:
             found = parts(await ask(fakes, request_for(topic, *asks, max_bytes=max_bytes)))
@@ -468,13 +475,7 @@ def test_what_a_client_has_taken_bounds_what_memory_answers_and_not_what_disks_d
     step with one another."""
 
     async def scenario() -> None:
-        fakes = make_broker()
-        topic = await fakes.topic(partitions=3)
-        one = batch(b"v" * 900)
-        for partition in range(3):
-            for _ in range(3):
-                await append(fakes, topic, partition, one)
-        fakes.store.cold.update(topic.queue_id(partition) for partition in cold)
+        fakes, topic, one = await nine_batches(cold)
         credit = 4 * len(one)
         monkeypatch.setattr(SESSION, "response_bytes_max", lambda: credit)
         least = 0 if cold else MIB  # which it does not wait for: there is more than it has room for

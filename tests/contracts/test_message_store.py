@@ -1,4 +1,5 @@
-"""`ports.MessageStore` and `ports.QueueAdmin`: the store in memory answers as the storage role does on real files.
+"""`ports.MessageStore` and `ports.QueueAdmin`: the stores in memory, of one node and of several, answer as the storage
+role does on real files.
 
 The storage role is asked three times: with room for everything in its write cache; with none, so that reads come from
 the journal; and over a wire that carries nothing but plain data, as a broker without a store of its own would ask it.
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from tests.fakes.cluster import LoopTime
+from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.wired_store import READS_PER_MESSAGE, WiredStore
 from tests.kernel.fetch_requests import key_of
 from tests.kernel.fetch_world import asking, at, number_of, records_of, whole
@@ -99,7 +101,7 @@ class Subject(ABC):
 
 class Fake(Subject):
     def __init__(self) -> None:
-        self.messages = self.queues = self._store = MemoryStore(LoopTime(), leader_epoch=1)
+        self.messages = self.queues = self._store = MemoryStore(LoopClock(), leader_epoch=1)
 
     def hold(self) -> None:
         self._store.hold()
@@ -109,6 +111,24 @@ class Fake(Subject):
 
     async def next_epoch(self) -> None:
         self._store.leader_epoch += 1
+
+
+class Moving(Subject):
+    """One of two nodes whose write groups change leaders, and its view of the store."""
+
+    def __init__(self) -> None:
+        self._shared = MovingStore(LoopClock(), 1, (1, 2), lambda: 0.0)
+        self.messages = self.queues = NodeStore(self._shared, 1)
+
+    def hold(self) -> None:
+        self._shared.hold()
+
+    def release(self) -> None:
+        self._shared.release()
+
+    async def next_epoch(self) -> None:
+        for node_id in (2, 1):
+            self._shared.move(0, node_id)
 
 
 class HeldFile:
@@ -154,7 +174,7 @@ class OnDisk(Subject):
     async def start(self) -> None:
         disk1, disk2 = self._disks
         self._storage = await Storage.open(StorageSetup(
-            write_files=HeldFiles(disk1, self._gate), store_files=disk2, clock=LoopTime(), config=self._config,
+            write_files=HeldFiles(disk1, self._gate), store_files=disk2, clock=LoopClock(), config=self._config,
             journal_config=JournalConfig(segment_bytes=1 << 20, pool_segments=0),
             store_config=QueueStoreConfig(read_cache_bytes=0),
             manifest_path=str(self._directory / "manifest.sqlite"), journal_path=str(self._directory / "disk1/journal"),
@@ -186,12 +206,12 @@ Story = Callable[[Subject], Awaitable[None]]
 Tell = Callable[[Story], None]
 
 
-@pytest.fixture(params=["fake", "memory", "journal", "wired"])
+@pytest.fixture(params=["fake", "moving", "memory", "journal", "wired"])
 def tell(request: pytest.FixtureRequest, tmp_path: Path) -> Tell:
     async def told(story: Story) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            if request.param == "fake":
-                subject: Subject = Fake()
+            if request.param in ("fake", "moving"):
+                subject: Subject = Fake() if request.param == "fake" else Moving()
                 await subject.queues.create([QueueRange(TOPIC, 0, 2)])
                 await story(subject)
                 return

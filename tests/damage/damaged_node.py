@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy
 from tests.fakes.files import SimulatedFiles
+from tests.fakes.run_target import dying_writers
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.simulation.machine import SimulatedTarget
 from tests.storage.small_node import new_batch
 
 from mainstem.config import NodeConfig
@@ -157,7 +157,7 @@ class DamagedNode:
             for part, place in zip(work.extents, places, strict=True):
                 found = await log.read(part.sequence, part.start, part.end - part.start)
                 buffer[place : place + len(found)] = numpy.frombuffer(found, numpy.uint8)
-            done = split_slice(work, buffer, classes, lambda name: SimulatedTarget(self.disk2, name))
+            done = split_slice(work, buffer, classes, dying_writers(self.disk2))
             await log.commit(done.ranges, done.files)
 
     # --- what became of it --------------------------------------------------------------------------------

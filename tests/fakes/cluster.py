@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, 
 from typing import Any
 
 import msgspec
+from tests.fakes.clock import LoopClock
 
 from mainstem.errors import MainstemError
 from mainstem.nameserver.cluster_ports import ClusterPorts
@@ -31,16 +32,6 @@ from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Reply
 
 APPEND_BYTES_MAX = 64 * 1024
-
-
-class LoopTime:
-    """`ports.Clock` of the running loop."""
-
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.monotonic() * 1000)
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 class SimulatedNetwork:
@@ -248,7 +239,7 @@ class End:
 
     @property
     def ports(self) -> ClusterPorts:
-        return ClusterPorts(self, self, self.handlers, LoopTime())
+        return ClusterPorts(self, self, self.handlers, LoopClock())
 
     def detach(self) -> None:
         if self._network.ends.get(self.node_id) is self:

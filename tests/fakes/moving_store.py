@@ -34,15 +34,15 @@ Told = Callable[[int, bool], None]
 class Pending:
     future: PromptFuture[list[AppendResult]]
     results: list[AppendResult]
-    queue_id: int
-    end: int
+    ends: dict[int, int]
+    """By queue: where it ends with this append."""
 
 
 class MovingStore(MemoryStore):
     """What is committed, and what the leaders have appended behind it."""
 
     def __init__(self, clock: Clock, groups: int, nodes: Sequence[int], commit_seconds: Callable[[], float]) -> None:
-        super().__init__(clock)
+        super().__init__(clock, leader_epoch=1)
         self.groups = groups
         self.nodes = tuple(nodes)
         self.commit_seconds = commit_seconds
@@ -63,35 +63,46 @@ class MovingStore(MemoryStore):
         return partition_of(queue_id) % self.groups
 
     def append_on(
-        self, node_id: int, batches: Sequence[BatchAppend], owner_epoch: int | None
+        self, node_id: int, batches: Sequence[BatchAppend], acks: int, owner_epoch: int | None
     ) -> PromptFuture[list[AppendResult]]:
+        """To queues of one write group."""
         future: PromptFuture[list[AppendResult]] = PromptFuture()
-        (queue_id,) = {batch.queue_id for batch in batches}
-        group = self.group_of(queue_id)
+        (group,) = {self.group_of(batch.queue_id) for batch in batches}
         if group not in self.serving[node_id]:
             future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in batches])
         elif self.leaders[group] != node_id:
-            hanging = Pending(future, [AppendResult(Outcome.NOT_LEADER) for _ in batches], queue_id, 0)
+            hanging = Pending(future, [AppendResult(Outcome.NOT_LEADER) for _ in batches], {})
             self._hanging.setdefault((node_id, group), []).append(hanging)
         elif not self._admits(batches, owner_epoch):
             future.set_result([AppendResult(Outcome.FENCED) for _ in batches])
         else:
             results = [self._append(batch) for batch in batches]
-            pending = Pending(future, results, queue_id, self.queues[queue_id].end)
+            known = {batch.queue_id for batch in batches} & self.queues.keys()
+            pending = Pending(future, results, {queue_id: self.queues[queue_id].end for queue_id in known})
             self._open[group].append(pending)
-            asyncio.get_running_loop().call_later(self.commit_seconds(), self._commit_until, group, pending)
+            if acks == 0:
+                future.set_result(results)
+            if not self._held:
+                asyncio.get_running_loop().call_later(self.commit_seconds(), self._commit_until, group, pending)
         return future
+
+    def release(self) -> None:
+        self._held = False
+        for group, uncommitted in self._open.items():
+            if uncommitted:
+                self._commit_until(group, uncommitted[-1])
 
     def move(self, group: int, to: int, *, kept: int = 0, told_after_seconds: float = 0.0) -> None:
         """Have node `to` (-1: nobody) lead a group. Of what is not committed the first `kept` appends are."""
         old, uncommitted = self.leaders[group], self._open[group]
         for pending in uncommitted[:kept]:
-            self._commit_queue(pending.queue_id, pending.end)
-        for pending in uncommitted[kept:]:
-            self._truncate(pending.queue_id)
+            self._commit_queues(pending.ends)
+        for queue_id in {queue_id for pending in uncommitted[kept:] for queue_id in pending.ends}:
+            self._truncate(queue_id)
         self._open[group] = []
         self.leaders[group] = to
         self.terms[group] += 1
+        self.leader_epoch = max(self.terms.values())
         for queue_id in [queue_id for queue_id in self._owners if self.group_of(queue_id) == group]:
             del self._owners[queue_id]
         if old >= 0:
@@ -118,7 +129,8 @@ class MovingStore(MemoryStore):
         self._find_out(node_id, group)
         self.told.get(node_id, _nobody)(group, False)
         for pending in self._hanging.pop((node_id, group), []):
-            pending.future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in pending.results])
+            if not pending.future.done():
+                pending.future.set_result([AppendResult(Outcome.NOT_LEADER) for _ in pending.results])
 
     def _find_out(self, node_id: int, group: int) -> None:
         for knows in self._finding_out.pop((node_id, group), []):
@@ -132,14 +144,20 @@ class MovingStore(MemoryStore):
         count = uncommitted.index(last) + 1
         self._open[group] = uncommitted[count:]
         for pending in uncommitted[:count]:
-            self._commit_queue(pending.queue_id, pending.end)
+            self._commit_queues(pending.ends)
         for pending in uncommitted[:count]:
-            pending.future.set_result(pending.results)
+            if not pending.future.done():
+                pending.future.set_result(pending.results)
 
-    def _commit_queue(self, queue_id: int, end: int) -> None:
-        self.queues[queue_id].high_watermark = end
-        for waiter in self._waiters:
-            waiter.committed(queue_id, end, 1)
+    def _commit_queues(self, ends: Mapping[int, int]) -> None:
+        for queue_id, end in ends.items():
+            if queue_id not in self.queues:
+                continue  # it is deleted meanwhile
+            queue = self.queues[queue_id]
+            size = sum(len(it.data) for it in queue.batches if queue.high_watermark <= it.base_offset < end)
+            queue.high_watermark = end
+            for waiter in self._waiters:
+                waiter.committed(queue_id, end, size)
 
     def _truncate(self, queue_id: int) -> None:
         queue = self.queues[queue_id]
@@ -175,7 +193,7 @@ class NodeStore:
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
     ) -> PromptFuture[list[AppendResult]]:
-        return self._shared.append_on(self._node_id, batches, owner_epoch)
+        return self._shared.append_on(self._node_id, batches, acks, owner_epoch)
 
     async def own(self, queue_id: int) -> int:
         group = self.group_of(queue_id)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
-from tests.fakes.cluster import LoopTime
+from tests.fakes.clock import LoopClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
@@ -58,7 +58,7 @@ class Wired:
         self.stack.push_async_callback(end.close)
         host, _, port = address.rpartition(":")
         await end.start(host, int(port))
-        return ClusterPorts(end.exchange, end.calls, handlers, LoopTime())
+        return ClusterPorts(end.exchange, end.calls, handlers, LoopClock())
 
     async def close(self) -> None:
         await self.stack.aclose()

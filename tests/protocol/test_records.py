@@ -10,6 +10,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy, _Defau
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from tests.protocol.kafka_records import records_of, seen_by_others
 
 from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER_BYTES
 from mainstem.protocol.errors import CorruptBatch, ProtocolError, UnsupportedCompression, UnsupportedMagic
@@ -95,26 +96,11 @@ def test_others_read_what_we_build(records: list[NewRecord], compression: Compre
     )
     assert NewBatch.parse(batch.data) == batch
     assert list(read_records(batch)) == with_offsets(records)
-    readers = [_DefaultRecordBatchPy]
-    if compression in (Compression.NONE, Compression.GZIP):
-        readers.append(DefaultRecordBatch)
-    for reader in readers:
-        theirs = reader(bytearray(batch.data))
-        assert theirs.validate_crc()
+    for theirs in seen_by_others(batch.data, compression):
         assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (77, 3, 11)
         assert theirs.is_transactional
         assert theirs.max_timestamp == batch.header.max_timestamp
-        seen = [
-            Record(
-                item.offset,
-                item.timestamp,
-                None if item.key is None else bytes(item.key),
-                None if item.value is None else bytes(item.value),
-                tuple((name, None if content is None else bytes(content)) for name, content in item.headers),
-            )
-            for item in theirs
-        ]
-        assert seen == with_offsets(records)
+        assert records_of(theirs) == with_offsets(records)
 
 
 @given(records=record_lists, compression=compressions)

@@ -282,16 +282,22 @@ def test_an_unreachable_member_is_probed() -> None:
     assert cluster.data(2) == ["x"]
 
 
-def test_a_member_behind_the_log_gets_a_snapshot() -> None:
+def with_one_behind(keep: int) -> Cluster:
+    """Member 2 lacks ten entries, of which the leader's log has the last `keep`."""
     cluster = Cluster()
     cluster.elect(1)
     cluster.stop(2)
     for at in range(10):
         cluster[1].propose(at, 1)
     cluster.settle()
-    cluster.members[1].compact(keep=2)
+    cluster.members[1].compact(keep=keep)
     cluster.members[1].settle()
     cluster.start(2)
+    return cluster
+
+
+def test_a_member_behind_the_log_gets_a_snapshot() -> None:
+    cluster = with_one_behind(keep=2)
     cluster.tick(4, 1)
     assert any(isinstance(m, InstallSnapshot) for m in cluster.log)
     assert cluster.data(2) == list(range(10))
@@ -302,15 +308,7 @@ def test_a_member_behind_the_log_gets_a_snapshot() -> None:
 
 
 def test_a_snapshot_that_did_not_arrive_is_sent_again() -> None:
-    cluster = Cluster()
-    cluster.elect(1)
-    cluster.stop(2)
-    for at in range(10):
-        cluster[1].propose(at, 1)
-    cluster.settle()
-    cluster.members[1].compact(keep=0)
-    cluster.members[1].settle()
-    cluster.start(2)
+    cluster = with_one_behind(keep=0)
     cluster[1].tick()
     for _ in range(5):
         cluster.deliver(lambda message: not isinstance(message, InstallSnapshot))

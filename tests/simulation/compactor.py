@@ -13,21 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy
+from tests.fakes.latest_records import latest_records
 from tests.simulation.merger import Killed, MergingNode, copies_of, opener
 from tests.simulation.oracle import require
 
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.merge import MergeGone
 from mainstem.storage.compacting.compact_files import (
-    GOES_BIT,
     KeyColumns,
     Staying,
     checked,
     compact_file,
-    nothing_of,
     scan_file,
 )
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.split.split_lease import LEASE_SECONDS
 from mainstem.storage.store_files.store_file import StoreFile
@@ -147,24 +146,13 @@ class Compactors:
     def _staying(self, work: CompactionWork, queues: QueueRows, inputs: list[InputFile]) -> list[Staying]:
         """Of each input the records that stay: of each key the one with the largest place, unless that may go."""
         key = self.rng.randbytes(16)
-        found: list[KeyColumns] = [nothing_of(len(inputs))]
+        found: list[KeyColumns] = []
         for number, paths in enumerate(inputs):
             found += scan_file(paths, number, queues, key, work.began_ms)
-        latest: dict[tuple[int, int, int], int] = {}
-        rows: list[tuple[int, int]] = []
-        columns = (numpy.concatenate(column).tolist() for column in zip(*found, strict=True))
-        for queue, high, low, place in zip(*columns, strict=True):
-            if place < 0:
-                rows.append((queue, place))
-            else:
-                latest[queue, high, low] = max(place, latest.get((queue, high, low), -1))
-        rows += [(queue, place) for (queue, _high, _low), place in latest.items() if not place & GOES_BIT]
-        made = []
-        for number in range(len(inputs)):
-            mine = sorted(row for row in rows if row[1] & (INPUTS_MAX - 1) == number)
-            made.append(Staying(*(numpy.array(column, numpy.int64) for column in zip(*mine, strict=True))))
-            checked(made[-1], number)
-        return made
+        staying = latest_records(found, len(inputs))
+        for number, of_input in enumerate(staying):
+            checked(of_input, number)
+        return staying
 
     async def _hand_in(self, pass_id: str, files: list[CompactedFile]) -> str:
         """'compacted' or 'refused'; empty where the node stops."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.model import Buffer
 from mainstem.storage.role import Storage
 
 LATENCIES_SECONDS = (0.0, 0.0, 0.0, 0.0002, 0.001, 0.01)
@@ -85,21 +84,3 @@ async def let_go(opened: Iterable[Storage]) -> None:
     ends with it that would; sqlite's log has to be there for the next one, as the dead one left it."""
     for storage in opened:
         await storage.queue_store.manifest.close()
-
-
-class SimulatedTarget:
-    """`RunTarget` onto a simulated disk: a finished run is durable, anything less is a leftover."""
-
-    def __init__(self, files: SimulatedFiles, name: str) -> None:
-        self._files = files
-        self._path = f"runs/{name}"
-        self._content = bytearray()
-
-    def write(self, buffer: Buffer) -> None:
-        self._content += buffer
-
-    def finish(self) -> None:
-        self._files.put(self._path, bytes(self._content))
-
-    def abandon(self) -> None:
-        self._files.put(f"{self._path}.tmp-1", bytes(self._content))

@@ -20,9 +20,9 @@ from typing import Protocol
 
 import numpy
 from tests.fakes.files import SimulatedFiles
+from tests.fakes.run_target import SimulatedTarget
 from tests.simulation.oracle import require
 
-from mainstem.model import Buffer
 from mainstem.rpc.messages.merge import MergeGone, MergeWork
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
@@ -32,7 +32,7 @@ from mainstem.storage.merging.merge_measure import TopicFacts, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_lease import LEASE_SECONDS
-from mainstem.storage.store_files.store_file import TEMPORARY_INFIX, StoreFile, index_path_of, path_of
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
 
 FINISHED_MAX = 5
 """Merges a zombie remembers."""
@@ -64,34 +64,16 @@ class Killed(Exception):
     """The process ends here."""
 
 
-class MergeTarget:
-    """`RunTarget` onto a simulated disk: a finished file is durable, anything less is a leftover."""
-
-    def __init__(self, files: SimulatedFiles, path: str) -> None:
-        self._files = files
-        self._path = path
-        self._content = bytearray()
-
-    def write(self, buffer: Buffer) -> None:
-        self._content += buffer
-
-    def finish(self) -> None:
-        self._files.put(self._path, bytes(self._content))
-
-    def abandon(self) -> None:
-        self._files.put(f"{self._path}{TEMPORARY_INFIX}1", bytes(self._content))
-
-
 def opener(disk: SimulatedFiles, room: int) -> OpenFile:
     """Opens so many files, then the process ends."""
     opened = 0
 
-    def open_file(path: str) -> MergeTarget:
+    def open_file(path: str) -> SimulatedTarget:
         nonlocal opened
         opened += 1
         if opened > room:
             raise Killed
-        return MergeTarget(disk, path)
+        return SimulatedTarget(disk, path, leaves=True)
 
     return open_file
 

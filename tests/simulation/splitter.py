@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.simulation.machine import SimulatedTarget
+from tests.fakes.run_target import dying_writers
 from tests.simulation.oracle import require
 
 from mainstem.pipeline.errors import SliceDamaged
@@ -92,7 +92,7 @@ class Splitters:
                 work,
                 buffer,
                 await log.retention_classes(),
-                lambda name: SimulatedTarget(self._node.machine.disk2, name),
+                dying_writers(self._node.machine.disk2),
                 new_name=lambda: f"{self._rng.getrandbits(64):016x}",
             )
         except SliceDamaged as error:

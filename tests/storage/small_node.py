@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy
 from tests.fakes.files import SimulatedFiles
+from tests.fakes.run_target import dying_writers
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.simulation.machine import SimulatedTarget
 
 from mainstem.model import (
     SLOTS,
@@ -29,12 +29,14 @@ from mainstem.pipeline.journal_slice import places_of
 from mainstem.pipeline.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.rpc.messages.split import Slice
 from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
+from mainstem.storage.split.split_service import SplitLog
 from mainstem.turns import Turns
 
 T = TypeVar("T")
@@ -169,17 +171,8 @@ class SmallNode:
         """Runs of everything that is not split, on disk 2, uncommitted."""
         log = self.storage.split_log
         after = {group.group: group.split for group in log.positions()}
-        done = []
-        for work in log.slices(after, log.limit(after, 1 << 40), 1 << 40):
-            *places, size = places_of(work.extents)
-            buffer = numpy.zeros(size, numpy.uint8)
-            for part, place in zip(work.extents, places, strict=True):
-                content = await log.read(part.sequence, part.start, part.end - part.start)
-                buffer[place : place + len(content)] = numpy.frombuffer(content, numpy.uint8)
-            done.append(
-                split_slice(work, buffer, await log.retention_classes(), lambda name: SimulatedTarget(self.disk2, name))
-            )
-        return done
+        slices = log.slices(after, log.limit(after, 1 << 40), 1 << 40)
+        return [await split(log, work, self.disk2) for work in slices]
 
     async def split(self) -> list[str]:
         outcomes = []
@@ -193,6 +186,16 @@ class SmallNode:
 
     def segments(self) -> list[int]:
         return [segment.sequence for segment in self.storage.journal.segments()]
+
+
+async def split(log: SplitLog, work: Slice, disk2: SimulatedFiles) -> SplitSlice:
+    """Runs of one slice, made as a splitter on another host makes them."""
+    *places, size = places_of(work.extents)
+    buffer = numpy.zeros(size, numpy.uint8)
+    for part, place in zip(work.extents, places, strict=True):
+        content = await log.read(part.sequence, part.start, part.end - part.start)
+        buffer[place : place + len(content)] = numpy.frombuffer(content, numpy.uint8)
+    return split_slice(work, buffer, await log.retention_classes(), dying_writers(disk2))
 
 
 def simulated(

@@ -266,15 +266,22 @@ def test_a_segment_that_is_missing_is_given_up_where_nothing_before_it_is_left_t
     simulated(tmp_path, story, two_groups)
 
 
+async def refused_over_damage(node: SmallNode) -> tuple[int, str, bytes]:
+    """A node alone does not start over a block that is damaged: the block's index, the segment's path, and what it
+    held."""
+    await node.fill(BLOCKS)
+    blocks = node.storage.groups[0].blocks
+    index = blocks.last_index() - BLOCKS + 11
+    await node.crash()
+    path, whole = spoiled(node, blocks.position_of(index))
+    with pytest.raises(CorruptJournal, match=r"recover --lost"):
+        await node.start()
+    return index, path, whole
+
+
 def test_a_node_of_which_nothing_is_left_starts_once_that_is_given_up(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
-        await node.fill(BLOCKS)
-        blocks = node.storage.groups[0].blocks
-        index = blocks.last_index() - BLOCKS + 11
-        await node.crash()
-        spoiled(node, blocks.position_of(index))
-        with pytest.raises(CorruptJournal, match=r"recover --lost"):
-            await node.start()
+        index, *_ = await refused_over_damage(node)
         await give_up(node, f"0:{index}-{index}")
         await node.start()
         assert await node.read_offsets() == [*range(10), *range(11, BLOCKS)]
@@ -284,13 +291,7 @@ def test_a_node_of_which_nothing_is_left_starts_once_that_is_given_up(tmp_path: 
 
 def test_what_has_changed_since_is_not_given_up(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
-        await node.fill(BLOCKS)
-        blocks = node.storage.groups[0].blocks
-        index = blocks.last_index() - BLOCKS + 11
-        await node.crash()
-        path, whole = spoiled(node, blocks.position_of(index))
-        with pytest.raises(CorruptJournal):
-            await node.start()
+        index, path, whole = await refused_over_damage(node)
         await give_up(node, f"0:{index}-{index}")
         node.disk1.put(path, whole)
         await node.start()
@@ -310,13 +311,7 @@ def test_what_is_not_lost_cannot_be_given_up(tmp_path: Path) -> None:
 
 def test_a_crash_while_what_is_lost_is_replaced_changes_nothing_of_the_outcome(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
-        await node.fill(BLOCKS)
-        blocks = node.storage.groups[0].blocks
-        index = blocks.last_index() - BLOCKS + 11
-        await node.crash()
-        spoiled(node, blocks.position_of(index))
-        with pytest.raises(CorruptJournal):
-            await node.start()
+        index, *_ = await refused_over_damage(node)
         for after in range(1, 12):
             before = {path: node.disk1.content(path) for path in node.disk1.paths()}
             await give_up(node, f"0:{index}-{index}")

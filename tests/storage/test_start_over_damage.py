@@ -144,22 +144,9 @@ def test_a_hole_of_two_blocks_is_not_taken_for_the_one_whose_header_says_whose_i
 
 def test_a_hole_that_the_checkpoint_knows_is_mended_while_the_node_runs(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
-        bad, good = await filled(node)
-        node.storage.journal.seal_index = never  # type: ignore[method-assign, assignment]
-        await node.storage.checkpointer.checkpoint()
-        position = node.storage.groups[0].blocks.position_of(10)
-        left: list[tuple[str, bytes]] = []
-
-        async def harm() -> None:
-            for path in node.disk1.paths():
-                if path.endswith(".idx"):
-                    await node.disk1.remove(path)
-            left.append(spoiled(node, position))
-
-        await killed(node, harm)
+        bad, good, path, whole = await killed_over_a_known_hole(node)
         await only_the_other_is_served(node, bad, good)
         await asyncio.sleep(10.0)
-        ((path, whole),) = left
         node.disk1.put(path, whole)
         await asyncio.sleep(2 * DAMAGE_SECONDS)
         await all_is_served(node, bad, good)
@@ -173,22 +160,9 @@ def test_a_write_group_whose_blocks_are_whole_waits_until_their_segments_are_ind
     """Nothing else finds blocks of before the checkpoint: its readers would be told of holes."""
 
     async def story(node: SmallNode) -> None:
-        bad, good = await filled(node)
-        node.storage.journal.seal_index = never  # type: ignore[method-assign, assignment]
-        await node.storage.checkpointer.checkpoint()
-        position = node.storage.groups[0].blocks.position_of(10)
-        left: list[tuple[str, bytes]] = []
-
-        async def harm() -> None:
-            for path in node.disk1.paths():
-                if path.endswith(".idx"):
-                    await node.disk1.remove(path)
-            left.append(spoiled(node, position))
-
-        await killed(node, harm)
+        bad, good, path, whole = await killed_over_a_known_hole(node)
         journal = node.storage.journal
         indexed, journal.seal_index = journal.seal_index, never  # type: ignore[method-assign, assignment]
-        ((path, whole),) = left
         node.disk1.put(path, whole)
         await asyncio.sleep(2 * DAMAGE_SECONDS)
         await only_the_other_is_served(node, bad, good)
@@ -285,6 +259,26 @@ def test_a_hole_that_says_nothing_costs_every_group_that_no_later_block_shows_to
         await only_the_other_is_served(node, bad, good, 10)
 
     simulated(tmp_path, story, two_groups)
+
+
+async def killed_over_a_known_hole(node: SmallNode) -> tuple[int, int, str, bytes]:
+    """The node runs again over a damaged block of the first queue's write group that a checkpoint knows and no index
+    has: both queues, the segment's path, and what it held."""
+    bad, good = await filled(node)
+    node.storage.journal.seal_index = never  # type: ignore[method-assign, assignment]
+    await node.storage.checkpointer.checkpoint()
+    position = node.storage.groups[0].blocks.position_of(10)
+    left: list[tuple[str, bytes]] = []
+
+    async def harm() -> None:
+        for path in node.disk1.paths():
+            if path.endswith(".idx"):
+                await node.disk1.remove(path)
+        left.append(spoiled(node, position))
+
+    await killed(node, harm)
+    ((path, whole),) = left
+    return bad, good, path, whole
 
 
 async def never(*_arguments: object) -> None:

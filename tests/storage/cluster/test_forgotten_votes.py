@@ -65,15 +65,21 @@ class Disk:
         return replication
 
 
+async def with_an_older_copy() -> Disk:
+    """A disk whose file of votes is as it was before the first vote."""
+    disk = Disk()
+    await disk.vote(HardState())
+    older = disk.files.content(NAME)
+    await disk.vote(HardState(3, 2))
+    disk.files.put(NAME, older)
+    return disk
+
+
 def test_an_older_copy_from_before_the_first_vote_is_known_as_one_and_does_not_keep_the_node_from_starting() -> None:
     """Its replica has a log and no vote, as where the file is lost; but it is known to be an older one."""
 
     async def story() -> None:
-        disk = Disk()
-        await disk.vote(HardState())
-        older = disk.files.content(NAME)
-        await disk.vote(HardState(3, 2))
-        disk.files.put(NAME, older)
+        disk = await with_an_older_copy()
         for _ in range(2):  # and as long as it has not got back what it has forgotten
             starts = await disk.begun()
             replication = await disk.start(starts)
@@ -102,11 +108,7 @@ def test_a_file_of_votes_that_is_gone_is_refused_with_a_remedy(loss: LossCause) 
 
 def test_the_vote_that_a_replica_comes_back_with_is_on_the_disk_before_it_takes_part() -> None:
     async def story() -> None:
-        disk = Disk()
-        await disk.vote(HardState())
-        older = disk.files.content(NAME)
-        await disk.vote(HardState(3, 2))
-        disk.files.put(NAME, older)
+        disk = await with_an_older_copy()
         replication = await disk.start(await disk.begun())
         joined: list[SimulatedFiles] = []
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy
 import pytest
-from aiokafka.record.default_records import _DefaultRecordBatchPy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch
+from tests.protocol.kafka_records import records_of, seen_by_others
 from tests.storage.compacting.histories import HISTORIES, NOW, content_of, latest, resealed, stored, tell
 
 from mainstem.kernel.batch_header import CHECKED_FROM, DELETE_HORIZON_BIT, HEADER_BYTES
@@ -58,29 +57,12 @@ def read_by_others(content: bytes) -> list[Record]:
     """All records, as aiokafka reads them, and kafka-python where it has the codecs."""
     found: list[Record] = []
     for batch in stored_batches(content):
-        readers = [_DefaultRecordBatchPy]
-        if batch.header.compression in (Compression.NONE, Compression.GZIP):
-            readers.append(DefaultRecordBatch)
-        seen = [_read_by(reader, batch) for reader in readers]
+        theirs = seen_by_others(batch.data, batch.header.compression)
+        assert all(it.base_offset == batch.header.base_offset for it in theirs)
+        seen = list(map(records_of, theirs))
         assert all(records == seen[0] for records in seen)
         found += seen[0]
     return found
-
-
-def _read_by(reader: type[_DefaultRecordBatchPy] | type[DefaultRecordBatch], batch: StoredBatch) -> list[Record]:
-    theirs = reader(bytearray(batch.data))
-    assert theirs.validate_crc()
-    assert theirs.base_offset == batch.header.base_offset
-    return [
-        Record(
-            item.offset,
-            item.timestamp,
-            None if item.key is None else bytes(item.key),
-            None if item.value is None else bytes(item.value),
-            tuple((name, None if content is None else bytes(content)) for name, content in item.headers),
-        )
-        for item in theirs
-    ]
 
 
 def check_batches(before: Sequence[StoredBatch], made: Rewritten, end: int, horizon: int) -> None:

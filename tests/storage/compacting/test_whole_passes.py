@@ -15,6 +15,7 @@ import msgspec
 import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.latest_records import latest_records
 from tests.storage.compacting.histories import NOW
 from tests.storage.queue_store.merges import MergeStore, PlainTarget
 from tests.storage.queue_store.runs import Batch
@@ -32,15 +33,13 @@ from mainstem.protocol.records import (
 )
 from mainstem.storage.compacting.compact_check import PassSums, compare
 from mainstem.storage.compacting.compact_files import (
-    GOES_BIT,
     KeyColumns,
     Staying,
     checked,
     compact_file,
-    nothing_of,
     scan_file,
 )
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, CompactFile, PassPlan, Rules, parts_of, plan
+from mainstem.storage.compacting.compact_plan import CompactFile, PassPlan, Rules, parts_of, plan
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.merging.merge_inputs import index_pieces
@@ -167,23 +166,10 @@ class World:
 
     def _staying(self, files: Sequence[StoreFile], found: PassPlan) -> list[Staying]:
         """What Spark finds out: of each key the record with the largest place, unless that may go."""
-        columns: list[KeyColumns] = [nothing_of(len(files))]
+        columns: list[KeyColumns] = []
         for number, file in enumerate(files):
             columns += scan_file(self.store.input(file.name), number, found.queues, bytes(range(16)), self.now)
-        latest: dict[tuple[int, int, int], int] = {}
-        rows: list[tuple[int, int]] = []
-        joined = (numpy.concatenate(column).tolist() for column in zip(*columns, strict=True))
-        for queue, high, low, place in zip(*joined, strict=True):
-            if place < 0:
-                rows.append((queue, place))
-            else:
-                latest[queue, high, low] = max(place, latest.get((queue, high, low), -1))
-        rows += [(key[0], place) for key, place in latest.items() if not place & GOES_BIT]
-        return [
-            Staying(*(numpy.array(column, numpy.int64) for column in zip(*mine, strict=True)))
-            for number in range(len(files))
-            if (mine := sorted(row for row in rows if row[1] & (INPUTS_MAX - 1) == number))
-        ]
+        return latest_records(columns, len(files))
 
     def _known(self, file: StoreFile) -> CompactFile:
         parts = parts_of(self.index(file))

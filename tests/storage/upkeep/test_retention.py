@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.model import TopicSettings
+from mainstem.storage.journal.blocks import Rows
 from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
 from mainstem.storage.upkeep.retention_pass import FOREVER_MS
 
@@ -101,46 +104,36 @@ def test_live_is_what_reaches_the_log_start() -> None:
     assert live(rows, numpy.array([4, 10])).tolist() == [True, False]
 
 
-def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> None:
+def started_by_size(measured: Sequence[Rows], fed: Sequence[Rows]) -> int:
+    """Where queue 1 begins, which may keep 100 bytes: its bytes are added up with these there, it is cut with those."""
     queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
-    oldest, middle, newest = (extent_rows((1, first, first + 9, 0, 100)) for first in (0, 10, 20))
-    measured = LiveBytes(queue_ids, starts)
-    for source in (oldest, middle, newest):
-        measured.feed(source)
+    sizes = LiveBytes(queue_ids, starts)
+    for source in measured:
+        sizes.feed(source)
     limits = LogStarts(
         queue_ids,
         starts,
         retention_ms=numpy.array([-1]),
         retention_bytes=numpy.array([100]),
         **NO_NUMBER,
-        live_bytes=measured.bytes,
-        missing=measured.missing,
+        live_bytes=sizes.bytes,
+        missing=sizes.missing,
         now_ms=NOW,
     )
-    for source in (oldest, newest):  # the middle one was recycled, as it is split, after the runs had been listed
+    for source in fed:
         limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
-    assert limits.log_starts.tolist() == [10]
+    return int(limits.log_starts[0])
+
+
+def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> None:
+    oldest, middle, newest = (extent_rows((1, first, first + 9, 0, 100)) for first in (0, 10, 20))
+    # the middle one was recycled, as it is split, after the runs had been listed
+    assert started_by_size([oldest, middle, newest], [oldest, newest]) == 10
 
 
 def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
-    queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
     sources = [extent_rows((1, first, first + 9, 0, 100)) for first in (10, 30, 40)]
-    measured = LiveBytes(queue_ids, starts)
-    for source in sources:
-        measured.feed(source)
-    limits = LogStarts(
-        queue_ids,
-        starts,
-        retention_ms=numpy.array([-1]),
-        retention_bytes=numpy.array([100]),
-        **NO_NUMBER,
-        live_bytes=measured.bytes,
-        missing=measured.missing,
-        now_ms=NOW,
-    )
-    for source in sources:
-        limits.feed(source, undated_ms=0, seen_ms=FOREVER_MS)
-    assert limits.log_starts.tolist() == [40]
+    assert started_by_size(sources, sources) == 40
 
 
 def test_what_was_merged_between_two_sources_is_not_counted_twice() -> None:
