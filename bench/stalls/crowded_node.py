@@ -30,6 +30,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.manifest_database import GroupPosition
 from mainstem.storage.queue_store.manifest.prefix import Prefix
 from mainstem.storage.queue_store.manifest.spans import FileRange, spans_of
+from mainstem.storage.queue_store.reading.file_summaries import FileSummary
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.queue_scan import chunks
@@ -151,7 +152,7 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
         ranges.append(FileRange(number + 1, 0, number, number + 1, name))
         manifest._entries[name] = (ranges[-1],)
         file = search.known(name)
-        file.filter = known
+        store.stored.open_files.summaries.keep(name, FileSummary(known, None))
         file.witness = (1 << 32, 5)
     manifest._spans[0] = Prefix(spans_of(ranges, manifest.files))
     manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)

@@ -23,12 +23,14 @@ QueueIds = numpy.typing.NDArray[numpy.uint64]
 
 
 class ExtentIndex:
-    """The index of one file. `where` names the file in errors."""
+    """The index of one file, or neighbouring rows of it. `where` names the file in errors."""
 
-    def __init__(self, rows: Rows, where: str) -> None:
+    def __init__(self, rows: Rows, where: str, position: int = 0) -> None:
+        """`position`: where the rows begin in the file that they were read from, if they were."""
         assert rows.dtype == EXTENT_ROW
         self.rows = numpy.ascontiguousarray(rows)
         self.where = where
+        self.position = position
         self._queue_ids: QueueIds = numpy.ascontiguousarray(rows["queue_id"])
         self._last_offsets: numpy.typing.NDArray[numpy.int64] = numpy.ascontiguousarray(rows["last_offset"])
 
@@ -45,7 +47,7 @@ class ExtentIndex:
         content = bytes(rows)
         if google_crc32c.value(content) != frame.rows_crc:
             raise FormatError(f"{where}: index at {frame.rows_position} fails its CRC")
-        index = cls(numpy.frombuffer(content, EXTENT_ROW), where)
+        index = cls(numpy.frombuffer(content, EXTENT_ROW), where, frame.rows_position)
         index._check_order()
         return index
 
@@ -118,6 +120,10 @@ class QueueFilter:
         marks = (1 << (hashes & numpy.uint64(7)).astype(numpy.uint8)).astype(numpy.uint8)
         numpy.bitwise_or.at(bits, (hashes >> numpy.uint64(3)).astype(numpy.intp), marks)
         self._bits = bits.tobytes()
+
+    @property
+    def memory_bytes(self) -> int:
+        return len(self._bits)
 
     def __contains__(self, queue_id: int) -> bool:
         place = (queue_id * _SPREAD & _SPREAD_MASK) >> self._shift

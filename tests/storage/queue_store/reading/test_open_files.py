@@ -8,9 +8,12 @@ import threading
 import pytest
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
+from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
-from mainstem.storage.queue_store.reading import open_files
+from mainstem.storage.extents.format import EXTENT_BYTES
+from mainstem.storage.queue_store.reading import file_summaries, open_files
 from mainstem.storage.queue_store.reading.open_files import KnownFile, OpenFiles
+from mainstem.storage.store_files.store_file import path_of
 
 
 def make_runs(count: int) -> tuple[WatchedFiles, list[KnownFile]]:
@@ -71,16 +74,87 @@ def test_an_index_of_many_queues_is_looked_at_beside_the_event_loop(monkeypatch:
 
     async def scenario() -> None:
         files, runs = make_runs(1)
-        await OpenFiles(files, index_bytes_max=0, open_files_max=2, check=note).index(runs[0])
-        assert runs[0].filter is not None
+        opened = OpenFiles(files, index_bytes_max=1000, open_files_max=2, check=note)
+        await opened.index(runs[0])
+        assert [opened.summaries.may_hold(runs[0].name, queue_id) for queue_id in (1, 2)] == [True, False]
 
-    monkeypatch.setattr(open_files, "QueueFilter", SeenFilter)
+    monkeypatch.setattr(file_summaries, "QueueFilter", SeenFilter)
     asyncio.run(scenario())
     assert seen == [True, True], "an index of one queue is not worth a thread"
     seen.clear()
     monkeypatch.setattr(open_files, "INLINE_INDEX_BYTES_MAX", 0)
     asyncio.run(scenario())
     assert seen == [False, False]
+
+
+MANY = range(1, 1_001)
+"""Queues with a batch each: an index of 64,000 bytes, in four pages."""
+
+
+def run_of_many() -> tuple[WatchedFiles, KnownFile]:
+    files = WatchedFiles()
+    write_run(files, "many.run", [make_batch(queue_id, 7) for queue_id in MANY])
+    return files, KnownFile("many.run")
+
+
+def test_a_look_up_in_a_large_index_reads_its_pages_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 60_000)
+
+    async def scenario() -> None:
+        files, run = run_of_many()
+        opened = OpenFiles(files, index_bytes_max=1 << 20, open_files_max=2)
+        for queue_id in (*MANY, 2_000):
+            rows = await opened.rows_with(run, queue_id)
+            first, end = rows.queue_rows(queue_id)
+            assert rows.rows["queue_id"][first:end].tolist() == [queue_id] * (queue_id in MANY)
+            assert queue_id == 1 or len(rows) <= 512, "two pages"
+        assert opened.index_loads == 1
+        assert opened.index_bytes < 5_000, "filter and pages, and no index"
+        whole = await opened.index(run)
+        assert len(whole) == len(MANY)
+        assert await opened.rows_with(run, 5) is whole, "what memory has is not read again"
+        await opened.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_in_many_pages_has_the_whole_index_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 10_000)
+    monkeypatch.setattr(open_files, "PAGES_AT_ONCE_MAX", 1)
+
+    async def scenario() -> None:
+        files = WatchedFiles()
+        write_run(files, "one.run", [make_batch(1, offset, size=EXTENT_BYTES + 1) for offset in range(300)])
+        opened, run = OpenFiles(files, index_bytes_max=1 << 20, open_files_max=2), KnownFile("one.run")
+        for _ in range(3):
+            assert len(await opened.rows_with(run, 1)) == 300
+        assert opened.index_loads == 2, "once to be checked, once to be kept"
+        await opened.close()
+
+    asyncio.run(scenario())
+
+
+def test_pages_that_rot_after_the_index_was_checked_are_told_as_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 60_000)
+
+    async def scenario() -> None:
+        files, run = run_of_many()
+        told: list[str] = []
+        opened = OpenFiles(
+            files, index_bytes_max=1 << 20, open_files_max=2, damaged=lambda name, _error: told.append(name)
+        )
+        await opened.rows_with(run, 1)
+        path = path_of(run.name)
+        size = len(files.content(path))
+        files.flip(path, 8 * (size - 64 - 10 * 64))  # in a row of one of the last queues
+        assert (await opened.rows_with(run, 1)).queue_rows(1) == (0, 1)
+        assert told == []
+        with pytest.raises(FormatError, match="many"):
+            await opened.rows_with(run, 995)
+        assert told == [run.name]
+        await opened.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_filter_never_denies_a_queue_and_denies_most_others() -> None:

@@ -105,7 +105,7 @@ class FileSearch:
         span = spans[at]
         look = _NOTHING
         for entry in span.runs:
-            if self.known(entry.name).may_hold(queue_id):
+            if self._open_files.summaries.may_hold(entry.name, queue_id):
                 look = _nearer(look, await self._look_at(queue_id, entry, at, offset, unread))
         for entry in span.keyed(queue_id, offset):
             one = await self._look_at(queue_id, entry, at, offset, unread)
@@ -128,10 +128,10 @@ class FileSearch:
     async def _extents_with(self, queue_id: int, entry: FileRange, unread: list[Exception]) -> ExtentIndex | None:
         """The index of a file if it has the queue; an error of reading it is added to `unread`."""
         known = self.known(entry.name)
-        if not known.may_hold(queue_id):
+        if not self._open_files.summaries.may_hold(entry.name, queue_id):
             return None
         try:
-            extents = await self._open_files.index(known)
+            extents = await self._open_files.rows_with(known, queue_id)
         except FileGone:
             raise
         except (StorageError, OSError) as error:

@@ -2,8 +2,7 @@
 
 A file is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
 without a gap. The index is at the end of runs and packed files, and beside queue segments. Readers check the extents
-they read. When a file's index is evicted, a filter of about one byte per queue stays in memory, so that a reader of a
-queue in few files steps over the others without reading a disk.
+they read. When a file's index is evicted, a summary stays in memory (`file_summaries`).
 
 A dropped file leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
 """
@@ -12,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 import numpy
@@ -24,7 +23,7 @@ from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.aborted import check_section, fits
-from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
+from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.extents.format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
@@ -33,12 +32,17 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
+from mainstem.storage.queue_store.reading.file_summaries import FileSummaries, summary_of
 from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 
 Result = TypeVar("Result")
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
+
+
+PAGES_AT_ONCE_MAX = 64
+"""A queue with rows in more pages is read long enough to be worth its file's whole index."""
 
 
 class FileGone(StorageError):
@@ -108,20 +112,15 @@ async def _beside_the_loop(index: ExtentIndex, work: Callable[[], Result]) -> Re
 
 
 class KnownFile:
-    """The facts that memory keeps of a file in the manifest."""
+    """The facts that memory keeps of a file in the manifest, however long nobody reads it."""
 
-    __slots__ = ("dropped", "filter", "name", "witness")
+    __slots__ = ("dropped", "name", "witness")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dropped = False
-        self.filter: QueueFilter | None = None
-        """Known once the index has been loaded."""
         self.witness: tuple[int, int] | None = None
         """(queue id, last offset) of an extent that was live at the last look: while it is live, the file is."""
-
-    def may_hold(self, queue_id: int) -> bool:
-        return self.filter is None or queue_id in self.filter
 
 
 class _Opened:
@@ -173,11 +172,12 @@ class OpenFiles:
         self._opens: SingleFlight[str, _Opened] = SingleFlight()
         self._indexes: Lru[str, ExtentIndex] = Lru(index_bytes_max, lambda index: index.memory_bytes)
         self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
+        self.summaries = FileSummaries()
         self.index_loads = 0
 
     @property
     def index_bytes(self) -> int:
-        return self._indexes.held
+        return self._indexes.held + self.summaries.held_bytes
 
     @property
     def open_count(self) -> int:
@@ -188,19 +188,45 @@ class OpenFiles:
         `FormatError` when the file is damaged, `FileGone` when it was dropped, `StorageError` when it is missing,
         OSError."""
         index = self._indexes.get(known.name) if keep else self._indexes.peek(known.name)
+        if index is not None:
+            return index
+        with self._noting(known):
+            if not keep:
+                return await self._look_at_index(known)
+            index = await self._index_loads.run(known.name, lambda: self._look_at_index(known))
+        if not known.dropped:
+            self._indexes.put(known.name, index)
+        return index
+
+    async def rows_with(self, known: KnownFile, queue_id: int) -> ExtentIndex:
+        """As `index`, but perhaps only some rows of it: all those of this queue, and neighbours."""
+        index = self._indexes.get(known.name)
+        if index is not None:
+            return index
+        pages = self.summaries.pages(known.name)
+        if pages is None:
+            with self._noting(known):
+                index = await self._index_loads.run(known.name, lambda: self._look_at_index(known))
+            if not known.dropped and self.summaries.pages(known.name) is None:
+                self._indexes.put(known.name, index)
+            return index
+        wanted = pages.of_queue(queue_id)
+        if len(wanted) > PAGES_AT_ONCE_MAX:
+            return await self.index(known)
+        with self._noting(known):
+            async with self.opened(known) as file:
+                return pages.checked(wanted, bytes(await file.read(*pages.place(wanted), at_once=True)))
+
+    @contextmanager
+    def _noting(self, known: KnownFile) -> Iterator[None]:
+        """Report what keeps a file from being read, unless it is that the file was dropped."""
         try:
-            if index is None and keep:
-                index = await self._index_loads.run(known.name, lambda: self._load_index(known))
-            elif index is None:
-                index = await self._look_at_index(known)
+            yield
         except FileGone:
             raise
         except (StorageError, OSError) as error:
             self._damaged(known.name, error)
             raise
-        if known.filter is None:
-            known.filter = await _beside_the_loop(index, lambda: QueueFilter(index.queues()[0]))
-        return index
 
     @asynccontextmanager
     async def opened(self, known: KnownFile) -> AsyncIterator[File]:
@@ -222,6 +248,7 @@ class OpenFiles:
         """Delete the file; the manifest has forgotten it."""
         known.dropped = True
         self._indexes.pop(known.name)
+        self.summaries.pop(known.name)
         opened = self._opened.pop(known.name, None)
         for path in reversed(paths_of(known.name)):  # the file itself last: what is left of it is found by its name
             await self._files.remove(path)
@@ -236,6 +263,7 @@ class OpenFiles:
     async def renewed(self, name: str) -> None:
         """Drop descriptor and index of a file, because it or its bytes were replaced."""
         self._indexes.pop(name)
+        self.summaries.pop(name)
         opened = self._opened.pop(name, None)
         if opened is not None:
             await opened.close_if_idle()
@@ -248,6 +276,10 @@ class OpenFiles:
             else:
                 index = await load_index(file, path_of(known.name), known.name)
         await _beside_the_loop(index, lambda: self._check(known.name, index))
+        if not known.dropped and self.summaries.lacks(known.name, index):
+            summary = await _beside_the_loop(index, lambda: summary_of(known.name, index))
+            if not known.dropped:
+                self.summaries.keep(known.name, summary)
         return index
 
     async def _look_beside(self, known: KnownFile, segment_bytes: int) -> ExtentIndex:
@@ -267,12 +299,6 @@ class OpenFiles:
         return StorageError(
             f"{path}: the manifest names this file, but it is not there; restore it from a copy or a replica"
         )
-
-    async def _load_index(self, known: KnownFile) -> ExtentIndex:
-        index = await self._look_at_index(known)
-        if not known.dropped:
-            self._indexes.put(known.name, index)
-        return index
 
     async def _open(self, known: KnownFile) -> _Opened:
         path = path_of(known.name)

@@ -131,7 +131,7 @@ class StoredFiles:
             entry.name for span in self.manifest.spans(group) for entry in (*span.runs, *span.keyed(queue_id, 0))
         ]:
             try:
-                index = await self.open_files.index(self.search.known(name))
+                index = await self.open_files.rows_with(self.search.known(name), queue_id)
             except (StorageError, OSError):  # noted there
                 continue
             first, end = index.queue_rows(queue_id)
