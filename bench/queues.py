@@ -90,12 +90,15 @@ class Node(NamedTuple):
         return time.perf_counter() - begun
 
 
-def start(directory: Path) -> Node:
+def start(directory: Path, *settings: str) -> Node:
+    """`settings`: KEY=VALUE, as of `--set`."""
     command = [
         sys.executable, "-m", "mainstem.cli.main", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
         "--rpc", "127.0.0.1:0", "--write-dir", str(directory / "write"), "--store-dir", str(directory / "store"),
         "--set", "pipeline.mode=off",
     ]  # fmt: skip
+    for setting in settings:
+        command += ["--set", setting]
     begun = time.perf_counter()
     errors = (directory / "node.log").open("a")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)

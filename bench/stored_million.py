@@ -63,6 +63,12 @@ HOUR_MS = 3_600_000
 READS = 300
 SPARK_SECONDS_MAX = 1_800.0
 TOPICS_PER_CREATE = 100
+CACHES = (
+    "storage.write_cache_bytes=67108864",
+    "queue_store.read_cache_bytes=33554432",
+    "queue_store.index_cache_bytes=33554432",
+)
+"""Small ones, which fill up whatever the number of queues: the memory is that of the queues."""
 
 
 class Shape(NamedTuple):
@@ -174,7 +180,7 @@ def files_note(directory: Path) -> str:
 
 
 def run(shape: Shape, rounds: int, directory: Path, table: Table) -> None:
-    node = start(directory)
+    node = start(directory, *CACHES)
     try:
         with probing(node) as watcher:
             client = Client(node.host, node.port)
@@ -203,7 +209,7 @@ def run(shape: Shape, rounds: int, directory: Path, table: Table) -> None:
             print(f"{'':34} {over:.0f} MB over the idle node (target: 300)")
             client.close()
         node.stop()
-        node = start(directory)
+        node = start(directory, *CACHES)
         note = f"{(node.resident_bytes - idle) / 1e6:.0f} MB over the idle node"
         table.add("start again", node, node.ready_seconds, node.cpu_seconds, None, note)
         with probing(node) as watcher:
