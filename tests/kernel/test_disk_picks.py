@@ -283,6 +283,25 @@ def test_a_run_that_does_not_count_for_the_group_is_not_read(kernel: ModuleType)
 
 
 @both
+@pytest.mark.parametrize(("room", "served"), [(99, 0), (100, 1), (250, 2)])
+def test_no_file_is_read_for_a_partition_whose_batches_do_not_fit(kernel: ModuleType, room: int, served: int) -> None:
+    """Extents of several batches: the room for the second partition is judged by their average."""
+    world = World(0)
+    one, other = [number for number in range(4) if world.led(queue_id_of(0, number))][:2]
+    world.add_block([(queue_id_of(0, number), 1, 100) for number in (one, other) for _ in range(4)])
+    files = runs_of(world, 4)
+    sizes = [len(world.batches[queue_id_of(0, number)][0][2]) for number in (one, other)]
+    asked = asking(12, (0, [at(one), at(other)]))
+    whole_first = 4 * sizes[0]
+    room = room * sizes[1] // 100
+    found = chosen(kernel, world, asked, files, 1 << 20, True, FAR, whole_first + room)
+    assert len(found.picks) == 1 + (served > 0)
+    found.picks.put(found.table, chunks_of(files, found.picks.chunks(), 1 << 20))
+    assert [row.size for row in found.plan.partitions()] == [whole_first, served * sizes[1]]
+    assert all(row.settled for row in found.plan.partitions())
+
+
+@both
 def test_a_round_that_is_over_gets_nothing(kernel: ModuleType) -> None:
     world = led_world()
     world.add_block([(queue_id_of(0, 0), 1, 300)])

@@ -348,3 +348,79 @@ def test_fetches_of_many_queues_that_follow_each_other_are_read_ahead_of(tmp_pat
         assert {len(batches) for batches in reader.found.values()} == {60}
 
     simulated(tmp_path, story, larger)
+
+
+def read_so_far(node: SmallNode, name: str) -> float:
+    return next(sample.value for sample in node.storage.queue_store.cache.samples() if sample.name == name)
+
+
+DISK_BYTES = "mainstem_read_cache_disk_bytes_total"
+AHEAD_CHUNKS = "mainstem_read_cache_ahead_chunks_total"
+
+
+async def stored(node: SmallNode, rounds: int) -> None:
+    """Batches that the queue store alone has."""
+    await publish(node, rounds)
+    await node.split()
+    await publish(node, rounds, [0])
+    await node.split()
+    await node.rounds(3)
+
+
+def test_a_full_response_looks_into_no_file_for_the_partitions_behind_it(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await stored(node, 60)
+        sizes = [len((await node.read(number, QUEUE + 1)).batches[0]) for number in range(20)]
+        await node.storage.queue_store.cache.close()  # nothing of that is in memory any more
+        reader = Reader(node, range(1, QUEUES), bytes_max=sum(sizes) + 1_500)
+        before = read_so_far(node, DISK_BYTES)
+        assert await reader.fetch() == sum(sizes)
+        assert not any(reader.found[partition] for partition in range(2, QUEUES))
+        assert 0 < read_so_far(node, DISK_BYTES) - before <= 2 * CHUNK_BYTES
+        await reader.read_all()
+        assert {len(batches) for batches in reader.found.values()} == {60}
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_full_response_asks_no_index_for_the_partitions_behind_it(tmp_path: Path) -> None:
+    def without_indexes(node: SmallNode) -> None:
+        prepare(node)
+        node.store_config = msgspec.structs.replace(node.store_config, index_cache_bytes=0)
+
+    async def story(node: SmallNode) -> None:
+        for queues in ([1], [*range(2, QUEUES)]):
+            await publish(node, 60, queues)
+            await node.split()
+        await publish(node, 60, [0])
+        await node.split()
+        await node.rounds(3)
+        files = node.storage.queue_store.runs.open_runs
+        sizes = [len((await node.read(number, QUEUE + 1)).batches[0]) for number in range(20)]
+        loads = []
+        for partitions in ([1], range(1, QUEUES)):
+            reader = Reader(node, partitions, bytes_max=sum(sizes) + 300)
+            before = files.index_loads
+            assert await reader.fetch() == sum(sizes)
+            loads.append(files.index_loads - before)
+        assert loads[0] == loads[1] > 0
+        await reader.read_all()
+        assert {len(batches) for batches in reader.found.values()} == {60}
+
+    simulated(tmp_path, story, without_indexes)
+
+
+def test_who_goes_on_in_a_file_is_read_ahead_of_and_who_comes_once_is_not(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await stored(node, 150)
+        reader = Reader(node, [3], bytes_max=2 * CHUNK_BYTES)
+        await reader.fetch()
+        await asyncio.sleep(1)
+        assert read_so_far(node, AHEAD_CHUNKS) == 0
+        await reader.fetch()
+        await asyncio.sleep(1)
+        assert read_so_far(node, AHEAD_CHUNKS) > 0
+        await reader.read_all()
+        assert len(reader.found[3]) == 150
+
+    simulated(tmp_path, story, prepare)

@@ -278,8 +278,8 @@ cdef class DiskPicks:
                 if distance >= (limits.window_bytes if size >= limits.sparse_bytes else limits.sparse_window_bytes):
                     break
                 whole = whole_first and self.pick_count == first_pick
-                if not whole and length > budget - size and (
-                    not self.extents or found.batch_count <= 1 or size >= budget
+                if not whole and length > budget - size and not (
+                    self.extents and may_fit(length, found.batch_count, budget - size)
                 ):
                     if self.pick_count == first_pick:
                         outcome = NOTHING_FITS
@@ -510,6 +510,11 @@ cdef class DiskPicks:
                 return 0
         plan.hold(<object> pick.owner, pick.bytes + start, length)
         return 0
+
+
+cdef inline bint may_fit(int64_t length, int64_t batches, int64_t budget) noexcept nogil:
+    """Whether an extent that does not fit is worth reading for its first batches, by their average."""
+    return batches > 1 and length // batches <= budget
 
 
 cdef Py_ssize_t first_row(const Rows *rows, uint64_t queue_id, int64_t offset) noexcept nogil:

@@ -187,7 +187,11 @@ class DiskPicks:
                 ):
                     return picks, size, False
                 whole = whole_first and not picks
-                if not whole and length > budget - size and (not self._extents or batches <= 1 or size >= budget):
+                if (
+                    not whole
+                    and length > budget - size
+                    and not (self._extents and _may_fit(length, batches, budget - size))
+                ):
                     return picks, size, not picks
                 if not self._take_chunks(number, position, length):
                     return picks, size, False
@@ -277,6 +281,12 @@ class DiskPicks:
                 return None
             parts.append(view[start:stop])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def _may_fit(length: int, batches: int, budget: int) -> bool:
+    """Whether an extent that does not fit is worth reading for its first batches: by what a batch of it has on average.
+    A file would be read in vain for each partition that a full response has no room for."""
+    return batches > 1 and length // batches <= budget
 
 
 def _first_row(rows: memoryview, queue_id: int, offset: int) -> int:

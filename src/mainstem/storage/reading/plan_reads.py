@@ -57,6 +57,10 @@ BUSY_WINDOW_BYTES = 4 << 20
 BUSY_BYTES_MAX = 1 << 20
 """…and the bytes put into an answer in one turn of the event loop then."""
 
+FULL_PART = 64
+"""A response of which less than this part is empty is full: few batches would still fit, and to find one that does may
+take a look into a file for each partition."""
+
 ANYWHERE = 1 << 60
 """A window that a whole run lies in."""
 
@@ -121,6 +125,8 @@ class PlanReads:
         reach = PARTITIONS_MAX
         alone = again = 0
         while (read := plan.pending()) is not None:
+            if plan.bytes and bytes_max - plan.bytes < bytes_max // FULL_PART:
+                bytes_max = plan.bytes
             if not alone:
                 found = await self._read_together(plan, read, bytes_max, reach)
                 if plan.round != begun:
@@ -144,6 +150,9 @@ class PlanReads:
     async def _read_together(self, plan: FetchPlan, read: QueueRead, bytes_max: int, reach: int) -> int:
         """Settle the pending queue and those beside it, as far as that is possible. Returns how many were settled."""
         begun = plan.round
+        if 0 < bytes_max <= plan.bytes:
+            self._leave_rest(plan)
+            return 0
         try:
             near = await self._near(read, bytes_max, reach)
         except (StorageError, OSError) as error:  # the read of the queue alone meets the error again, and reports it
@@ -177,6 +186,15 @@ class PlanReads:
         self._path.count(tier, served, plan.bytes - before)
         await self._pacing.take(Lane.SERVE, plan.bytes - before)
         return served
+
+    def _leave_rest(self, plan: FetchPlan) -> None:
+        """Settle what is pending with what memory has, and without batches where that is nothing. Some of it, if it is
+        very much."""
+        picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=True)
+        before = plan.bytes
+        limits = PickLimits(0, ANYWHERE, PARTITIONS_MAX, 0, 0, ANYWHERE, 0, ANYWHERE)
+        picks.choose(self._table, self._index, self._logs, self._slots, [], limits)
+        self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
 
     async def _near(self, read: QueueRead, bytes_max: int, reach: int) -> _Near | None:
         """The place on a disk where the queue lies; None when only a read of its own can find it."""

@@ -14,6 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from mainstem.lru import Lru
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
@@ -71,6 +72,8 @@ class QueueHistory:
         self._cache = stored.cache
         self._read_ahead_chunks_max = read_ahead_chunks_max
         self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
+        self._ends: Lru[tuple[str, int], int] = Lru(READERS_MAX)
+        """Chunks in which reads of many queues ended, by file and number: how many to read ahead of who goes on."""
 
     async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
@@ -112,10 +115,23 @@ class QueueHistory:
         """Chunks of files by number, of which so many bytes are wanted, and whether memory had all of them. None for
         one that is gone. Their batches are the caller's to check."""
         found = await load_chunks(self._cache, wanted)
-        last, number, _length = wanted[-1]
-        if not found[1]:
-            self._cache.read_ahead(self._upcoming_chunks(last, number + 1), self._read_ahead_chunks_max)
+        self._go_ahead(wanted, waited=not found[1])
         return found
+
+    def _go_ahead(self, wanted: Sequence[tuple[FileSource, int, int]], *, waited: bool) -> None:
+        """Read ahead of a reader that goes on in the chunk where a read before ended, or beside it (what it got may end
+        within an extent): further each time it had to wait for the disk. A reader that comes once is not read ahead
+        of."""
+        (source, first, _length), (last, *_rest) = wanted[0], wanted[-1]
+        ends = (self._ends.pop((source.name, number)) for number in (first, first + 1, first - 1))
+        before = next((chunks for chunks in ends if chunks is not None), None)
+        ahead = 0
+        if before is not None:
+            ahead = min(max(1, 2 * before) if waited else before, self._read_ahead_chunks_max)
+        end = max(number for one, number, _length in wanted if one.name == last.name)
+        self._ends.put((last.name, end), ahead)
+        if ahead:
+            self._cache.read_ahead(self._upcoming_chunks(last, end + 1), ahead)
 
     async def _upcoming_chunks(self, source: FileSource, number: int) -> AsyncGenerator[Extent, None]:
         end = self._manifest.files[source.name].bytes if source.name in self._manifest.files else 0
