@@ -170,10 +170,12 @@ class Stage:
         )
         return self._node
 
-    def create(self, prefix: str, partitions: int, *, topics_count: int = 1) -> Queues:
+    def create(
+        self, prefix: str, partitions: int, *, topics_count: int = 1, configs: dict[str, str] | None = None
+    ) -> Queues:
         self._prepare()
         queues = Queues(prefix, topics_count, partitions)
-        topics.create(self.node.address, queues, replicas=self.session.nodes)
+        topics.create(self.node.address, queues, configs, replicas=self.session.nodes)
         return queues
 
     def produce(self, queues: Queues, **options: Any) -> Produce:

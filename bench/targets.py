@@ -8,6 +8,7 @@ from collections.abc import Callable
 from bench.results import Results, Row
 from bench.systems.system import Durability
 from bench.workloads import (
+    catching_up,
     consuming,
     footprint,
     isolation,
@@ -97,7 +98,7 @@ def _own(results: Results, row: Row | None, metric: str) -> float | None:
 
 def all_targets() -> list[Target]:
     """In the order of the workloads."""
-    return [*_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_kernel()]
+    return [*_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel()]
 
 
 def _times_kafka(
@@ -182,6 +183,18 @@ def _split() -> list[Target]:
         Target("7", "split, of what 100 MB/s bring in", 0.98, True, "×", keeps_up),
         Target("7", "p99 meanwhile, to 100 MB/s without the splitter", 1.2, False, "×", p99),
     ]
+
+
+def _catch_up() -> list[Target]:
+    found = []
+    for count in catching_up.COUNTS:
+        title = catching_up.cold(count)
+        cpu = to_kafka("8", title, ASYNC, "cpu_ms_per_mb")
+        found += [
+            _times_kafka("8", 1.5, title, ASYNC, name=f"throughput, {title}"),
+            Target("8", f"CPU per byte, {title}, to Kafka's", 1, False, "×", cpu),
+        ]
+    return found
 
 
 def _kernel() -> list[Target]:

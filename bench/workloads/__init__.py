@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.session import Workload
 from bench.workloads import (
+    catching_up,
     consuming,
     footprint,
     isolation,
@@ -23,6 +24,7 @@ WORKLOADS: tuple[Workload, ...] = (
     isolation.WORKLOAD,
     footprint.WORKLOAD,
     splitting.WORKLOAD,
+    catching_up.WORKLOAD,
     real_clients.WORKLOAD,
     kernel_alone.WORKLOAD,
 )
