@@ -20,7 +20,7 @@ from mainstem.storage.state.queue_image import QueueImage
 from mainstem.storage.store_files.run_target import LocalRunTarget
 
 
-async def busy(thread: CommitThread) -> tuple[threading.Event, asyncio.Task[None]]:
+async def busy(thread: CommitThread) -> tuple[threading.Event, asyncio.Task[bool]]:
     """Have a thread of the disk wait until the event is set."""
     over = threading.Event()
     task = asyncio.get_running_loop().create_task(thread.run(over.wait))

@@ -395,7 +395,7 @@ def test_a_full_response_asks_no_index_for_the_partitions_behind_it(tmp_path: Pa
         await publish(node, 60, [0])
         await node.split()
         await node.rounds(3)
-        files = node.storage.queue_store.runs.open_runs
+        files = node.storage.queue_store.stored.open_files
         sizes = [len((await node.read(number, QUEUE + 1)).batches[0]) for number in range(20)]
         loads = []
         for partitions in ([1], range(1, QUEUES)):

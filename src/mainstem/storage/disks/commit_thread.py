@@ -15,21 +15,25 @@ import asyncio
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class _Job:
+class _Job(Generic[T]):
     __slots__ = ("done", "loop", "work")
 
-    def __init__(self, work: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
         self.loop = loop
-        self.done: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[T] = loop.create_future()
 
-    def settle(self, error: BaseException | None) -> None:
+    def settle(self, result: T, error: BaseException | None) -> None:
+        """`result` counts where there is no error."""
         if self.done.done():  # the caller was cancelled
             return
         if error is None:
-            self.done.set_result(None)
+            self.done.set_result(result)
         else:
             self.done.set_exception(error)
 
@@ -39,19 +43,19 @@ class CommitThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        """The jobs; bounded by their callers: the journal has one under way at a time."""
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        """The jobs; bounded by their callers: the journal has one under way at a time, each reader of a file one."""
         self._thread: Thread | None = None
 
-    async def run(self, work: Callable[[], object]) -> None:
-        """Have the thread do a job behind those it was given before. Raises what the job raises."""
+    async def run(self, work: Callable[[], T]) -> T:
+        """Have the thread do a job behind those it was given before. Returns and raises what the job does."""
         if self._thread is None:
             # a process that ends without `close` must not wait for it for ever
             self._thread = Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         job = _Job(work, asyncio.get_running_loop())
         self._jobs.put(job)
-        await job.done
+        return await job.done
 
     async def idle(self) -> None:
         """Return when everything the thread was given so far is done."""
@@ -67,16 +71,17 @@ class CommitThread:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
+            result: Any = None
             error: BaseException | None = None
             try:
-                job.work()
+                result = job.work()
             except BaseException as raised:  # every exception belongs to the caller
                 error = raised
             try:
-                job.loop.call_soon_threadsafe(job.settle, error)
+                job.loop.call_soon_threadsafe(job.settle, result, error)
             except RuntimeError:  # the loop is closed, no caller waits any more
                 pass
-            del job, error  # not held until the next job comes
+            del job, result, error  # not held until the next job comes
 
 
 def _nothing() -> None:

@@ -64,7 +64,8 @@ class DiskFiles:
         """The thread for writes that are durable when they return."""
         self.copies = CommitThread("disk-write")
         """The thread for small writes without sync."""
-        self._reads = ThreadPoolExecutor(1, "disk-read")
+        self.reads = CommitThread("disk-read")
+        """The thread for reads."""
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
     async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> DiskFile:
@@ -75,7 +76,7 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(reads, self.commits, self.copies, self._reads, self._housekeeping)
+        return DiskFile(reads, self.commits, self.copies, self.reads, self._housekeeping)
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -93,8 +94,8 @@ class DiskFiles:
         """End the threads, once all their jobs are done."""
         await self.commits.close()
         await self.copies.close()
-        for executor in (self._reads, self._housekeeping):
-            await asyncio.to_thread(executor.shutdown)
+        await self.reads.close()
+        await asyncio.to_thread(self._housekeeping.shutdown)
 
     def _inside(self, path: str) -> Path:
         assert not os.path.isabs(path), path
@@ -130,14 +131,14 @@ class DiskFile:
         reads: ReadableFile,
         commits: CommitThread,
         copies: CommitThread,
-        reading: ThreadPoolExecutor,
+        reading: CommitThread,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
         self._reads = reads
         self._descriptor = reads.descriptor
         self._commits = commits
         self._copies = copies
-        self._committed = self._copied = False
+        self._committed = self._copied = self._was_read = False
         """Which threads have had jobs of this file: `close` waits for these threads only."""
         self._promises = True
         """True until the file system has refused `RWF_NOWAIT`."""
@@ -153,8 +154,10 @@ class DiskFile:
     async def read(self, position: int, length: int, *, at_once: bool) -> Buffer: ...
 
     async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
+        assert not self._closed, "the file is closed"
+        self._was_read = True
         read = self._reads.read_at_once if at_once else self._reads.read
-        return await self._do(self._reading, read, position, length)
+        return await self._reading.run(partial(read, position, length))
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         assert not self._closed, "the file is closed"
@@ -197,6 +200,8 @@ class DiskFile:
             await self._commits.idle()
         if self._copied:
             await self._copies.idle()
+        if self._was_read:
+            await self._reading.idle()
         while self._jobs:
             await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
         await _run(self._housekeeping, os.close, self._descriptor)
