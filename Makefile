@@ -6,7 +6,7 @@
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                JOBS=2 plays on two cores and prints failures only
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
-# make check   ruff, mypy --strict, import-linter, the commands and links of the documentation
+# make check   ruff, mypy --strict, import-linter, names, the commands and links of the documentation
 # make venv    the virtual environment alone
 # make clean   remove what the others made
 #
@@ -54,6 +54,7 @@ check:
 	$(BIN)/ruff format --check src tests demo bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.name_twins
 	$(BIN)/python -m pytest tests/cli/test_documentation.py
 
 clean:

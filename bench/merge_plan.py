@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy
 
+from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.extents.format import EXTENT_BYTES
 from mainstem.storage.merging.merge_plan import (
     NEVER,
     RUNS,

@@ -20,8 +20,8 @@ from mainstem.kernel.pure.producer_states import ProducerState, SeenBatch
 from mainstem.model import SLOTS, Topic, TopicSettings
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
-from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name
 from mainstem.storage.journal.inventory import SegmentInfo

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.broker import auto_creation
 from mainstem.broker.auto_creation import AutoCreation
 from mainstem.broker.handlers import create_topics, metadata
-from mainstem.broker.topics import RESERVED_NAMES
+from mainstem.broker.topic_admin import RESERVED_NAMES
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.nameserver.errors import MetadataUnavailable

@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
-from mainstem.broker.topics import create_partitions, create_topic, delete_topics
+from mainstem.broker.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.errors import ConfigError
 from mainstem.model import Node, QueueRange, SharedBytes, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic

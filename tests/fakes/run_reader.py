@@ -8,7 +8,7 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
+from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
 
 
 def batches_in(extent: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ from tests.kernel.fetch_world import LARGE, World, asking, at, plan_of, resolver
 from mainstem.kernel import NO_SLOT, PICK_SOURCES_MAX, PickLimits, PickSource
 from mainstem.model import QueueRead, queue_id_of, slot_of
 from mainstem.protocol.messages.fetch import FetchPartition
-from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.extent_format import EXTENT_ROW
 
 both = pytest.mark.parametrize("kernel", KERNELS, ids=["pure", "compiled"])
 

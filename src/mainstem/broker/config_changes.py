@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from mainstem.broker.broker import Broker
 from mainstem.broker.config_entries import ResourceType, broker_name_fault, unsupported_message
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.topics import internal_message, is_internal
+from mainstem.broker.topic_admin import internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode

@@ -1,9 +1,9 @@
 """The nodes that serve a topic's queues make or delete those that the node which changed the topic has left
 over.
 
-A node that changes a topic changes its queues next, in all write groups (`topics`). If it dies in between, the queues
-would stay as they are until a write group changes its leader. So a while after a node has heard of a topic's change,
-it checks those of the topic's queues that it serves. As a rule there is nothing to do.
+A node that changes a topic changes its queues next, in all write groups (`topic_admin`). If it dies in between, the
+queues would stay as they are until a write group changes its leader. So a while after a node has heard of a topic's
+change, it checks those of the topic's queues that it serves. As a rule there is nothing to do.
 
 Queues of deleted topics may also be left on a node although no leader has them: a node that starts applies the log's
 commands about queues with metadata that may be old, while the leader knew of the deletion when it applied the same

@@ -9,7 +9,7 @@ class PipelineError(MainstemError):
     """Base of the pipeline's errors."""
 
 
-class NodeUnreachable(PipelineError):
+class SplitServiceUnreachable(PipelineError):
     """The node's HTTP address does not answer with the address of its split service."""
 
 

@@ -15,7 +15,7 @@ import google_crc32c
 import msgspec
 
 from mainstem.address import Address
-from mainstem.pipeline.errors import CommitRefused, NodeUnreachable
+from mainstem.pipeline.errors import CommitRefused, SplitServiceUnreachable
 from mainstem.pipeline.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.errors import ConnectionLost
@@ -110,7 +110,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_endpoint(node: str) -> Endpoint:
-    """Ask the node at this HTTP address. Raises `NodeUnreachable`."""
+    """Ask the node at this HTTP address. Raises `SplitServiceUnreachable`."""
     url = node.rstrip("/") + ENDPOINT_PATH
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
@@ -118,7 +118,7 @@ def find_endpoint(node: str) -> Endpoint:
         with urllib.request.urlopen(url, timeout=ENDPOINT_SECONDS) as response:
             found = msgspec.json.decode(response.read(ENDPOINT_BYTES_MAX), type=Endpoint)
     except (OSError, urllib.error.URLError, msgspec.DecodeError) as error:
-        raise NodeUnreachable(f"{url} does not tell where the split service is: {error}") from error
+        raise SplitServiceUnreachable(f"{url} does not tell where the split service is: {error}") from error
     if found.host in EVERY_INTERFACE:  # it listens everywhere: use the address that just answered
         return msgspec.structs.replace(found, host=urllib.parse.urlsplit(url).hostname or found.host)
     return found

@@ -18,7 +18,7 @@ import pyarrow
 from mainstem.pipeline.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.journal_slice import Bytes, Pace
 from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
-from mainstem.storage.extents.format import ABORTED_VERSION
+from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import RUN_SUFFIX

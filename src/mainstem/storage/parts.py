@@ -50,7 +50,7 @@ from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.state.producer_expiry import ProducerExpiry
-from mainstem.storage.state.recovery import Recovery
+from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning

@@ -11,7 +11,7 @@ from mainstem.ports import Clock, Files, SideWork
 from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.config import StorageConfig
-from mainstem.storage.extents.format import ABORTED_VERSION, FORMAT_VERSION
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig

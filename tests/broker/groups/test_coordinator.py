@@ -14,7 +14,7 @@ from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
-from mainstem.broker.groups.log import decode
+from mainstem.broker.groups.offsets_topic import decode
 from mainstem.broker.groups.step import GroupRecord, LogRecord, OffsetRecord
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import ConfigError, MainstemError

@@ -14,10 +14,10 @@ from tests.broker.groups.transcript import GROUP
 from tests.fakes.memory_store import StoredBatch
 
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.log import OffsetsTopicCodec, limits_of
 from mainstem.broker.groups.offsets import LOST
+from mainstem.broker.groups.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.groups.step import LogRecord
-from mainstem.broker.machines.log import Gap, MachineLog
+from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics

@@ -8,7 +8,7 @@ from tests.broker.groups.test_coordinator import CONFIG, commit, fetch, loaded, 
 from tests.broker.groups.transcript import GROUP, Transcript
 
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
-from mainstem.broker.groups.log import decode, encode
+from mainstem.broker.groups.offsets_topic import decode, encode
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel, Outcome
 from mainstem.protocol.error_codes import ErrorCode

@@ -20,7 +20,7 @@ from tests.simulation.oracle import require
 
 from mainstem.model import TopicSettings
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.format import FRAME_BYTES, RUN_MAGIC, FileFrame
+from mainstem.storage.extents.extent_format import FRAME_BYTES, RUN_MAGIC, FileFrame
 from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX, path_of
 
 Harm = Callable[[SimulatedNode, str, random.Random], None]

@@ -40,8 +40,8 @@ from mainstem.storage.compacting.compact_files import (
     scan_file,
 )
 from mainstem.storage.compacting.compact_plan import CompactFile, PassPlan, Rules, parts_of, plan
+from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.extents.format import EXTENT_ROW
 from mainstem.storage.merging.merge_inputs import index_pieces
 from mainstem.storage.merging.merge_measure import TopicFacts
 from mainstem.storage.merging.merge_plan import MergeLines

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import RUN_MAGIC, FileFrame
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.extents.format import RUN_MAGIC, FileFrame
 
 
 @st.composite

@@ -8,7 +8,7 @@ import random
 import numpy
 import pytest
 
-from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.journal.blocks import POSITION_FIELD, extent_rows, places_in, rows_of_blocks, sorted_rows
 from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_MAGIC, DIRECTORY_ROW, BlockHeader
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.merges import MergeStore, PlainTarget, last_offset
 from tests.storage.queue_store.runs import Batch, make_batch
 
-from mainstem.storage.extents.format import EXTENT_BYTES
+from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, OpenInputs, read_exactly
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness

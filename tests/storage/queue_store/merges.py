@@ -12,8 +12,8 @@ from tests.fakes.run_reader import batches_in, check_aborted, read_run, rows_and
 from tests.storage.queue_store.runs import Batch, write
 
 from mainstem.model import Buffer
+from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets

@@ -16,7 +16,7 @@ from tests.fakes.files import SimulatedFile, SimulatedFiles
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.storage.extents.aborted import empty_section
-from mainstem.storage.extents.format import (
+from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     EXTENT_ROW,
     FORMAT_VERSION,

@@ -26,7 +26,7 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.queue_store.copies.file_mending import Lost
+from mainstem.storage.queue_store.copies.file_mending import MissingOffsets
 from mainstem.storage.repair.file_repair import behind
 from mainstem.storage.repair.journal_damage import fetch_twin
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
@@ -202,16 +202,20 @@ def test_a_block_that_arrives_with_other_bytes_is_not_taken() -> None:
 
 def test_batches_that_a_replica_gives_follow_each_other() -> None:
     two = bytes(new_batch(QUEUE, records=2).data)
-    assert behind(two, Lost(QUEUE, 0, 5), 0) == 2
-    assert behind(two, Lost(QUEUE, 1, 5), 1) == 2, "the first may reach back before what is lost"
+    assert behind(two, MissingOffsets(QUEUE, 0, 5), 0) == 2
+    assert behind(two, MissingOffsets(QUEUE, 1, 5), 1) == 2, "the first may reach back before what is lost"
     with pytest.raises(StorageError, match="came twice"):
-        behind(two, Lost(QUEUE, 0, 5), 1)
+        behind(two, MissingOffsets(QUEUE, 0, 5), 1)
     with pytest.raises(StorageError, match="came where 2 is next"):
-        behind(two, Lost(QUEUE, 0, 5), 2)
+        behind(two, MissingOffsets(QUEUE, 0, 5), 2)
     later = (3).to_bytes(8, "big") + two[8:]
     with pytest.raises(StorageError, match="offsets 3 to 4 came where 1 is next"):
-        behind(later, Lost(QUEUE, 0, 5), 1)
-    assert behind(later, Lost(QUEUE, 0, 5), 1, gaps=True) == 5
-    for lost, position in ((Lost(QUEUE, 0, 3), 0), (Lost(QUEUE, 0, 9), 5), (Lost(QUEUE, 0, 9), 4)):
+        behind(later, MissingOffsets(QUEUE, 0, 5), 1)
+    assert behind(later, MissingOffsets(QUEUE, 0, 5), 1, gaps=True) == 5
+    for lost, position in (
+        (MissingOffsets(QUEUE, 0, 3), 0),
+        (MissingOffsets(QUEUE, 0, 9), 5),
+        (MissingOffsets(QUEUE, 0, 9), 4),
+    ):
         with pytest.raises(StorageError, match="came"):
             behind(later, lost, position, gaps=True)

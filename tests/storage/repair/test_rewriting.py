@@ -26,7 +26,7 @@ from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.repair.rewriting import UNDECIDED_SECONDS, Rewriting
 from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.producer_expiry import ProducerExpiry
-from mainstem.storage.state.recovery import Recovery
+from mainstem.storage.state.state_recovery import Recovery
 
 GROUPS = 2
 

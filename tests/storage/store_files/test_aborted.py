@@ -14,8 +14,7 @@ from tests.storage.small_node import SmallNode, simulated
 from mainstem.model import FeatureLevel
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import ABORTED_MAGIC, ABORTED_ROW_BYTES, SECTION_BYTES, empty_section
-from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.extents.format import (
+from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     FORMAT_VERSION,
     FRAME_BYTES,
@@ -24,6 +23,7 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
+from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.store_files.run_writer import RunWriter

@@ -22,7 +22,7 @@ from tests.storage.queue_store.runs import (
 )
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_BYTES, FORMAT_VERSION
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_BYTES, FORMAT_VERSION
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.store_files.run_target import WINDOW_BYTES, LocalRunTarget
 from mainstem.storage.store_files.run_writer import RunWriter

@@ -26,7 +26,7 @@ from tests.storage.queue_store.test_store import Bench
 
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
+from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
 from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, GroupPosition
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE

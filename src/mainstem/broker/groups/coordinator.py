@@ -23,12 +23,12 @@ from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC, coordinator_partition_of, make_topic
-from mainstem.broker.groups.log import OffsetsTopicCodec, limits_of
+from mainstem.broker.groups.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.groups.partition import Event, GroupPartition, TopicsNow
 from mainstem.broker.groups.rebalance import refused_join, refused_sync
 from mainstem.broker.groups.statistics import samples_of
 from mainstem.broker.groups.step import Caller, Counts
-from mainstem.broker.machines.log import Gap, MachineLog
+from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.runtime import heard
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import LeaderMissing, MainstemError

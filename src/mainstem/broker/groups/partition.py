@@ -18,7 +18,7 @@ from mainstem.broker.groups.holdings import Holdings
 from mainstem.broker.groups.machine import GroupMachine
 from mainstem.broker.groups.offsets import TopicId, is_stale
 from mainstem.broker.groups.step import Counts, LogRecord
-from mainstem.broker.machines.log import Gap, MachineLog
+from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.machines.runtime import RECORDS_AT_ONCE, REPLAYED_AT_ONCE, MachineRuntime, heard
 from mainstem.errors import MainstemError

@@ -6,7 +6,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.partitions import asked_twice, find_partition
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topics import is_internal
+from mainstem.broker.topic_admin import is_internal
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_records import (

@@ -10,7 +10,7 @@ from uuid import UUID
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topics import delete_topics, internal_message, is_internal
+from mainstem.broker.topic_admin import delete_topics, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode

@@ -12,8 +12,8 @@ from uuid import UUID
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.topic_admin import is_internal
 from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
-from mainstem.broker.topics import is_internal
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists

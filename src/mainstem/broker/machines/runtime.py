@@ -32,7 +32,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal, LogUnavailable, Unreadable
-from mainstem.broker.machines.log import Gap, MachineLog
+from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.ports import Clock
 from mainstem.protocol.error_codes import ErrorCode

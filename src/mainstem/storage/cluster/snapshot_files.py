@@ -16,10 +16,10 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.copies.continued import ends_of, goes_on
-from mainstem.storage.queue_store.copies.file_copy import Range
+from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
-from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, QueueOffsets
+from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.snapshot_image import GroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
@@ -49,7 +49,7 @@ class FileSender:
             async for piece, _of_ranges in pieces:
                 yield piece
 
-    async def part(self, name: str, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+    async def part(self, name: str, ranges: Sequence[ByteRange]) -> AsyncIterator[bytes]:
         """The bytes of these ranges of a file, which rise, one behind the other. Raises `GivesWholeFiles`, `RpcError`,
         `StorageError`."""
         for first in range(0, len(ranges), BYTE_RANGES_MAX):
@@ -88,7 +88,7 @@ class SnapshotFiles:
         self._parts = True
         """Whether the sender gives parts of files, as far as is known."""
         self._held: set[str] = set()
-        self._ends: dict[tuple[int, int], QueueOffsets] = {}
+        self._ends: dict[tuple[int, int], OffsetsOfQueues] = {}
         """How far the files here go that hold blocks (after, upto]."""
         self._copied: dict[tuple[str, int], StoreFile | None] = {}
         """By the name of a file there, and the block behind which it was wanted: what has come of it."""
@@ -169,7 +169,7 @@ class SnapshotFiles:
             self._ends[blocks] = await ends_of(self._store.stored, self._group, *blocks, self._placement.groups_at)
         return await self._from_sender(wanted.file, self._ends[blocks])
 
-    async def _from_sender(self, file: StoreFile, kept: QueueOffsets) -> StoreFile | None:
+    async def _from_sender(self, file: StoreFile, kept: OffsetsOfQueues) -> StoreFile | None:
         groups_at = self._placement.groups_at
         found = await self._store.parts.copy(file, self._group, groups_at, kept, self._sender)
         if found is not None:

@@ -27,7 +27,7 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.copies.file_copy import Range
+from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.cold_producers import ColdProducers
@@ -137,7 +137,7 @@ class SnapshotSending:
 
     async def give_run(self, call: RpcCall[FetchRun]) -> AsyncIterator[Reply[RunPart]]:
         """Raises `GroupSnapshotRefused`."""
-        name, ranges = call.request.name, [Range(*one) for one in call.request.ranges]
+        name, ranges = call.request.name, [ByteRange(*one) for one in call.request.ranges]
         copies = self._store.copies
         try:
             async for piece in copies.part(name, ranges, PIECE_BYTES) if ranges else copies.pieces(name, PIECE_BYTES):

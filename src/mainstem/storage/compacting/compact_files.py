@@ -27,8 +27,8 @@ from mainstem.storage.compacting.key_rows import KeyRows, scan_keys
 from mainstem.storage.compacting.rewrite import rewrite
 from mainstem.storage.compacting.window import Window
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile, Pace
 from mainstem.storage.merging.merge_inputs import InputFile, OpenInputs, index_pieces
 from mainstem.storage.merging.merge_liveness import NO_END

@@ -12,7 +12,7 @@ import numpy
 
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import ABORTED_VERSION, FRAME_BYTES, FileFrame
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, FRAME_BYTES, FileFrame
 
 ABORTED_ROW = numpy.dtype(
     [

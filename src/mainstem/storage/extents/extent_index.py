@@ -14,7 +14,7 @@ import numpy.typing
 
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import EXTENT_ROW, EXTENT_ROW_BYTES, FileFrame
+from mainstem.storage.extents.extent_format import EXTENT_ROW, EXTENT_ROW_BYTES, FileFrame
 
 Rows = numpy.typing.NDArray[numpy.void]
 """A one-dimensional array of `EXTENT_ROW`."""

@@ -13,8 +13,8 @@ import google_crc32c
 import numpy
 
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import EXTENT_ROW, EXTENT_ROW_BYTES
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.extents.format import EXTENT_ROW, EXTENT_ROW_BYTES
 
 PAGE_ROWS = 256
 """16 KiB a page: to read and check one takes about as long as to ask for it."""

@@ -16,7 +16,7 @@ import numpy.typing
 
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import EXTENT_ROW
+from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.journal.format import (
     BLOCK_ALIGNMENT,
     BLOCK_HEADER,

@@ -18,8 +18,8 @@ import numpy
 from mainstem.lru import Lru
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import EXTENT_ROW, FORMAT_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
-from mainstem.storage.extents.format import EXTENT_ROW, FORMAT_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.journal.blocks import Rows
 from mainstem.storage.journal.inventory import SegmentInfo
 from mainstem.storage.journal.segment_files import TEMPORARY, index_path

@@ -21,8 +21,8 @@ import numpy.typing
 from mainstem.kernel import crc32c, gather_extents, walk_batches
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.extents.format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.merging.merge_inputs import (
     InputDamaged,
     InputFile,

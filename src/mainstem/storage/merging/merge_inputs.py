@@ -19,8 +19,7 @@ from mainstem.kernel import crc32c
 from mainstem.lru import Lru
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import check_section, fits
-from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.extents.format import (
+from mainstem.storage.extents.extent_format import (
     EXTENT_ROW,
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
@@ -29,6 +28,7 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
+from mainstem.storage.extents.extent_index import Rows
 
 PIECE_ROWS = 1 << 16
 """Rows read at once: 4 MiB."""

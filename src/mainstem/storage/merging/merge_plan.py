@@ -29,8 +29,8 @@ import numpy
 import numpy.typing
 
 from mainstem.errors import ConfigError
+from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.extents.format import EXTENT_BYTES
 
 Integers = numpy.typing.NDArray[numpy.int64]
 Flags = numpy.typing.NDArray[numpy.bool_]

@@ -47,7 +47,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, Lost
+from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, MissingOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.read_path import ReadPath
@@ -202,7 +202,7 @@ class FileRepair:
             group = self._placement.group_at(queue_id, int(extent["base_offset"]))
             if group not in counts_for:
                 continue  # no reader of this node is served from it
-            lost = Lost(queue_id, int(extent["base_offset"]), int(extent["last_offset"]) + 1)
+            lost = MissingOffsets(queue_id, int(extent["base_offset"]), int(extent["last_offset"]) + 1)
             try:
                 await self._from_others(group, partial(self._patch, name, extent, lost))
             except FAILURES as error:
@@ -215,7 +215,7 @@ class FileRepair:
             raise failure
         await self._mending.whole_again(name, f"{len(rows)} extents of it were fetched from other replicas")
 
-    async def _patch(self, name: str, extent: numpy.void, lost: Lost, node_id: int) -> None:
+    async def _patch(self, name: str, extent: numpy.void, lost: MissingOffsets, node_id: int) -> None:
         group = self._placement.group_at(lost.queue_id, lost.first)
         data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost])])
         await self._mending.patch(name, extent, data)
@@ -232,7 +232,7 @@ class FileRepair:
                 log.debug("node %d has no run %s to give: %s", node_id, name, error)
             else:
                 return
-        lost: dict[int, list[Lost]] = {}
+        lost: dict[int, list[MissingOffsets]] = {}
         for group, (after, upto) in counts_for.items():
             lost[group] = await self._from_others(
                 group, partial(self._lost, name, group, after, upto, list(unreadable))
@@ -255,7 +255,7 @@ class FileRepair:
 
     async def _lost(
         self, name: str, group: int, after: int, upto: int, unreadable: list[str], node_id: int
-    ) -> list[Lost]:
+    ) -> list[MissingOffsets]:
         """The stretches this node lacks of the blocks that a file was made of, as another node reports them."""
         assert self._calls is not None, "a node with peers has calls"
         request = FetchStretches(group, after, upto)
@@ -302,7 +302,9 @@ class FileRepair:
         """Whether offsets of the queues in a file may be missing, in it and elsewhere."""
         return self._store.stored.file(name).retention_class == COMPACTED_CLASS
 
-    async def _made(self, like: StoreFile, group: int, pieces: Sequence[Lost], node_id: int) -> list[StoreFile]:
+    async def _made(
+        self, like: StoreFile, group: int, pieces: Sequence[MissingOffsets], node_id: int
+    ) -> list[StoreFile]:
         """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them. Two
         pieces of a queue are in two runs: another file has what lies between them, and no extent may reach over it."""
         gaps = self._is_compacted(like.name)
@@ -347,7 +349,7 @@ class FileRepair:
         raise StorageError(f"write group {group}: no replica helps ({what}); restore the file from a copy")
 
     async def _batches(
-        self, node_id: int, group: int, pieces: Sequence[Lost], *, gaps: bool = False
+        self, node_id: int, group: int, pieces: Sequence[MissingOffsets], *, gaps: bool = False
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield (number, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
         missing; with `gaps`, offsets may be."""
@@ -372,7 +374,7 @@ class FileRepair:
             if at != len(asked) - 1:
                 raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
 
-    def _next(self, asked: Sequence[Lost], at: int, position: int, *, gaps: bool) -> int:
+    def _next(self, asked: Sequence[MissingOffsets], at: int, position: int, *, gaps: bool) -> int:
         """Where the next stretch begins. Raises `StorageError` when this one lacks its end."""
         if position < asked[at].end and not gaps:
             raise StorageError(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
@@ -448,7 +450,7 @@ class FileRepair:
             self.failures)  # fmt: skip
 
 
-def behind(batches: bytes, lost: Lost, position: int, *, gaps: bool = False) -> int:
+def behind(batches: bytes, lost: MissingOffsets, position: int, *, gaps: bool = False) -> int:
     """The offset behind batches, which must continue a stretch at `position`; with `gaps`, there or behind it. Raises
     `StorageError` if they do not."""
     for _at, header in walk_batches(batches):

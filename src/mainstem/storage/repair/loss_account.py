@@ -30,7 +30,7 @@ from mainstem.storage.journal.stored_block import StoredPlace
 from mainstem.storage.placement import Placement
 from mainstem.storage.repair.lost_blocks import QUEUES_MAX, Loss, LostOffsets, LostPart
 from mainstem.storage.state.queue_scan import chunks
-from mainstem.storage.state.recovery import LostInHole
+from mainstem.storage.state.state_recovery import LostInHole
 
 RECORDS_PER_BATCH = 1 << 31
 """The most that a batch can have: its last offset delta is an int32."""

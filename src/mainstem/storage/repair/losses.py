@@ -38,7 +38,7 @@ from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.loss_account import LossAccount, raised_ends
 from mainstem.storage.repair.lost_blocks import LostBlocks, LostPart, missing_segment
 from mainstem.storage.state.applied import AppliedState
-from mainstem.storage.state.recovery import RecoveredState
+from mainstem.storage.state.state_recovery import RecoveredState
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.format import FORMAT_VERSION
+from mainstem.storage.extents.extent_format import FORMAT_VERSION
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal

@@ -37,7 +37,7 @@ from mainstem.rpc.messages.snapshots import (
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.queue_store.copies.queue_offsets import QueueOffsets
+from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
@@ -70,10 +70,10 @@ class GroupImage:
         return {RUNS: len(self.ranges), **{kind: len(content) for kind, content in self.state.items()}}
 
 
-def log_starts_of(image: GroupImage) -> QueueOffsets:
+def log_starts_of(image: GroupImage) -> OffsetsOfQueues:
     """The log starts of the write group's queues, of an image that has the state."""
     cells = numpy.frombuffer(bytes(image.state[QUEUES]), numpy.int64).reshape(-1, QUEUE_CELLS)
-    return QueueOffsets(cells[:, 0].astype(numpy.uint64), cells[:, 2])
+    return OffsetsOfQueues(cells[:, 0].astype(numpy.uint64), cells[:, 2])
 
 
 async def parts(

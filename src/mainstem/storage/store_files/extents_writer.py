@@ -18,7 +18,7 @@ import numpy.typing
 from mainstem.kernel import checksum_pieces
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.format import EXTENT_BYTES, EXTENT_ROW
+from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.store_files.run_target import RunTarget
 
 BATCH_ROW = numpy.dtype(

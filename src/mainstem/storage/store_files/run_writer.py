@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.extents.aborted import empty_section
-from mainstem.storage.extents.format import (
+from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     FORMAT_VERSION,
     FRAME_BYTES,

@@ -18,7 +18,7 @@ from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import empty_section
-from mainstem.storage.extents.format import ABORTED_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
 from mainstem.storage.store_files.extents_writer import BATCH_ROW, Array, ExtentsWriter
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary

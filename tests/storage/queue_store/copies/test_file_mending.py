@@ -12,7 +12,7 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.copies.file_mending import Lost
+from mainstem.storage.queue_store.copies.file_mending import MissingOffsets
 from mainstem.storage.queue_store.store import QueueStore
 
 BATCHES = [make_batch(1, 0, records=2), make_batch(1, 2), make_batch(7, 5)]
@@ -99,12 +99,12 @@ def test_what_is_looked_for_lies_behind_what_older_runs_have_and_before_what_new
         files.put("runs/1.run", b"")
         mending = store.mending
 
-        async def lost(first: int, end: int) -> list[Lost]:
+        async def lost(first: int, end: int) -> list[MissingOffsets]:
             return await mending.lost("1.run", 0, [(2, first, end)], ["1.run"])
 
-        assert await lost(0, 40) == [Lost(2, 11, 30)], "not what is before 10, nor what is behind 30"
+        assert await lost(0, 40) == [MissingOffsets(2, 11, 30)], "not what is before 10, nor what is behind 30"
         assert await lost(30, 40) == []
         assert await lost(0, 10) == []
-        assert await lost(15, 20) == [Lost(2, 15, 20)]
+        assert await lost(15, 20) == [MissingOffsets(2, 15, 20)]
 
     told(tmp_path, story)

@@ -20,7 +20,7 @@ from mainstem.raft import Membership, Snapshot
 from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.copies.file_copy import Range, windows
+from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
 from mainstem.storage.queue_store.copies.kept_history import choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span
@@ -99,7 +99,7 @@ def test_where_only_whole_files_are_given_own_files_go_from_where_one_of_both_be
 def test_windows_have_every_byte_of_the_ranges_once(steps: list[tuple[int, int]], length: int) -> None:
     ranges, end = [], 0
     for gap, size in steps:
-        ranges.append(Range(end + gap, size))
+        ranges.append(ByteRange(end + gap, size))
         end += gap + size
     found = list(windows(ranges, length))
     assert all(window[-1].position + window[-1].length - window[0].position <= length for window in found)
@@ -109,7 +109,7 @@ def test_windows_have_every_byte_of_the_ranges_once(steps: list[tuple[int, int]]
 
 def test_windows_of_ranges_that_do_not_rise_are_refused() -> None:
     with pytest.raises(StorageError, match="behind one up to 8"):
-        list(windows([Range(5, 3), Range(7, 1)], 100))
+        list(windows([ByteRange(5, 3), ByteRange(7, 1)], 100))
 
 
 # --- two stores -------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class FromReplica:
         if name in self._files:
             self.of_batches.append((name, 0, self._files[name].batch_bytes))
 
-    async def part(self, name: str, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+    async def part(self, name: str, ranges: Sequence[ByteRange]) -> AsyncIterator[bytes]:
         self.asked += 1
         if not self.parts:
             raise GivesWholeFiles("an earlier version")

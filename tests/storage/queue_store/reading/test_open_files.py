@@ -9,8 +9,8 @@ import pytest
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
-from mainstem.storage.extents.format import EXTENT_BYTES
 from mainstem.storage.queue_store.reading import file_summaries, open_files
 from mainstem.storage.queue_store.reading.open_files import KnownFile, OpenFiles
 from mainstem.storage.store_files.store_file import path_of

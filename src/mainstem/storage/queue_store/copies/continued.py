@@ -15,7 +15,7 @@ from functools import partial
 import numpy
 
 from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, QueueOffsets, looked_at
+from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues, looked_at
 from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles
 from mainstem.storage.store_files.store_file import StoreFile
@@ -29,7 +29,7 @@ async def goes_on(
     group: int,
     kept_upto: int,
     files: Sequence[StoreFile],
-    log_starts: QueueOffsets,
+    log_starts: OffsetsOfQueues,
     groups_at: GroupsAt,
 ) -> bool:
     """Whether these files, which are here and in the order of their blocks, have every offset of a write group from
@@ -63,8 +63,13 @@ async def goes_on(
 
 
 def _behind(
-    rows: Rows, group: int, groups_at: GroupsAt, log_starts: QueueOffsets, ends: QueueOffsets, begins: QueueOffsets
-) -> tuple[QueueOffsets, QueueOffsets] | None:
+    rows: Rows,
+    group: int,
+    groups_at: GroupsAt,
+    log_starts: OffsetsOfQueues,
+    ends: OffsetsOfQueues,
+    begins: OffsetsOfQueues,
+) -> tuple[OffsetsOfQueues, OffsetsOfQueues] | None:
     """Where the queues of a write group end with one more file, and where those begin that begin behind their log
     starts. None if an offset is missing that is live."""
     rows = rows[groups_at(rows["queue_id"], rows["base_offset"]) == group]
@@ -80,12 +85,12 @@ def _behind(
     )
 
 
-def _with_ends(ends: QueueOffsets, rows: Rows, group: int, groups_at: GroupsAt) -> QueueOffsets:
+def _with_ends(ends: OffsetsOfQueues, rows: Rows, group: int, groups_at: GroupsAt) -> OffsetsOfQueues:
     _firsts, lasts = first_and_last(rows[groups_at(rows["queue_id"], rows["base_offset"]) == group])
     return ends.together(lasts["queue_id"], lasts["last_offset"] + 1)
 
 
-async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups_at: GroupsAt) -> QueueOffsets:
+async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups_at: GroupsAt) -> OffsetsOfQueues:
     """Per queue, how far the files here go that hold blocks of a write group behind `after`, none behind `upto`. Raises
     `StorageError` and OSError when one cannot be read; that is noted."""
     ends = NO_OFFSETS

@@ -41,7 +41,7 @@ BESIDE_BYTES_MAX = 1 << 20
 for some kilobytes, or for a batch."""
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of a file."""
 
     position: int
@@ -78,7 +78,7 @@ class FileCopies:
                 checks.feed(position, piece)
                 yield piece
 
-    async def part(self, name: str, ranges: Sequence[Range], length: int) -> AsyncIterator[bytes]:
+    async def part(self, name: str, ranges: Sequence[ByteRange], length: int) -> AsyncIterator[bytes]:
         """Ranges of a file, which rise, one behind the other, in pieces of at most `length` bytes. Nothing is checked:
         an extent may be cut by them. Raises `StorageError` when they are not in the file, or the manifest does not
         name it."""
@@ -151,10 +151,10 @@ class FileCopies:
         )
 
 
-def windows(ranges: Iterable[Range], length: int) -> Iterator[list[Range]]:
+def windows(ranges: Iterable[ByteRange], length: int) -> Iterator[list[ByteRange]]:
     """Ranges in groups that one read of at most `length` bytes covers; what is longer is cut. Raises `StorageError`
     unless they rise."""
-    window: list[Range] = []
+    window: list[ByteRange] = []
     end = 0
     for position, rest in ranges:
         if position < end:
@@ -164,7 +164,7 @@ def windows(ranges: Iterable[Range], length: int) -> Iterator[list[Range]]:
                 yield window
                 window = []
             size = min(rest, (window[0].position if window else position) + length - position)
-            window.append(Range(position, size))
+            window.append(ByteRange(position, size))
             position, rest = position + size, rest - size
         end = position
     if window:

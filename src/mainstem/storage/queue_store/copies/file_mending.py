@@ -36,7 +36,7 @@ PIECE_BYTES = 256 << 10
 """Bytes written and synced at a time: commits share the disk."""
 
 
-class Lost(NamedTuple):
+class MissingOffsets(NamedTuple):
     """Offsets of a queue that no file of this node has: from `first`, up to but without `end`."""
 
     queue_id: int
@@ -112,7 +112,7 @@ class Mending:
 
     async def lost(
         self, name: str, group: int, candidates: Iterable[tuple[int, int, int]], unreadable: Collection[str]
-    ) -> list[Lost]:
+    ) -> list[MissingOffsets]:
         """Of stretches of a group's queues, as (queue id, first offset, end), what no file of the group has that can be
         read, and would have to be in this one: it lies behind what older files have and before what newer ones have.
         Raises `StorageError`, OSError."""
@@ -128,7 +128,7 @@ class Mending:
             if readable:
                 spans.append(span if len(readable) == len(span) else Span(readable, self._manifest.files))
         beside = mine < len(spans) and (spans[mine].after, spans[mine].upto) in blocks
-        found: list[Lost] = []
+        found: list[MissingOffsets] = []
         for queue_id, first, end in candidates:
             if file.is_merged and not file.first_queue <= queue_id <= file.last_queue:
                 continue
@@ -138,7 +138,7 @@ class Mending:
                 start = end if place is None else int(place.extents.rows["base_offset"][place.row])
                 newer = place is None or place.at >= mine
                 if start > position and older and newer:
-                    found.append(Lost(queue_id, position, min(start, end)))
+                    found.append(MissingOffsets(queue_id, position, min(start, end)))
                 if place is None:
                     break
                 older = place.at < mine + beside  # what lies beside it comes before and after

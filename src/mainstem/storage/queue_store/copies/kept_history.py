@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
     """It holds blocks from behind this one on: where that is before `after`, only a part of it is wanted."""
 
 
-class Choice(NamedTuple):
+class HistoryChoice(NamedTuple):
     """Own files with blocks up to `kept_upto` stay, and others are put behind them."""
 
     kept_upto: int
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 def choose(
     own: Sequence[Span], split_upto: int, theirs: FilesOfBlocks, sound: Callable[[str], bool], *, parts: bool
-) -> Choice:
+) -> HistoryChoice:
     """Choose between a write group's own spans, of which those up to block `split_upto` may stay, and the sender's
     files. `sound` says of a file here that it is not known to be damaged; `parts`: the sender gives parts of files."""
     spans = [(span.after, span.upto) for span in own]
@@ -59,7 +59,7 @@ def choose(
         while (earlier := _before(_before(kept_upto, others), spans)) < kept_upto:
             kept_upto = earlier
     wanted = [Wanted(max(after, kept_upto), upto, file, after) for after, upto, file in theirs if upto > kept_upto]
-    return Choice(kept_upto, wanted)
+    return HistoryChoice(kept_upto, wanted)
 
 
 def _before(block: int, spans: Iterable[tuple[int, int]]) -> int:

@@ -25,9 +25,9 @@ from mainstem.protocol.records import walk_batches
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.changes.orphans import Orphans
-from mainstem.storage.queue_store.copies.file_copy import BESIDE_BYTES_MAX, FileCopies, Range, write_copied
+from mainstem.storage.queue_store.copies.file_copy import BESIDE_BYTES_MAX, ByteRange, FileCopies, write_copied
 from mainstem.storage.queue_store.copies.file_mending import batch_rows
-from mainstem.storage.queue_store.copies.queue_offsets import Offsets, QueueOffsets, looked_at
+from mainstem.storage.queue_store.copies.queue_offsets import Offsets, OffsetsOfQueues, looked_at
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles, check_content
 from mainstem.storage.store_files.run_writer import RunWriter
@@ -56,7 +56,7 @@ class Elsewhere(Protocol):
         """All bytes of a file, or of one that lies beside a queue segment, by its name below `queues`."""
         ...
 
-    def part(self, name: str, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+    def part(self, name: str, ranges: Sequence[ByteRange]) -> AsyncIterator[bytes]:
         """The bytes of these ranges of a file, which rise, one behind the other. Raises `GivesWholeFiles`."""
         ...
 
@@ -69,7 +69,7 @@ class _Chosen(NamedTuple):
     """Per extent: batches that begin before this offset are not wanted."""
     cut: numpy.typing.NDArray[numpy.bool_]
     """Per extent: whether it has such batches."""
-    ranges: list[Range]
+    ranges: list[ByteRange]
     """Where they lie, neighbours joined."""
     name: str
     """Of a run that has just this."""
@@ -84,7 +84,7 @@ class PartCopies:
         self._orphans = orphans
 
     async def copy(
-        self, file: StoreFile, group: int, groups_at: GroupsAt, kept: QueueOffsets, elsewhere: Elsewhere
+        self, file: StoreFile, group: int, groups_at: GroupsAt, kept: OffsetsOfQueues, elsewhere: Elsewhere
     ) -> StoreFile | None:
         """Make sure that what a file has of a write group, behind what is kept here, is here: whole, durable and held.
         Returns the run that has it, which is the file itself if that is a run of which all is wanted; None: it has
@@ -146,7 +146,7 @@ class PartCopies:
         )
 
 
-def _choose(file: StoreFile, index: ExtentIndex, group: int, groups_at: GroupsAt, kept: QueueOffsets) -> _Chosen:
+def _choose(file: StoreFile, index: ExtentIndex, group: int, groups_at: GroupsAt, kept: OffsetsOfQueues) -> _Chosen:
     rows = index.rows
     after = kept.of(rows["queue_id"])
     wanted = (groups_at(rows["queue_id"], rows["base_offset"]) == group) & (rows["last_offset"] >= after)
@@ -157,7 +157,7 @@ def _choose(file: StoreFile, index: ExtentIndex, group: int, groups_at: GroupsAt
     firsts = numpy.ones(len(rows), numpy.bool_)
     firsts[1:] = positions[1:] != ends[:-1]
     edges = [*numpy.flatnonzero(firsts).tolist(), len(rows)]
-    ranges = [Range(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
+    ranges = [ByteRange(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
     content = hashlib.blake2b(file.name.encode(), digest_size=16)
     content.update(rows.tobytes())
     content.update(numpy.where(cut, after, 0).tobytes())
@@ -287,6 +287,6 @@ class _There:
         return self._file.bytes
 
     async def read(self, position: int, length: int) -> bytes:
-        pieces = self._elsewhere.part(self._file.name, [Range(position, length)])
+        pieces = self._elsewhere.part(self._file.name, [ByteRange(position, length)])
         async with aclosing(cast(AsyncGenerator[bytes, None], pieces)) as arriving:
             return b"".join([piece async for piece in arriving])

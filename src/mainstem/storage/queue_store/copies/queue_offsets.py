@@ -19,7 +19,7 @@ ROWS_AT_ONCE_MAX = 8_192
 """Rows looked at in one turn of the event loop: about a millisecond."""
 
 
-class QueueOffsets:
+class OffsetsOfQueues:
     """It never changes."""
 
     def __init__(self, queue_ids: QueueIds, offsets: Offsets) -> None:
@@ -40,12 +40,14 @@ class QueueOffsets:
             found[same] = self.offsets[places[same]]
         return found
 
-    def together(self, queue_ids: QueueIds, offsets: Offsets) -> QueueOffsets:
+    def together(self, queue_ids: QueueIds, offsets: Offsets) -> OffsetsOfQueues:
         """These, and others."""
-        return QueueOffsets(numpy.concatenate((self.queue_ids, queue_ids)), numpy.concatenate((self.offsets, offsets)))
+        return OffsetsOfQueues(
+            numpy.concatenate((self.queue_ids, queue_ids)), numpy.concatenate((self.offsets, offsets))
+        )
 
 
-NO_OFFSETS = QueueOffsets(numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
+NO_OFFSETS = OffsetsOfQueues(numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
 
 
 async def looked_at(rows: int, work: Callable[[], Result]) -> Result:

@@ -23,8 +23,7 @@ from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.aborted import check_section, fits
-from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.extents.format import (
+from mainstem.storage.extents.extent_format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
     INDEX_MAGIC,
@@ -32,6 +31,7 @@ from mainstem.storage.extents.format import (
     FileFrame,
     name_crc_of,
 )
+from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.reading.file_summaries import FileSummaries, summary_of
 from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 

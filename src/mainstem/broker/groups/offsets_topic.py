@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.step import GroupRecord, LogRecord, OffsetRecord
-from mainstem.broker.machines.log import LogLimits
+from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
 from mainstem.protocol.errors import UnsupportedVersion
@@ -35,7 +35,7 @@ def limits_of(config: GroupsConfig) -> LogLimits:
 
 
 class OffsetsTopicCodec:
-    """`machines.log.RecordCodec` of the consumer groups."""
+    """`machines.machine_log.RecordCodec` of the consumer groups."""
 
     def encode(self, record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
         return encode(record, timestamp_ms, level)
