@@ -49,6 +49,11 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 START = struct.Struct(">qiibI")
 """The fields that the checksum does not cover, and the checksum."""
 
+TO_LAST_OFFSET_DELTA = struct.Struct(">qiibIhi")
+"""All fields up to the last offset delta."""
+EXTENT_BATCH = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta: what a walk from batch to batch needs."""
+
 BASE_OFFSET = struct.Struct(">q")
 LENGTH = struct.Struct(">i")
 LEADER_EPOCH = struct.Struct(">i")

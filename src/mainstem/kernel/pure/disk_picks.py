@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mainstem.kernel.batch_header import LENGTH_EXCLUDES
+from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX
 from mainstem.kernel.pure.batch_check import is_batch
 from mainstem.kernel.pure.checksum import crc32c
@@ -34,9 +34,6 @@ CHUNKS_MAX = 64
 ROW = struct.Struct("<QqqqQIIIIi4x")
 """`EXTENT_ROW`: queue id, base offset, last offset, max timestamp, position, length, batches, records, CRC, leader
 epoch."""
-
-EXTENT_BATCH = struct.Struct(">qi11xi")
-"""Base offset, length and last offset delta of a batch."""
 
 LARGEST = (1 << 62) - 1
 """Valid positions and offsets stay below this, so that sums of two stay within 64 bits."""

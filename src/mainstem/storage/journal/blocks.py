@@ -7,13 +7,13 @@ and CRC, and by what every block claims: everything below its `durable_position`
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 
 import google_crc32c
 import numpy
 import numpy.typing
 
+from mainstem.kernel.batch_header import CHECKED_FROM, HEADER_BYTES, LENGTH_EXCLUDES, TO_LAST_OFFSET_DELTA
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW
@@ -37,13 +37,6 @@ assert BlockHeader(0, 0, 0, 0, 0, 0, 0, 0, 0x0123456789ABCDEF, 0, 0, 0).pack(b""
     POSITION_FIELD : POSITION_FIELD + 8
 ] == (0x0123456789ABCDEF).to_bytes(8, "little")
 
-BATCH_FIELDS = struct.Struct(">qiibIhi")
-"""A Kafka record batch v2 up to the last offset delta: base offset · length behind this field · leader epoch ·
-magic · CRC32C of all that follows it · attributes · last offset delta."""
-BATCH_LENGTH_FROM = 12
-BATCH_CRC_FROM = 21
-BATCH_BYTES_MIN = 61
-
 
 def batches_fault(directory: Buffer, payload: Buffer) -> str | None:
     """Describe the first fault in the batches of a data block; None when all are what the directory says.
@@ -53,16 +46,16 @@ def batches_fault(directory: Buffer, payload: Buffer) -> str | None:
     for row in DIRECTORY_STRUCT.iter_unpack(directory):
         _queue, base_offset, _time, _producer, position, length, delta, _count, _seq, _pe, _at, epoch, crc = row
         batch = view[position : position + length]
-        if length < BATCH_BYTES_MIN or len(batch) != length:
+        if length < HEADER_BYTES or len(batch) != length:
             return f"batch at payload byte {position} does not fit with its {length} bytes"
-        base, stated_length, leader_epoch, magic, stated_crc, _a, last_delta = BATCH_FIELDS.unpack_from(batch)
+        base, stated_length, leader_epoch, magic, stated_crc, _a, last_delta = TO_LAST_OFFSET_DELTA.unpack_from(batch)
         if (
             (base, leader_epoch, last_delta, stated_crc) != (base_offset, epoch, delta, crc)
             or magic != 2
-            or stated_length != length - BATCH_LENGTH_FROM
+            or stated_length != length - LENGTH_EXCLUDES
         ):
             return f"batch at payload byte {position} is not the one in the directory"
-        if google_crc32c.value(bytes(batch[BATCH_CRC_FROM:])) != crc:
+        if google_crc32c.value(bytes(batch[CHECKED_FROM:])) != crc:
             return f"batch at payload byte {position} fails its CRC"
     return None
 

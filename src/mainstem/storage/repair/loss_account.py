@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy
 
 from mainstem.kernel import COMMITTED_END, QUEUE_ID, QueueTable
+from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import Topic, partition_of, queue_id_of, topic_number_of
 from mainstem.ports import Files
-from mainstem.storage.journal.blocks import BATCH_BYTES_MIN, batches_fault, block_at
+from mainstem.storage.journal.blocks import batches_fault, block_at
 from mainstem.storage.journal.format import (
     DIRECTORY_ROW,
     DIRECTORY_ROW_BYTES,
@@ -85,7 +86,7 @@ class LossAccount:
         if not lost.applied:
             open_queues = self._queues_of(lost.group) - len(lost.seen)
             room = max(0, end - lost.hole.start)
-            raised_by = max(1, room // (BATCH_BYTES_MIN + DIRECTORY_ROW_BYTES)) * RECORDS_PER_BATCH
+            raised_by = max(1, room // (HEADER_BYTES + DIRECTORY_ROW_BYTES)) * RECORDS_PER_BATCH
         return LostPart(
             lost.group, lost.first, lost.last, offsets, others, max(0, open_queues), raised_by,
             known=not lost.applied, members=list(self._members(lost.group)),

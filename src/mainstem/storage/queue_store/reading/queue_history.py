@@ -8,7 +8,6 @@ possible, so that the file costs only its own batches.
 from __future__ import annotations
 
 import bisect
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -71,7 +70,7 @@ class QueueHistory:
         self._search = stored.search
         self._cache = stored.cache
         self._read_ahead_chunks_max = read_ahead_chunks_max
-        self._readers: OrderedDict[tuple[int, int], _Reader] = OrderedDict()
+        self._readers: Lru[tuple[int, int], _Reader] = Lru(READERS_MAX)
         self._ends: Lru[tuple[str, int], int] = Lru(READERS_MAX)
         """Chunks in which reads of many queues ended, by file and number: how many to read ahead of who goes on."""
 
@@ -158,7 +157,7 @@ class QueueHistory:
                 return
 
     async def _read(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
-        reader = self._readers.pop((queue_id, offset), None)
+        reader = self._readers.pop((queue_id, offset))
         if reader is None:
             place = await self._search.find(queue_id, spans, offset)
         else:
@@ -203,9 +202,7 @@ class QueueHistory:
             chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
             chunks = min(chunks, self._read_ahead_chunks_max)
             self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
-        self._readers[queue_id, stored.next_offset] = _Reader(spans[place.at].upto, chunks)
-        if len(self._readers) > READERS_MAX:
-            self._readers.popitem(last=False)
+        self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
 
     async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
         following: ExtentPlace | None = place

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import numpy
 
+from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.storage.errors import FormatError
-
-_BATCH = struct.Struct(">qi11xi")
-"""Base offset, length, last offset delta: what the walk over batches needs of a record batch's header."""
-
-_LENGTH_EXCLUDES = 12
-"""A batch's length field counts from behind itself."""
 
 
 class StoredSlice(NamedTuple):
@@ -57,11 +51,11 @@ class SliceBuilder:
         position = 0
         end = len(extent)
         while position < end:
-            if end - position < _BATCH.size:
+            if end - position < EXTENT_BATCH.size:
                 raise FormatError(f"{where}: {end - position} bytes at +{position} are no record batch")
-            base_offset, length, last_offset_delta = _BATCH.unpack_from(extent, position)
-            size = length + _LENGTH_EXCLUDES
-            if length < _BATCH.size - _LENGTH_EXCLUDES or size > end - position or last_offset_delta < 0:
+            base_offset, length, last_offset_delta = EXTENT_BATCH.unpack_from(extent, position)
+            size = length + LENGTH_EXCLUDES
+            if length < EXTENT_BATCH.size - LENGTH_EXCLUDES or size > end - position or last_offset_delta < 0:
                 raise FormatError(f"{where}: the record batch at +{position} claims {length} bytes")
             next_offset = base_offset + last_offset_delta + 1
             if next_offset > self._offset:
