@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from mainstem.config import NodeConfig
 from mainstem.node import RunningNode
-from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
 from mainstem.protocol.messages import API_MESSAGES

@@ -34,7 +34,7 @@ from demo.node_process import NodeFailed, NodeProcess
 from demo.readers import GroupMember
 from demo.split_watch import SplitWatch
 from demo.summary import Check, console, say, summary
-from mainstem.pipeline.java import find_java, spark_missing
+from mainstem.pipeline.spark.java import find_java, spark_missing
 
 TOPICS = {"flights": 48, "aircraft": 6, "airlines": 2, "airports": 4}
 """Name -> partitions."""

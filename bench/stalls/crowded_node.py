@@ -23,9 +23,9 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import FIRST_BLOCK, position_of, segment_name
-from mainstem.storage.journal.inventory import SegmentInfo
+from mainstem.storage.journal.encoding.format import FIRST_BLOCK, position_of, segment_name
 from mainstem.storage.journal.journal_map import Mark
+from mainstem.storage.journal.segments.inventory import SegmentInfo
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.manifest_database import GroupPosition
 from mainstem.storage.queue_store.manifest.prefix import Prefix

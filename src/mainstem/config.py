@@ -18,7 +18,7 @@ from mainstem.broker.groups.config import GroupsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig

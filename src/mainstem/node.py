@@ -35,7 +35,7 @@ from mainstem.node_ports import NodePorts
 from mainstem.node_reports import NodeReports
 from mainstem.node_roles import Roles, rpc_advertised
 from mainstem.node_views import LocalNodeViews
-from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.split import MergeWaits

@@ -17,11 +17,11 @@ from typing import Any
 import mainstem
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
-from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.key_checks import KeyChecks
-from mainstem.broker.queue_care import QueueCare
+from mainstem.broker.topics.key_checks import KeyChecks
+from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.config import NodeConfig
 from mainstem.errors import DISK_REMEDY
 from mainstem.model import Durability, Node

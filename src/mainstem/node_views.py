@@ -50,12 +50,12 @@ from mainstem.model import OWN_LEVELS, Node, QueueUsage, Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node_reports import NodeReports
-from mainstem.pipeline.supervisor import SplitSupervisor
+from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedGroup, NodeReport
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import segment_name
+from mainstem.storage.journal.encoding.format import segment_name
 from mainstem.storage.queue_store.reading.stored_files import QueueFile
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage import levels

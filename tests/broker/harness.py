@@ -15,12 +15,12 @@ from tests.server.raw_client import RawClient
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.routes import ROUTES, Route
 from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Session
 from mainstem.protocol.records import NewRecord, build_batch

@@ -23,7 +23,7 @@ from tests.broker.harness import make_broker
 from tests.patience import PATIENCE_SECONDS
 from tests.storage.small_node import SmallNode, simulated
 
-from mainstem.broker.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, Topic, queue_id_of
 from mainstem.ports import Session

@@ -11,9 +11,9 @@ from tests.broker.harness import Fakes, call, make_broker
 from tests.fakes.metadata import FakeMetadata
 from tests.patience import PATIENCE_SECONDS
 
+from mainstem.broker.admin.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
-from mainstem.broker.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.errors import ConfigError
 from mainstem.model import Node, QueueRange, SharedBytes, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic

@@ -19,9 +19,9 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.errors import ERROR_OF_OUTCOME, UnanswerableRequest
 from mainstem.broker.handlers import produce
 from mainstem.broker.handlers.produce import StartedProduce
-from mainstem.broker.known_topics import ProduceTopics
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame
+from mainstem.broker.topics.known_topics import ProduceTopics
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
 from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import BatchAppend, Node, Outcome, QueueRange, Topic

@@ -17,7 +17,7 @@ from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.journal.stand_ins import Lost
+from mainstem.storage.journal.mending.stand_ins import Lost
 from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart
 
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.fakes.latest_records import latest_records
 
-from mainstem.pipeline.compact_task import KEYS_SCHEMA
-from mainstem.pipeline.compactor import latest
-from mainstem.pipeline.java import find_java
-from mainstem.pipeline.session import start_session
+from mainstem.pipeline.merge.compact_task import KEYS_SCHEMA
+from mainstem.pipeline.merge.compactor import latest
+from mainstem.pipeline.spark.java import find_java
+from mainstem.pipeline.spark.session import start_session
 from mainstem.storage.compacting.compact_files import GOES_BIT, OFFSET_SHIFT, KeyColumns, nothing_of
 
 pytestmark = [

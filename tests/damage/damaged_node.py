@@ -26,8 +26,8 @@ from mainstem.model import NewTopic, Node, Outcome, QueueRead
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.node_ports import NodePorts
 from mainstem.node_roles import Roles
-from mainstem.pipeline.journal_slice import places_of
-from mainstem.pipeline.split_slice import split_slice
+from mainstem.pipeline.slices.journal_slice import places_of
+from mainstem.pipeline.slices.split_slice import split_slice
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig

@@ -29,7 +29,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.errors import EXIT_DONE
-from mainstem.pipeline.java import find_java
+from mainstem.pipeline.spark.java import find_java
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
 

@@ -14,7 +14,7 @@ from tests.end_to_end.shell import mainstem
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-from mainstem.storage.journal.format import BLOCK_HEADER
+from mainstem.storage.journal.encoding.format import BLOCK_HEADER
 
 PARTITIONS = 8
 LOST = b"went-bad-on-disk"

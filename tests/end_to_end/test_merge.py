@@ -31,7 +31,7 @@ from tests.serving import Serving, eventually
 from tests.storage.queue_store.merges import offset_entries, time_entries
 
 from mainstem.pipeline.errors import EXIT_DONE
-from mainstem.pipeline.java import find_java
+from mainstem.pipeline.spark.java import find_java
 from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, path_of, paths_of
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")

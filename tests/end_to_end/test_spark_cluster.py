@@ -24,10 +24,10 @@ from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
 from mainstem.pipeline.errors import EXIT_DONE
-from mainstem.pipeline.node_link import NodeLink
-from mainstem.pipeline.source import SlicePartition, split_partition
-from mainstem.pipeline.split_plan import SplitSettings
-from mainstem.pipeline.split_slice import SplitSlice
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.slices.split_slice import SplitSlice
+from mainstem.pipeline.split.source import SlicePartition, split_partition
+from mainstem.pipeline.split.split_plan import SplitSettings
 from mainstem.rpc.messages.split import HeldLease, LeaseLost
 
 SETTINGS = (

@@ -12,8 +12,8 @@ from tests.clients.message import Message
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-from mainstem.pipeline.java import find_java
-from mainstem.pipeline.processes import NICE
+from mainstem.pipeline.embedded.processes import NICE
+from mainstem.pipeline.spark.java import find_java
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
 

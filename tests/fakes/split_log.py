@@ -16,7 +16,7 @@ import numpy
 
 from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW,
     FIRST_BLOCK,

@@ -12,7 +12,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, Verdict
 from mainstem.model import SLOTS, BatchAppend, slot_of
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     KIND_DATA,

@@ -14,7 +14,7 @@ import mainstem.kernel.pure as pure
 from mainstem.kernel import COMMITTED_END
 from mainstem.kernel.layout import ENTRIES, ONE_ENTRY, ROW_BYTES, SKIP_EVERY, WATCHED
 from mainstem.model import BatchAppend, queue_id_of
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     KIND_DATA,

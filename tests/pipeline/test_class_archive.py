@@ -9,9 +9,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from mainstem.pipeline.class_archive import archive_of, archive_options, write_archive
 from mainstem.pipeline.errors import ArchiveNotWritten
-from mainstem.pipeline.java import Java, find_java
+from mainstem.pipeline.spark.class_archive import archive_of, archive_options, write_archive
+from mainstem.pipeline.spark.java import Java, find_java
 
 
 @pytest.fixture

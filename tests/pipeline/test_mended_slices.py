@@ -9,11 +9,11 @@ from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
 
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.pipeline.source import SlicePartition, split_partition
-from mainstem.pipeline.split_plan import SplitSettings
+from mainstem.pipeline.split.source import SlicePartition, split_partition
+from mainstem.pipeline.split.split_plan import SplitSettings
 from mainstem.rpc.messages.split import WaitsFor
 from mainstem.rpc.wire.identity import host_identity
-from mainstem.storage.journal.format import position_of
+from mainstem.storage.journal.encoding.format import position_of
 
 CLASSES = {0: "7d"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.fakes.split_log import NOW_MS, SplitJournal
 
-from mainstem.pipeline.split_plan import SplitSettings, next_offsets, plan, split_offsets, target_offsets
+from mainstem.pipeline.split.split_plan import SplitSettings, next_offsets, plan, split_offsets, target_offsets
 from mainstem.rpc.messages.split import PlannedSlices, PositionsReply
-from mainstem.storage.journal.format import KIND_CONTROL
+from mainstem.storage.journal.encoding.format import KIND_CONTROL
 
 MANY = 1 << 30
 

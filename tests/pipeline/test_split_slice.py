@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from tests.fakes.run_reader import read_runs
 from tests.fakes.split_log import SplitJournal
 
-from mainstem.pipeline.block_walk import batches_of
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.pipeline.journal_slice import mapped_segment, places_of, slice_bytes
-from mainstem.pipeline.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
+from mainstem.pipeline.slices.block_walk import batches_of
+from mainstem.pipeline.slices.journal_slice import mapped_segment, places_of, slice_bytes
+from mainstem.pipeline.slices.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
 from mainstem.rpc.messages.split import SegmentExtent, Slice
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.format import FIRST_BLOCK, KIND_NO_OP, SegmentHeader
+from mainstem.storage.journal.encoding.format import FIRST_BLOCK, KIND_NO_OP, SegmentHeader
 from mainstem.storage.store_files.run_target import LocalRunTarget
 
 CLASSES = {0: "default", 1: "internal", 2: "default"}

@@ -16,18 +16,18 @@ from tests.fakes.clock import FakeClock
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
-from mainstem.pipeline.config import PipelineConfig
-from mainstem.pipeline.errors import EXIT_FAILED, EXIT_YIELDED
-from mainstem.pipeline.java import find_java
-from mainstem.pipeline.main import parse
-from mainstem.pipeline.processes import NICE
-from mainstem.pipeline.supervisor import (
+from mainstem.pipeline.embedded.config import PipelineConfig
+from mainstem.pipeline.embedded.processes import NICE
+from mainstem.pipeline.embedded.supervisor import (
     MERGE_LOOK_ON_SECONDS,
     MERGE_LOOK_SECONDS,
     SplitSupervisor,
     parallel_tasks,
     splitter_command,
 )
+from mainstem.pipeline.errors import EXIT_FAILED, EXIT_YIELDED
+from mainstem.pipeline.main import parse
+from mainstem.pipeline.spark.java import find_java
 from mainstem.rpc.messages.split import MergeWaits, SplitLag
 from mainstem.storage.errors import StorageError
 

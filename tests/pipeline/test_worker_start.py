@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from mainstem.pipeline.session import WORKER_START
+from mainstem.pipeline.spark.session import WORKER_START
 
 ZIP = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
 

@@ -25,8 +25,8 @@ from mainstem.model import (
     Topic,
     TopicSettings,
 )
-from mainstem.pipeline.journal_slice import places_of
-from mainstem.pipeline.split_slice import SplitSlice, split_slice
+from mainstem.pipeline.slices.journal_slice import places_of
+from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.rpc.messages.split import Slice

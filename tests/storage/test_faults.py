@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch,
 
 from mainstem.model import Durability, Outcome, QueueRange, QueueRead, Sample, Tier
 from mainstem.storage.errors import CorruptJournal, FormatError, StorageError, StorageFailed
-from mainstem.storage.journal.format import segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import segment_name, sequence_of
 
 # --- a disk that fails ------------------------------------------------------------------------------------
 

@@ -24,16 +24,16 @@ from tests.storage.test_start_over_damage import (
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import CorruptJournal, StorageError
-from mainstem.storage.journal.block_repair import Twin
-from mainstem.storage.journal.blocks import block_at
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.blocks import block_at
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     KIND_NO_OP,
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.stand_ins import is_stand_in, stand_ins, tiled
+from mainstem.storage.journal.mending.block_repair import Twin
+from mainstem.storage.journal.mending.stand_ins import is_stand_in, stand_ins, tiled
 from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart, missing_segment
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 

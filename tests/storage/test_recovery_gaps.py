@@ -14,7 +14,7 @@ from tests.fakes.files import SimulatedFiles
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.storage.errors import CorruptJournal
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     FIRST_BLOCK,
     KIND_NO_OP,
@@ -24,7 +24,7 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.encoding.framing import BlockToWrite
 
 BLOCKS = 24
 """Behind the checkpoint, over two segments and more."""

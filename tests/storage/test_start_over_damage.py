@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import CorruptJournal, StorageError
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 CRC_AT = 4

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.bounded_log import BoundedLog
-from mainstem.broker.auto_creation import AutoCreation
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.key_checks import KeyChecks
-from mainstem.broker.known_topics import FetchTopics, ProduceTopics
-from mainstem.broker.shared_descriptions import SharedDescriptions
-from mainstem.broker.topic_changes import TopicChanges
+from mainstem.broker.topics.auto_creation import AutoCreation
+from mainstem.broker.topics.key_checks import KeyChecks
+from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
+from mainstem.broker.topics.shared_descriptions import SharedDescriptions
+from mainstem.broker.topics.topic_changes import TopicChanges
 from mainstem.model import Topic
 from mainstem.ports import (
     BrokerLeadership,

@@ -149,7 +149,7 @@ def event_loop() -> Check:
 
 
 def java() -> Check:
-    from mainstem.pipeline.java import find_java
+    from mainstem.pipeline.spark.java import find_java
 
     found = find_java()
     if found.missing:
@@ -158,7 +158,7 @@ def java() -> Check:
 
 
 def pyspark() -> Check:
-    from mainstem.pipeline.java import spark_missing
+    from mainstem.pipeline.spark.java import spark_missing
 
     missing = spark_missing()
     if missing:

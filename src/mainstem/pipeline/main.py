@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstem.errors import MainstemError
-from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.embedded.config import PipelineConfig
+from mainstem.pipeline.embedded.processes import end_session
 from mainstem.pipeline.endings import Ended
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
-from mainstem.pipeline.java import Java, require_java
-from mainstem.pipeline.lease_keeper import LeaseKeeper
-from mainstem.pipeline.merge_task import MergeSettings
-from mainstem.pipeline.node_link import Endpoint, NodeLink, find_endpoint
-from mainstem.pipeline.processes import end_session
-from mainstem.pipeline.split_plan import SplitSettings
+from mainstem.pipeline.link.lease_keeper import LeaseKeeper
+from mainstem.pipeline.link.node_link import Endpoint, NodeLink, find_endpoint
+from mainstem.pipeline.merge.merge_task import MergeSettings
+from mainstem.pipeline.spark.java import Java, require_java
+from mainstem.pipeline.split.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.split import LeaseHeld
 from mainstem.rpc.wire.tls import RpcTlsConfig
@@ -130,11 +130,11 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         LeaseKeeper(NodeLink(endpoint.rpc, "split lease", tls), lease) as keeper,
         tempfile.TemporaryDirectory(prefix="mainstem-split-", ignore_cleanup_errors=True) as scratch,
     ):
-        from mainstem.pipeline.class_archive import archive_options
-        from mainstem.pipeline.compactor import Compactor
-        from mainstem.pipeline.merger import Merger
-        from mainstem.pipeline.session import start_session
-        from mainstem.pipeline.splitter import Splitter
+        from mainstem.pipeline.merge.compactor import Compactor
+        from mainstem.pipeline.merge.merger import Merger
+        from mainstem.pipeline.spark.class_archive import archive_options
+        from mainstem.pipeline.spark.session import start_session
+        from mainstem.pipeline.split.splitter import Splitter
 
         spark: SparkSession | None = None
         try:

@@ -17,8 +17,8 @@ from mainstem.storage.errors import CorruptJournal, StorageFailed
 from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.journal.segment_files import DIRECTORY as JOURNAL
-from mainstem.storage.journal.segment_files import SEGMENT
+from mainstem.storage.journal.segments.segment_files import DIRECTORY as JOURNAL
+from mainstem.storage.journal.segments.segment_files import SEGMENT
 from mainstem.storage.parts import Disks, StorageParts
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore

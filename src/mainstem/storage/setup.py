@@ -13,7 +13,7 @@ from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
+from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns

@@ -20,7 +20,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.hard_states import NAME, HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import KIND_NO_OP, BlockHeader, position_of
+from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader, position_of
 
 FOUNDERS = (1, 2, 3)
 

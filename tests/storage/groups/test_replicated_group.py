@@ -23,7 +23,7 @@ from mainstem.storage.groups import control, write_group
 from mainstem.storage.groups.group_blocks import GroupBlocks
 from mainstem.storage.groups.log_block import LogBlock, Ticket, received_block
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.journal.encoding.format import BlockHeader
 from mainstem.storage.placement import Placement
 from mainstem.storage.queues.message_store import LocalMessageStore
 

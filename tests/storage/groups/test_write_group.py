@@ -19,7 +19,7 @@ from mainstem.storage.errors import StorageFailed
 from mainstem.storage.groups import control
 from mainstem.storage.groups.log_block import Ticket
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite
 
 BLOCK_BYTES_MAX = 5000

@@ -13,7 +13,7 @@ from tests.fakes.files import PowerLoss, SimulatedFiles
 from mainstem.ports import Clock, Files
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     DIRECTORY_STRUCT,
     KIND_CONTROL,
     KIND_DATA,
@@ -22,7 +22,7 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.journal import BlockToWrite, Journal, RecoveryReport
-from mainstem.storage.journal.segment_files import segment_path
+from mainstem.storage.journal.segments.segment_files import segment_path
 
 SMALL = JournalConfig(segment_bytes=16384, pool_segments=0, pool_segments_max=3)
 """Segments of four pages: one for the header, three for blocks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, BlockHeader, position_of
+from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader, position_of
 from mainstem.storage.journal.journal_map import MARK_BYTES, JournalMap
 
 GROUPS = 3

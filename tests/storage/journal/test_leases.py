@@ -14,9 +14,9 @@ from tests.storage.journal.sample_blocks import SMALL, data_block, started
 
 from mainstem.model import Sample
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.journal.format import SEGMENT_HEADER, SegmentHeader, segment_name
+from mainstem.storage.journal.encoding.format import SEGMENT_HEADER, SegmentHeader, segment_name
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal.segment_files import DIRECTORY
+from mainstem.storage.journal.segments.segment_files import DIRECTORY
 
 HOLDER = """
 import fcntl, mmap, os, sys

@@ -20,9 +20,9 @@ from tests.storage.journal.sample_blocks import (
 
 from mainstem.model import Durability
 from mainstem.storage.errors import CorruptJournal
-from mainstem.storage.journal.blocks import batches_fault
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.blocks import batches_fault
+from mainstem.storage.journal.encoding.format import (
     FIRST_BLOCK,
     KIND_DATA,
     PAGE_BYTES,
@@ -32,10 +32,10 @@ from mainstem.storage.journal.format import (
     position_of,
     sequence_of,
 )
-from mainstem.storage.journal.framing import content_length, frame
+from mainstem.storage.journal.encoding.framing import content_length, frame
 from mainstem.storage.journal.journal import BlockToWrite, Journal
 from mainstem.storage.journal.recovery import Hole
-from mainstem.storage.journal.segment_files import index_path, segment_path
+from mainstem.storage.journal.segments.segment_files import index_path, segment_path
 
 ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.storage.journal.sample_blocks import command_block, data_block
 
-from mainstem.storage.journal.format import BlockHeader
-from mainstem.storage.journal.framing import BlockToWrite, frame
+from mainstem.storage.journal.encoding.format import BlockHeader
+from mainstem.storage.journal.encoding.framing import BlockToWrite, frame
 from mainstem.storage.journal.stored_block import payload_fault
 
 BLOCKS = {

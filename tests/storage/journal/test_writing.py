@@ -24,7 +24,7 @@ from mainstem.storage.errors import (
     StorageFailed,
 )
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     FIRST_BLOCK,
     PAGE_BYTES,
     SegmentHeader,
@@ -32,9 +32,9 @@ from mainstem.storage.journal.format import (
     position_of,
     sequence_of,
 )
-from mainstem.storage.journal.framing import SMALL_WRITE_BYTES, joined, last_bytes
+from mainstem.storage.journal.encoding.framing import SMALL_WRITE_BYTES, joined, last_bytes
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
+from mainstem.storage.journal.segments.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
 
 ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
 

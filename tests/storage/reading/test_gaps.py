@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 from mainstem.kernel import NEXT_OFFSET
 from mainstem.model import Outcome
 from mainstem.storage.errors import StorageError
-from mainstem.storage.journal.segment_files import index_path, segment_path
+from mainstem.storage.journal.segments.segment_files import index_path, segment_path
 
 BEFORE = 3
 GAP = 100

@@ -17,8 +17,7 @@ from mainstem.rpc.messages.blocks import FetchedBlock
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
-from mainstem.storage.journal.block_repair import Twin
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     KIND_NO_OP,
@@ -26,6 +25,7 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
+from mainstem.storage.journal.mending.block_repair import Twin
 from mainstem.storage.queue_store.copies.file_mending import MissingOffsets
 from mainstem.storage.repair.file_repair import behind
 from mainstem.storage.repair.journal_damage import fetch_twin

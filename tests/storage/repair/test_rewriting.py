@@ -19,8 +19,8 @@ from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import KIND_NO_OP, BlockHeader, position_of
-from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader, position_of
+from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.repair.rewriting import UNDECIDED_SECONDS, Rewriting

@@ -10,7 +10,7 @@ import pytest
 from mainstem.kernel import NO_SLOT
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.groups.control import QueuesCreated
-from mainstem.storage.journal.format import DIRECTORY_ROW
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState

@@ -13,7 +13,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
 from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
 from mainstem.storage.state.manifest_queue import RETRY_SECONDS, ManifestQueue, SplitImage

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
 
 from mainstem.model import TopicSettings
-from mainstem.storage.journal.blocks import Rows
+from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
 from mainstem.storage.upkeep.retention_pass import FOREVER_MS
 

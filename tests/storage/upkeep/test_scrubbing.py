@@ -11,7 +11,7 @@ from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.errors import ConfigError
 from mainstem.storage.config import StorageConfig
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     offset_of,

@@ -3,8 +3,8 @@ the others go back to their defaults. Newer tools change single configs (`increm
 
 from __future__ import annotations
 
+from mainstem.broker.admin.config_changes import Answer, alter, answer_each_once
 from mainstem.broker.broker import Broker
-from mainstem.broker.config_changes import Answer, alter, answer_each_once
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Topic
 from mainstem.nameserver.state.topic_config import config_named

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mainstem.broker.admin.topic_admin import assignment_fault, create_partitions, internal_message, is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topic_admin import assignment_fault, create_partitions, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.topics import (

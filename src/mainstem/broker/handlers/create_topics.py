@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from mainstem.broker.admin.config_entries import topic_entries
+from mainstem.broker.admin.topic_admin import assignment_fault, create_topics, internal_message, is_internal
 from mainstem.broker.broker import Broker
-from mainstem.broker.config_entries import topic_entries
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topic_admin import assignment_fault, create_topics, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Topic
 from mainstem.protocol import codec

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mainstem.broker.admin.topic_admin import is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.partitions import asked_twice, find_partition
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topic_admin import is_internal
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_records import (

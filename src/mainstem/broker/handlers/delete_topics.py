@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from uuid import UUID
 
+from mainstem.broker.admin.topic_admin import delete_topics, internal_message, is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topic_admin import delete_topics, internal_message, is_internal
 from mainstem.errors import MainstemError
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mainstem.broker.broker import Broker
-from mainstem.broker.config_entries import (
+from mainstem.broker.admin.config_entries import (
     ALL_BROKERS,
     ConfigEntry,
     ResourceType,
@@ -14,6 +13,7 @@ from mainstem.broker.config_entries import (
     topic_entries,
     unsupported_message,
 )
+from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (

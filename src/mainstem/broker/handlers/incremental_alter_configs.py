@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mainstem.broker.admin.config_changes import Answer, alter, answer_each_once
 from mainstem.broker.broker import Broker
-from mainstem.broker.config_changes import Answer, alter, answer_each_once
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Topic
 from mainstem.nameserver.errors import InvalidConfig

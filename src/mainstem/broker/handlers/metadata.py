@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from uuid import UUID
 
+from mainstem.broker.admin.topic_admin import is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topic_admin import is_internal
-from mainstem.broker.topic_descriptions import Entry, TopicDescriptions
+from mainstem.broker.topics.topic_descriptions import Entry, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists

@@ -6,7 +6,7 @@ import click
 
 from mainstem.cli import options
 from mainstem.cli.output import print_json
-from mainstem.pipeline.config import PipelineConfig
+from mainstem.pipeline.embedded.config import PipelineConfig
 
 
 @click.command("prepare")
@@ -19,10 +19,10 @@ def command(as_json: bool) -> None:
     XDG_CACHE_HOME), from which every local splitter of this user then starts. Run it again after an update of Java or
     Spark.
     """
-    from mainstem.pipeline.java import require_java
+    from mainstem.pipeline.spark.java import require_java
 
     java = require_java()
-    from mainstem.pipeline.class_archive import archive_of, write_archive
+    from mainstem.pipeline.spark.class_archive import archive_of, write_archive
 
     archive = archive_of(java)
     existed = archive.exists()

@@ -26,8 +26,8 @@ from mainstem.storage.groups.hard_states import NAME, REMEDY, HardStates
 from mainstem.storage.groups.log_block import LogBlock, encode_membership, received_block
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import WriteLoop
-from mainstem.storage.journal.format import DIRECTORY_ROW_BYTES, KIND_DATA, KINDS
-from mainstem.storage.journal.framing import size_of
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW_BYTES, KIND_DATA, KINDS
+from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.journal.stored_block import StoredPlace, read_block

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mainstem.raft import Compacted, Entry, Membership, Snapshot, Unavailable
 from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.journal.format import KIND_MEMBERSHIP, BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_MEMBERSHIP, BlockHeader
 
 HELD_BYTES_MAX = 16 << 20
 """Bytes of applied blocks held for followers, per write group: some round trips of the fastest load; the write cache

@@ -10,7 +10,7 @@ from mainstem.model import Buffer
 from mainstem.raft import Message, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.storage.groups import control
-from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.journal.encoding.format import BlockHeader
 
 
 class Applier(Protocol):

@@ -15,14 +15,14 @@ from mainstem.prompt_future import PromptFuture
 from mainstem.raft import Membership
 from mainstem.storage.errors import FormatError
 from mainstem.storage.groups import control
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     KIND_CONTROL,
     KIND_DATA,
     KIND_MEMBERSHIP,
     BlockHeader,
 )
-from mainstem.storage.journal.framing import BlockToWrite, size_of
+from mainstem.storage.journal.encoding.framing import BlockToWrite, size_of
 
 VERDICTS = {
     Outcome.NOT_LEADER: Verdict.NOT_LEADER,

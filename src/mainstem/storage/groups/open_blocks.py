@@ -24,7 +24,7 @@ from mainstem.kernel import (
 )
 from mainstem.model import Buffer
 from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA
 
 
 class OpenBlocks:

@@ -38,8 +38,8 @@ from mainstem.storage.groups.group_waiters import GroupWaiters
 from mainstem.storage.groups.log_block import LogBlock, Ticket
 from mainstem.storage.groups.open_blocks import OpenBlocks
 from mainstem.storage.groups.owners import QueueOwners
-from mainstem.storage.journal.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
-from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
+from mainstem.storage.journal.encoding.framing import BlockToWrite
 
 FATE_TICKS = 30
 """After the end of a leadership, appenders wait this long to hear what became of their batches: 1.5 s, an election that

@@ -24,7 +24,7 @@ from mainstem.raft import HardState
 from mainstem.storage.errors import StorageBusy, StorageFailed
 from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import BlockHeader
+from mainstem.storage.journal.encoding.format import BlockHeader
 from mainstem.storage.journal.journal import BlockToWrite, Journal
 from mainstem.storage.journal.journal_map import JournalMap
 

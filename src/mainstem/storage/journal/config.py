@@ -6,7 +6,7 @@ import msgspec
 
 from mainstem.errors import ConfigError
 from mainstem.model import Durability
-from mainstem.storage.journal.format import FIRST_BLOCK, PAGE_BYTES, POSITION_BITS
+from mainstem.storage.journal.encoding.format import FIRST_BLOCK, PAGE_BYTES, POSITION_BITS
 
 MEBIBYTE = 1 << 20
 

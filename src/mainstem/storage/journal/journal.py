@@ -26,9 +26,9 @@ from mainstem.model import Buffer, Durability, HistogramSample, Sample
 from mainstem.ports import Clock, File, Files
 from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError, StorageFailed
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.blocks import Rows, extent_rows, sorted_rows
+from mainstem.storage.journal.encoding.format import (
     FIRST_BLOCK,
     KIND_DATA,
     PAGE_BYTES,
@@ -40,12 +40,8 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.framing import BlockToWrite, content_length, frame
-from mainstem.storage.journal.index_files import IndexFiles, identity_of
-from mainstem.storage.journal.inventory import Inventory, SegmentInfo, take_inventory
+from mainstem.storage.journal.encoding.framing import BlockToWrite, content_length, frame
 from mainstem.storage.journal.measures import Measures
-from mainstem.storage.journal.open_segment import OpenSegment, SegmentWrite
-from mainstem.storage.journal.pool import SegmentPool
 from mainstem.storage.journal.recovery import (
     BeforeCut,
     Hole,
@@ -54,8 +50,12 @@ from mainstem.storage.journal.recovery import (
     StepOver,
     Visit,
 )
-from mainstem.storage.journal.segment_files import DIRECTORY, SegmentFiles, segment_path
-from mainstem.storage.journal.segment_walk import SegmentWalk
+from mainstem.storage.journal.segments.index_files import IndexFiles, identity_of
+from mainstem.storage.journal.segments.inventory import Inventory, SegmentInfo, take_inventory
+from mainstem.storage.journal.segments.open_segment import OpenSegment, SegmentWrite
+from mainstem.storage.journal.segments.pool import SegmentPool
+from mainstem.storage.journal.segments.segment_files import DIRECTORY, SegmentFiles, segment_path
+from mainstem.storage.journal.segments.segment_walk import SegmentWalk
 from mainstem.supervised import Supervision
 
 __all__ = ["BlockToWrite", "Journal", "RecoveryReport", "SegmentInfo"]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.rpc.messages.split import GroupRange
-from mainstem.storage.journal.format import KIND_DATA, BlockHeader, position_of, sequence_of
+from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, position_of, sequence_of
 
 MARK_BYTES = 1 << 20
 """Journal bytes per mark: the granularity of a slice."""

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Container, Iterable
 
 from mainstem.kernel import IndexedBlock, RecentIndex
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.blocks import Rows, rows_of_blocks, sorted_rows
-from mainstem.storage.journal.format import position_of
+from mainstem.storage.journal.encoding.blocks import Rows, rows_of_blocks, sorted_rows
+from mainstem.storage.journal.encoding.format import position_of
 from mainstem.storage.journal.journal import Journal
 
 

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from mainstem.ports import File, Files
 from mainstem.storage.errors import CorruptJournal, FormatError, JournalHole
-from mainstem.storage.journal.blocks import batches_fault, begins_block, block_at, places_in
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.blocks import batches_fault, begins_block, block_at, places_in
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     FIRST_BLOCK,
     KIND_DATA,
@@ -38,9 +38,9 @@ from mainstem.storage.journal.format import (
     position_of,
     sequence_of,
 )
-from mainstem.storage.journal.inventory import FoundSegment
-from mainstem.storage.journal.segment_files import SegmentFiles, index_path, segment_path
-from mainstem.storage.journal.segment_walk import Block, SegmentWalk
+from mainstem.storage.journal.segments.inventory import FoundSegment
+from mainstem.storage.journal.segments.segment_files import SegmentFiles, index_path, segment_path
+from mainstem.storage.journal.segments.segment_walk import Block, SegmentWalk
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import numpy
 from mainstem.kernel import crc32c, first_damaged
 from mainstem.model import Buffer
 from mainstem.storage.errors import CorruptJournal, FormatError
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW,
     DIRECTORY_ROW_BYTES,
@@ -19,7 +19,7 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.framing import BlockToWrite
+from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal import Journal
 
 

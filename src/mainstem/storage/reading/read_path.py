@@ -25,7 +25,7 @@ from mainstem.kernel import (
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
-from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice

@@ -26,7 +26,7 @@ from mainstem.model import Buffer
 from mainstem.storage.disks.read_cache import CachedFile, Extent, ReadCache, load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.reading.unsealed_rows import UnsealedRows
 

@@ -15,7 +15,7 @@ from mainstem.kernel import RecentIndex
 from mainstem.lru import Lru
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.journal.format import position_of
+from mainstem.storage.journal.encoding.format import position_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import in_segment, rows_of
 

@@ -18,9 +18,9 @@ from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.blocks import BLOCK_FATE, STAND_IN, STORED, WHOLE, AskFate
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
-from mainstem.storage.journal.block_repair import Twin
-from mainstem.storage.journal.mending import write_whole_unopened
-from mainstem.storage.journal.stand_ins import Lost
+from mainstem.storage.journal.mending.block_mending import write_whole_unopened
+from mainstem.storage.journal.mending.block_repair import Twin
+from mainstem.storage.journal.mending.stand_ins import Lost
 from mainstem.storage.journal.stored_block import StoredPlace
 from mainstem.storage.repair.journal_damage import fetch_twin
 from mainstem.storage.repair.lost_blocks import Loss, LossVerdict

@@ -15,8 +15,8 @@ from mainstem.kernel import COMMITTED_END, QUEUE_ID, QueueTable
 from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import Topic, partition_of, queue_id_of, topic_number_of
 from mainstem.ports import Files
-from mainstem.storage.journal.blocks import batches_fault, block_at
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.blocks import batches_fault, block_at
+from mainstem.storage.journal.encoding.format import (
     DIRECTORY_ROW,
     DIRECTORY_ROW_BYTES,
     KIND_DATA,
@@ -24,9 +24,9 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
+from mainstem.storage.journal.mending.stand_ins import Lost, content_crc, directory_and_payload, segment_end, tiled
 from mainstem.storage.journal.recovery import Hole
-from mainstem.storage.journal.segment_files import segment_path
-from mainstem.storage.journal.stand_ins import Lost, content_crc, directory_and_payload, segment_end, tiled
+from mainstem.storage.journal.segments.segment_files import segment_path
 from mainstem.storage.journal.stored_block import StoredPlace
 from mainstem.storage.placement import Placement
 from mainstem.storage.repair.lost_blocks import QUEUES_MAX, Loss, LostOffsets, LostPart

@@ -30,9 +30,9 @@ from mainstem.rpc.messages.blocks import (
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import CorruptJournal
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, KIND_DATA, sequence_of
+from mainstem.storage.journal.encoding.format import BLOCK_HEADER_BYTES, KIND_DATA, sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.journal.stand_ins import is_stand_in
+from mainstem.storage.journal.mending.stand_ins import is_stand_in
 from mainstem.storage.placement import Placement
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.loss_account import LossAccount, raised_ends

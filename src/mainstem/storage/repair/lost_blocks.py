@@ -19,11 +19,11 @@ import msgspec
 
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.journal.block_repair import Twin
-from mainstem.storage.journal.blocks import block_at
-from mainstem.storage.journal.format import FIRST_BLOCK, offset_of, segment_name, sequence_of
-from mainstem.storage.journal.segment_files import segment_path
-from mainstem.storage.journal.stand_ins import Lost, content_crc, is_stand_in, stand_in
+from mainstem.storage.journal.encoding.blocks import block_at
+from mainstem.storage.journal.encoding.format import FIRST_BLOCK, offset_of, segment_name, sequence_of
+from mainstem.storage.journal.mending.block_repair import Twin
+from mainstem.storage.journal.mending.stand_ins import Lost, content_crc, is_stand_in, stand_in
+from mainstem.storage.journal.segments.segment_files import segment_path
 
 NAME = "lost_blocks"
 TEMPORARY = "lost_blocks.tmp"

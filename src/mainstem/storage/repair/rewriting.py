@@ -23,7 +23,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.group_blocks import GroupBlocks
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop
-from mainstem.storage.journal.format import offset_of, sequence_of
+from mainstem.storage.journal.encoding.format import offset_of, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from mainstem.model import Sample
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stored_block import StoredPlace
 from mainstem.storage.repair.journal_damage import JournalDamage

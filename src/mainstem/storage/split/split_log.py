@@ -13,7 +13,7 @@ from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, Seg
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import FORMAT_VERSION
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import offset_of, position_of, segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.state.applied import AppliedState

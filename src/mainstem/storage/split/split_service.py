@@ -60,7 +60,7 @@ from mainstem.rpc.messages.split import (
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import SegmentGone
-from mainstem.storage.journal.format import position_of
+from mainstem.storage.journal.encoding.format import position_of
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.split.split_lease import LeaseState, SplitLease
 from mainstem.supervised import Errands, Supervision

@@ -14,8 +14,8 @@ import numpy
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, RecentIndex
 from mainstem.model import Buffer, partition_of, topic_number_of
 from mainstem.storage.groups import control
-from mainstem.storage.journal.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
-from mainstem.storage.journal.framing import size_of
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
+from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore

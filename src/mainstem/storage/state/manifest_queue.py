@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.journal.format import KIND_DATA, BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
 from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
 from mainstem.storage.queue_store.store import QueueStore

@@ -26,7 +26,7 @@ from mainstem.raft import Unavailable
 from mainstem.storage.errors import CorruptJournal, StorageError
 from mainstem.storage.groups.log_block import LogBlock, recovered_block
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     DIRECTORY_ROW,
     FIRST_BLOCK,
     KIND_DATA,
@@ -37,8 +37,8 @@ from mainstem.storage.journal.format import (
     sequence_of,
 )
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.mending.stand_ins import Lost
 from mainstem.storage.journal.recovery import BeforeCut, Hole
-from mainstem.storage.journal.stand_ins import Lost
 from mainstem.storage.journal.stored_block import StoredPlace
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore

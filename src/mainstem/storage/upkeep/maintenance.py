@@ -22,7 +22,7 @@ from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import WriteLoop
-from mainstem.storage.journal.blocks import Rows, extent_rows, sorted_rows
+from mainstem.storage.journal.encoding.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import in_segment, rows_of
 from mainstem.storage.journal.stored_block import StoredPlace, read_block

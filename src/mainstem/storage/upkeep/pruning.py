@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import WriteLoop
-from mainstem.storage.journal.blocks import Rows
+from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.state.applied import AppliedState

@@ -25,7 +25,7 @@ from mainstem.storage.cluster.snapshot_sending import ByteRate
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import FormatError, SegmentGone, StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.queue_store.store import QueueStore

@@ -1,0 +1,1 @@
+"""What several handlers share to change topics and configs."""

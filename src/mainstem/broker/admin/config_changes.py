@@ -1,0 +1,100 @@
+"""The common part of AlterConfigs and IncrementalAlterConfigs: each resource is changed once, topics one after the
+other; a broker's configs cannot be changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from mainstem.broker.admin.config_entries import ResourceType, broker_name_fault, unsupported_message
+from mainstem.broker.admin.topic_admin import internal_message, is_internal
+from mainstem.broker.broker import Broker
+from mainstem.broker.errors import error_of_refusal
+from mainstem.errors import MainstemError
+from mainstem.model import Topic
+from mainstem.protocol.error_codes import ErrorCode
+
+Answer = tuple[ErrorCode, str | None]
+
+_DONE: Answer = (ErrorCode.NONE, None)
+
+ChangesOf = Callable[[Topic], dict[str, str | None]]
+"""Computes the changes from the topic as it is now; None removes an override. Raises `InvalidConfig`."""
+
+
+class _Resource(Protocol):
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=_Resource)
+A_co = TypeVar("A_co", covariant=True)
+
+
+class _AnswerClass(Protocol[A_co]):
+    def __call__(
+        self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str
+    ) -> A_co: ...
+
+
+async def answer_each_once(
+    resources: Sequence[R], answer_class: _AnswerClass[A_co], change: Callable[[R], Awaitable[Answer]]
+) -> tuple[A_co, ...]:
+    """The outcome of `change` for each resource of a request; a resource named more than once is refused,
+    once."""
+    times_named = Counter((item.resource_type, item.resource_name) for item in resources)
+    unique = {(item.resource_type, item.resource_name): item for item in resources}
+    answers = []
+    for key, resource in unique.items():
+        answer: Answer = ErrorCode.INVALID_REQUEST, "the request names this resource more than once"
+        if times_named[key] == 1:
+            answer = await change(resource)
+        answers.append(
+            answer_class(error_code=answer[0], error_message=answer[1], resource_type=key[0], resource_name=key[1])
+        )
+    return tuple(answers)
+
+
+async def alter(
+    broker: Broker, resource: _Resource, configs: Sequence[str], changes_of: ChangesOf, *, validate_only: bool
+) -> Answer:
+    """Change these configs of a topic or a broker."""
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return await _alter_topic(broker, resource.resource_name, changes_of, validate_only=validate_only)
+        case ResourceType.BROKER:
+            return _alter_broker(broker, resource.resource_name, configs)
+        case other:
+            return ErrorCode.INVALID_REQUEST, unsupported_message(other)
+
+
+async def _alter_topic(broker: Broker, name: str, changes_of: ChangesOf, *, validate_only: bool) -> Answer:
+    async with broker.topic_changes.of([name]):  # appending to a list reads it first
+        topic = broker.metadata.topic(name)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}"
+        if is_internal(broker, name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(name)
+        try:
+            await broker.metadata_admin.alter_configs(name, changes_of(topic), validate_only=validate_only)
+        except MainstemError as refusal:
+            return error_of_refusal(refusal), str(refusal)
+    return _DONE
+
+
+def _alter_broker(broker: Broker, name: str, configs: Sequence[str]) -> Answer:
+    fault = broker_name_fault(broker, name)
+    if fault is not None:
+        return ErrorCode.INVALID_REQUEST, fault
+    if not configs:
+        return _DONE
+    names = ", ".join(configs)
+    return (
+        ErrorCode.INVALID_REQUEST,
+        f"broker configs cannot be changed while the node runs: {names[:200]}. "
+        "Set them in its configuration file and start it anew",
+    )

@@ -1,0 +1,118 @@
+"""Bursts: Produce requests that arrived together on a connection, handled as one.
+
+Most clients send a partition per request and several requests ahead, so that a read from a socket brings some of them
+at once. The kernel scans all of them in one call, the store appends their batches in another, and a third encodes the
+answers, which leave together as soon as the last of their blocks is safe: costs per request become costs per burst.
+Unusual requests take the common way, one by one (`dispatcher.py`): the scan stops in front of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Mapping
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.dispatch.latency import ApiLatency
+from mainstem.broker.errors import BrokerError
+from mainstem.broker.handlers import produce
+from mainstem.kernel import ProduceScan, Verdict, scan_burst
+from mainstem.model import AppendResult, Buffer
+from mainstem.ports import Burst, Reply, Session
+from mainstem.prompt_future import PromptFuture
+
+_LENGTH = struct.Struct(">i")
+
+
+class ProduceBursts:
+    def __init__(self, broker: Broker, latency: ApiLatency) -> None:
+        self._broker = broker
+        self._monotonic = broker.clock.monotonic
+        self._now_ms = broker.judged_ms
+        self._by_name = broker.produce_topics.by_name
+        self._by_id = broker.produce_topics.by_id
+        self._latency = latency
+
+    def dispatch(
+        self,
+        frames: memoryview,
+        start: int,
+        stop: int,
+        requests_max: int,
+        frame_bytes_max: int,
+        session: Session,
+    ) -> Burst | None:
+        """Implements `ports.Dispatcher.dispatch_burst`."""
+        scan = scan_burst(
+            frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id, self._now_ms()
+        )
+        if scan is None:
+            return None
+        if not produce.keys_checked(self._broker, scan, inflate=False):
+            scan.release()
+            return None
+        started_at = self._monotonic()
+        burst = ProduceBurst(self, scan, started_at)
+        future = produce.append(self._broker, scan)
+        burst.holds = produce.held_bytes(scan)
+        if future is None:
+            burst.set_result(self.finish(scan, None, started_at))
+        else:
+            if future.done():
+                burst.last = produce.ends_pipeline(future, scan)
+            future.add_done_callback(burst.go_on)
+        return burst
+
+    def finish(self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, started_at: float) -> Reply:
+        """Make the responses from the store's result. Raises UnanswerableRequest, which closes the
+        connection."""
+        try:
+            errors = produce.settled_errors(scan, future)
+        except BrokerError:
+            raise
+        except Exception as error:
+            self._broker.faults.report(logging.ERROR, f"Produce v{scan.version} failed unexpectedly", error)
+            scan.fail(Verdict.FAILED)
+            errors = produce.errors_of(scan)
+        self._latency.observe(self._monotonic() - started_at, errors, scan.request_count)
+        if scan.acks == 0:
+            return None
+        responses = scan.responses(produce.ERRORS)
+        if errors and produce.NOT_LEADER in errors:
+            return self._redirected(scan, responses, errors)
+        return [responses]
+
+    def _redirected(self, scan: ProduceScan, responses: bytes, errors: Mapping[int, int]) -> Reply:
+        """Write each response by itself, with the leaders named where it refuses partitions that other nodes
+        lead."""
+        frames = memoryview(responses)
+        redirected: list[Buffer] = []
+        while frames:
+            (length,) = _LENGTH.unpack_from(frames)
+            frame, frames = frames[: _LENGTH.size + length], frames[_LENGTH.size + length :]
+            redirected += produce.redirected_where_needed(self._broker, scan, [frame], errors)
+        return redirected
+
+
+class ProduceBurst(Burst):
+    """A burst that waits for the store."""
+
+    __slots__ = ("_bursts", "_scan", "_started_at")
+
+    def __init__(self, bursts: ProduceBursts, scan: ProduceScan, started_at: float) -> None:
+        super().__init__(scan.request_count, scan.bytes_taken)
+        self._bursts = bursts
+        self._scan = scan
+        self._started_at = started_at
+
+    def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
+        """The store has settled its future."""
+        try:
+            responses = self._bursts.finish(self._scan, pending, self._started_at)
+        except asyncio.CancelledError:
+            self.cancel()
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self.set_result(responses)

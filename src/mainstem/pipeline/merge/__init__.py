@@ -1,0 +1,1 @@
+"""Merges and compactions of store files, as jobs beside the split."""

@@ -1,0 +1,131 @@
+"""What executors do for a compaction: read the keys of files, and write files without the records that go.
+
+Both are functions over Arrow batches, as Spark's `mapInArrow` takes them. Work and results are packed messages, so
+that a driver and its executors agree on every field. A damaged input is reported to the node, which mends it; the job
+then fails, and nothing of the pass counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy
+
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.merge.merge_task import MergeSettings, pacer, target_opener
+from mainstem.rpc.errors import RpcError
+from mainstem.storage.compacting.compact_files import KeyColumns, Staying, checked, compact_file, scan_file
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
+from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.store_files.store_file import StoreFile
+
+if TYPE_CHECKING:
+    import pyarrow
+
+WORK_SCHEMA = "work binary"
+KEYS_SCHEMA = "queue long, high long, low long, place long"
+DONE_SCHEMA = "done binary"
+
+
+class FileWork(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of a pass."""
+
+    settings: MergeSettings
+    pass_id: str
+    number: int
+    file: StoreFile
+    paths: InputFile
+    queues: bytes
+    """`QUEUE_ROW`s, of the queues of the pass that may be in the file."""
+    key: bytes
+    """Of the hashes, the same for all inputs."""
+    now_ms: int
+    covered: tuple[int, ...]
+    """Topics of which no batch is left out."""
+
+
+class FileDone(msgspec.Struct, frozen=True):
+    """What became of an input."""
+
+    number: int
+    outputs: tuple[StoreFile, ...]
+    """Durable, and recorded nowhere yet."""
+
+
+def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """`FileWork`s in (`WORK_SCHEMA`), the keys of their records out (`KEYS_SCHEMA`)."""
+    for batch in batches:
+        for packed in batch.column(0).to_pylist():
+            work = msgspec.msgpack.decode(packed, type=FileWork)
+            queues = numpy.frombuffer(work.queues, QUEUE_ROW)
+            with _node_of(work) as pace:
+                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, pace):
+                    yield _as_arrow(columns)
+
+
+def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """The records that stay in (queue and place, sorted by input, queue and place, with a row for each input at least),
+    a `FileDone` of each input out (`DONE_SCHEMA`). `works` has the `FileWork` of each input."""
+    import pyarrow
+
+    for number, staying in _by_input(batches):
+        checked(staying, number)
+        work = msgspec.msgpack.decode(works[number], type=FileWork)
+        queues = numpy.frombuffer(work.queues, QUEUE_ROW)
+        with _node_of(work) as pace:
+            open_file = target_opener(work.settings)
+            outputs = compact_file(work.file, work.paths, queues, staying, open_file, covered=work.covered, pace=pace)
+        done = msgspec.msgpack.encode(FileDone(number, tuple(outputs)))
+        yield pyarrow.RecordBatch.from_pydict({"done": pyarrow.array([done], pyarrow.binary())})
+
+
+@contextmanager
+def _node_of(work: FileWork) -> Iterator[Callable[[int], None]]:
+    """The pace of the node; damage met meanwhile is reported to it."""
+    node = NodeLink(work.settings.rpc, "compaction task", work.settings.tls)
+    try:
+        yield pacer(node)
+    except InputDamaged as error:
+        try:
+            node.merge_damaged(work.pass_id, error.name, str(error))
+        except RpcError as refused:
+            raise error from refused
+        raise
+    finally:
+        node.close()
+
+
+def _by_input(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[tuple[int, Staying]]:
+    """The rows of each input, which follow each other."""
+    held: list[Staying] = []
+    current = -1
+    for batch in batches:
+        queue, place = (batch.column(at).to_numpy(zero_copy_only=False) for at in (0, 1))
+        inputs = place & (INPUTS_MAX - 1)
+        edges = [0, *(numpy.flatnonzero(inputs[1:] != inputs[:-1]) + 1).tolist(), len(inputs)]
+        for first, end in pairwise(edges):
+            if first == end:
+                continue
+            number = int(inputs[first])
+            if number != current and held:
+                yield current, _joined(held)
+                held = []
+            current = number
+            held.append(Staying(queue[first:end], place[first:end]))
+    if held:
+        yield current, _joined(held)
+
+
+def _joined(pieces: list[Staying]) -> Staying:
+    return Staying(*(numpy.concatenate(columns) for columns in zip(*pieces, strict=True)))
+
+
+def _as_arrow(columns: KeyColumns) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    arrays = [pyarrow.array(numpy.ascontiguousarray(column)) for column in columns]
+    return pyarrow.RecordBatch.from_arrays(arrays, names=list(KeyColumns._fields))

@@ -1,0 +1,146 @@
+"""Compacts merged files of the queue store, in what split and merges leave.
+
+One pass at a time. Executors read the keys of all records (`scan_files`), Spark finds the latest record of each key,
+and executors write each file without the records that go (`write_files`). Rows have a hash of the key and the record's
+place; no key and no value crosses the JVM. The node decides what counts, as it does for merges.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from mainstem.pipeline.errors import MergeFailed
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.merge.compact_task import (
+    DONE_SCHEMA,
+    KEYS_SCHEMA,
+    WORK_SCHEMA,
+    FileDone,
+    FileWork,
+    scan_files,
+    write_files,
+)
+from mainstem.pipeline.merge.merge_task import MergeSettings, input_file
+from mainstem.pipeline.spark.session import COMPACTION_POOL
+from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
+from mainstem.rpc.messages.split import HeldLease
+from mainstem.storage.compacting.compact_files import GOES_BIT, nothing_of
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.store_files.store_file import StoreFile
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger(__name__)
+
+ArrowFunction = Callable[[Iterator["pyarrow.RecordBatch"]], Iterator["pyarrow.RecordBatch"]]
+
+KEY_BYTES = 16
+
+WRITERS_MAX = 256
+"""Tasks that write. With more inputs than that a task has several, one after the other."""
+
+ARROW_ROWS = 1 << 17
+"""Rows that go to a task at once: 2 MiB."""
+
+
+class Compactor:
+    """Compacts in the thread of whoever calls it."""
+
+    def __init__(self, spark: SparkSession, node: NodeLink, settings: MergeSettings) -> None:
+        self._spark = spark
+        self._node = node
+        self._settings = settings
+
+    def step(self, held: HeldLease, *, drain: bool) -> bool:
+        """One pass, if one is worth it. Whether there may be another. Raises `MergeFailed` when it cannot be finished;
+        the node then has what it had."""
+        work, queues = self._node.compact_work(held, drain=drain)
+        if not work.pass_id:
+            return work.more
+        done = self._run(self._works(work, numpy.frombuffer(queues, QUEUE_ROW)))
+        if sorted(done) != list(range(len(work.inputs))):
+            raise MergeFailed(f"a compaction of {len(work.inputs)} files has the results of {len(done)}")
+        files = tuple(
+            CompactedFile(entry.name, tuple(file.message() for file in done[number]))
+            for number, entry in enumerate(work.inputs)
+        )
+        outcome = self._node.compact_commit(held, work.pass_id, files)
+        if outcome != "compacted":
+            raise MergeFailed(f"the node does not take a compaction of {len(files)} files: {outcome}")
+        log.info(
+            "write group %d: %d files with %d bytes are compacted to %d bytes",
+            work.group,
+            len(work.inputs),
+            sum(entry.batch_bytes for entry in work.inputs),
+            sum(file.batch_bytes for outputs in done.values() for file in outputs),
+        )
+        return True
+
+    def _works(self, work: CompactionWork, queues: QueueRows) -> list[bytes]:
+        key = secrets.token_bytes(KEY_BYTES)
+        works = []
+        for number, entry in enumerate(work.inputs):
+            mine = (queues["queue_id"] >= entry.first_queue) & (queues["queue_id"] <= entry.last_queue)
+            file = FileWork(
+                settings=self._settings,
+                pass_id=work.pass_id,
+                number=number,
+                file=StoreFile.of(entry),
+                paths=input_file(self._settings.store_dir, entry.name),
+                queues=queues[mine].tobytes(),
+                key=key,
+                now_ms=work.began_ms,
+                covered=work.covered,
+            )
+            works.append(msgspec.msgpack.encode(file))
+        return works
+
+    def _run(self, works: list[bytes]) -> dict[int, tuple[StoreFile, ...]]:
+        """The outputs of each input."""
+        context: Any = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", COMPACTION_POOL)
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
+        by_number = context.broadcast(dict(enumerate(works)))
+        try:
+            packed = context.parallelize([(work,) for work in works], len(works))
+            inputs = self._spark.createDataFrame(packed, WORK_SCHEMA)
+            staying = latest(map_in_arrow(inputs, scan_files, KEYS_SCHEMA), self._nothing(len(works)))
+            by_input = staying.repartition(min(len(works), WRITERS_MAX), "input")
+            in_order = by_input.sortWithinPartitions("input", "queue", "place").select("queue", "place")
+            written = map_in_arrow(in_order, lambda batches: write_files(by_number.value, batches), DONE_SCHEMA)
+            found = [msgspec.msgpack.decode(bytes(row["done"]), type=FileDone) for row in written.collect()]
+        finally:
+            by_number.destroy()
+            context.setLocalProperty("spark.scheduler.pool", None)
+        return {done.number: done.outputs for done in found}
+
+    def _nothing(self, inputs: int) -> DataFrame:
+        rows = zip(*(column.tolist() for column in nothing_of(inputs)), strict=True)
+        return self._spark.createDataFrame(list(rows), KEYS_SCHEMA)
+
+
+def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    """`DataFrame.mapInArrow`, without pandas: that asks for it, though neither driver nor workers use it."""
+    mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    columns = mapped(*(frame[name] for name in frame.columns))
+    mapping = frame._jdf.mapInArrow(columns._jc, False, None)  # noqa: SLF001  # what `DataFrame.mapInArrow` calls itself
+    return DataFrame(mapping, frame.sparkSession)
+
+
+def latest(keys: DataFrame, nothing: DataFrame) -> DataFrame:
+    """The records that stay, as (queue, place, input): of each key the latest, unless it is a tombstone that may go;
+    and the rows of `nothing`."""
+    newest = keys.groupBy("queue", "high", "low").agg(F.max("place").alias("place")).select("queue", "place")
+    staying = newest.where(F.col("place").bitwiseAND(GOES_BIT) == 0).union(nothing.select("queue", "place"))
+    return staying.withColumn("input", F.col("place").bitwiseAND(INPUTS_MAX - 1))

@@ -1,0 +1,154 @@
+"""What executors do for a merge: measure it, or write some of its files.
+
+Work and results are JSON, so that a driver and its executors agree on every field, whatever pickles functions between
+them. A damaged input is a result, not a failure: to try again would not mend it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.rpc.wire.tls import RpcTlsConfig
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.merging.merge_files import OpenFile, Pace, merge_files
+from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
+
+PACE_BYTES = 2 << 20
+"""Bytes asked for at once, as a split does."""
+
+
+class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What tasks need to know of their node."""
+
+    rpc: str
+    store_dir: str
+    bytes_per_second: int = 0
+    """Per task; 0 is unpaced, but for what the node grants."""
+    tls: RpcTlsConfig = RpcTlsConfig()
+
+
+class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What all tasks of a merge share."""
+
+    settings: MergeSettings
+    merge_id: str
+    group: int
+    level: int
+    inputs: tuple[InputFile, ...]
+    """In the order of their blocks."""
+    packed_bytes: int
+    task_bytes: int
+
+
+class MeasureWork(msgspec.Struct, frozen=True):
+    job: MergeJob
+    topics: dict[int, TopicFacts]
+
+
+class FilesWork(msgspec.Struct, frozen=True):
+    job: MergeJob
+    task: MergeTask
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """An input whose bytes are not those that were written."""
+
+    name: str
+    reason: str
+
+
+class MeasureDone(msgspec.Struct, frozen=True):
+    measured: Measured | None = None
+    damage: Damage | None = None
+
+
+class FilesDone(msgspec.Struct, frozen=True):
+    files: tuple[StoreFile, ...] = ()
+    """Durable, and recorded nowhere yet."""
+    damage: Damage | None = None
+
+
+def run_measure(work: bytes) -> bytes:
+    """A `MeasureWork` in, a `MeasureDone` out."""
+    asked = msgspec.json.decode(work, type=MeasureWork)
+    job = asked.job
+    lines = MergeLines()._replace(packed_bytes=job.packed_bytes, task_bytes=job.task_bytes)
+    node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
+    try:
+        done = MeasureDone(measure(job.inputs, _liveness(node, job.merge_id), asked.topics, lines))
+    except InputDamaged as error:
+        done = MeasureDone(damage=Damage(error.name, str(error)))
+    finally:
+        node.close()
+    return msgspec.json.encode(done)
+
+
+def run_files(work: bytes) -> bytes:
+    """A `FilesWork` in, a `FilesDone` out."""
+    asked = msgspec.json.decode(work, type=FilesWork)
+    job = asked.job
+    node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
+    try:
+        files = merge_files(
+            asked.task,
+            job.inputs,
+            _liveness(node, job.merge_id),
+            target_opener(job.settings),
+            group=job.group,
+            level=job.level,
+            pace=pacer(node),
+        )
+        done = FilesDone(tuple(files))
+    except InputDamaged as error:
+        done = FilesDone(damage=Damage(error.name, str(error)))
+    finally:
+        node.close()
+    return msgspec.json.encode(done)
+
+
+def pacer(node: NodeLink) -> Pace:
+    """Waits until the node lets so many bytes be moved."""
+    granted = 0
+
+    def pace(size: int) -> None:
+        nonlocal granted
+        granted -= size
+        while granted < 0:
+            node.pace(PACE_BYTES)
+            granted += PACE_BYTES
+
+    return pace
+
+
+def target_opener(settings: MergeSettings) -> OpenFile:
+    """Opens files of the queue store for writing."""
+    root = Path(settings.store_dir)
+
+    def open_file(path: str) -> LocalRunTarget:
+        whole = root / path
+        return LocalRunTarget(whole.parent, whole.name, bytes_per_second=settings.bytes_per_second)
+
+    return open_file
+
+
+def input_file(store_dir: str, name: str) -> InputFile:
+    """A file of the queue store, where executors find it."""
+    return InputFile(name, f"{store_dir}/{path_of(name)}", f"{store_dir}/{index_path_of(name)}")
+
+
+def _liveness(node: NodeLink, merge_id: str) -> Liveness:
+    def ask(queue_ids: QueueIds) -> LiveOffsets:
+        content = node.merge_live(merge_id, numpy.ascontiguousarray(queue_ids, "<u8").tobytes())
+        starts, ends = numpy.frombuffer(content, "<i8").astype(numpy.int64).reshape(2, len(queue_ids))
+        return LiveOffsets(starts, ends)
+
+    return Liveness(ask)

@@ -1,0 +1,137 @@
+"""The split of one slice: its batches, sorted by (queue, offset), in one run per retention class.
+
+A plain function over bytes, and the whole work of a Spark task. Payload is moved by Arrow's `take` in bounded
+steps; the array it takes from has a gap between any two batches as an element of its own, so that its
+offsets are those of the contiguous, unfiltered buffer whichever batches are taken.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+import numpy
+import pyarrow
+
+from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
+from mainstem.pipeline.slices.journal_slice import Bytes, Pace
+from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
+from mainstem.storage.extents.extent_format import ABORTED_VERSION
+from mainstem.storage.store_files.run_target import RunTarget
+from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.store_files.store_file import RUN_SUFFIX
+
+TAKE_ROWS = 4096
+"""Batches gathered at a time: enough to forget the cost of a call…"""
+TAKE_BYTES = 1 << 20
+"""…and their bytes, unless one batch is larger: the step of the pacing, and in the processor's cache still when it is
+checksummed and written."""
+
+COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch")
+"""The fields of a batch that a directory row and a row of the run writer share."""
+
+TOPIC_SHIFT = numpy.uint64(32)
+
+OpenTarget = Callable[[str], RunTarget]
+"""Gives the path for a run of this name."""
+
+
+class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """A task's result: the runs of a slice, not recorded yet."""
+
+    ranges: tuple[GroupRange, ...]
+    files: tuple[RunFile, ...]
+    bytes: int
+    """Journal bytes of the slice."""
+    batches: int
+    dropped_batches: int
+    """Batches that were not written because their topics are deleted."""
+    seconds: float
+
+
+def split_slice(
+    work: Slice,
+    buffer: Bytes,
+    classes: Mapping[int, str],
+    open_target: OpenTarget,
+    *,
+    new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    pace: Pace = lambda size: None,
+) -> SplitSlice:
+    """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
+    topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every
+    run is durable when this returns.
+
+    Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
+    removed or, when finished, left for the storage role to clear: no manifest names them."""
+    started = time.monotonic()
+    batches = batches_of(work, buffer)
+    topics, topic_of = numpy.unique(batches.rows["queue_id"] >> TOPIC_SHIFT, return_inverse=True)
+    class_of_topic = [classes.get(topic) for topic in topics.tolist()]
+    names = sorted({name for name in class_of_topic if name is not None})
+    numbers = {name: number for number, name in enumerate(names)}
+    class_of = numpy.array([-1 if name is None else numbers[name] for name in class_of_topic], numpy.int64)[topic_of]
+    order = numpy.lexsort((batches.rows["base_offset"], batches.rows["queue_id"]))
+    first = work.extents[0]
+    run_format = min(work.run_format, ABORTED_VERSION)  # a node of a later version may allow more
+    files = []
+    for name in names:
+        chosen = order[class_of[order] == numbers[name]]
+        run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
+        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace, run_format))
+    return SplitSlice(
+        ranges=work.ranges,
+        files=tuple(files),
+        bytes=work.bytes,
+        batches=len(batches.rows),
+        dropped_batches=int((class_of < 0).sum()),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_run(
+    name: str,
+    retention_class: str,
+    batches: Batches,
+    buffer: Bytes,
+    order: Integers,
+    open_target: OpenTarget,
+    pace: Pace,
+    run_format: int,
+) -> RunFile:
+    directory = batches.rows[order]
+    described = numpy.zeros(len(order), BATCH_ROW)
+    for field in COPIED_FIELDS:
+        described[field] = directory[field]
+    described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
+    with RunWriter(name, open_target(name), run_format) as writer:
+        writer.append(gather(batches, buffer, order, pace), described)
+        summary = writer.finish()
+    return RunFile(retention_class=retention_class, **summary._asdict())
+
+
+def gather(
+    batches: Batches, buffer: Bytes, order: Integers, pace: Pace = lambda size: None
+) -> Iterator[pyarrow.Buffer]:
+    """The bytes of the batches in this order, a bounded and paced step at a time."""
+    if not len(order):
+        return
+    count = len(batches.rows)
+    bounds = numpy.empty(2 * count, numpy.int64)
+    bounds[0::2] = batches.starts
+    bounds[1::2] = batches.starts + batches.rows["length"]
+    # Element 2i is batch i, element 2i + 1 the gap behind it.
+    elements = pyarrow.LargeBinaryArray.from_buffers(
+        pyarrow.large_binary(), 2 * count - 1, [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(buffer)]
+    )
+    ends = numpy.cumsum(batches.rows["length"][order], dtype=numpy.int64)
+    start = 0
+    while start < len(order):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(numpy.searchsorted(ends, done + TAKE_BYTES, side="right"))
+        stop = min(max(stop, start + 1), start + TAKE_ROWS)
+        pace(int(ends[stop - 1]) - done)
+        yield elements.take(pyarrow.array(2 * order[start:stop])).buffers()[2]
+        start = stop

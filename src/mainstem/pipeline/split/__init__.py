@@ -1,0 +1,1 @@
+"""The split as a streaming query: what is split next, by which tasks, recorded by whom."""

@@ -1,0 +1,1 @@
+"""The files of the journal: named, made in advance, opened, walked, indexed."""
