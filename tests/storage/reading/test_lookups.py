@@ -307,12 +307,12 @@ def test_a_search_goes_on_without_the_segments_that_are_recycled_under_it(tmp_pa
         def may_hold(self, sequence: int, queue_id: int) -> bool:
             return True
 
-        async def index(self, sequence: int) -> ExtentIndex:
+        async def rows_with(self, sequence: int, queue_id: int) -> ExtentIndex:
             if self.left:
                 self.left -= 1
                 self.gone += 1
                 raise SegmentGone(f"segment {sequence}")
-            return await self.journal.index(sequence)
+            return await self.journal.rows_with(sequence, queue_id)
 
     async def story(node: SmallNode) -> None:
         await node.fill(90)

@@ -21,6 +21,17 @@ PAGE_ROWS = 256
 
 PAGE_BYTES = PAGE_ROWS * EXTENT_ROW_BYTES
 
+PAGED_BYTES_MIN = 1024 * 1024
+"""A look-up reads a smaller index as a whole, and keeps it: that of a queue segment, and of most packed files."""
+
+PAGES_AT_ONCE_MAX = 64
+"""A queue with rows in more pages is read long enough to be worth its file's whole index."""
+
+
+def is_paged(index: ExtentIndex) -> bool:
+    """Whether an index is large enough to be read in pages."""
+    return index.rows.nbytes > PAGED_BYTES_MIN
+
 
 class ExtentPages:
     """The pages of the index of one file."""

@@ -418,11 +418,8 @@ class Journal:
         positions being byte offsets in the segment. Durable when this returns; so is the segment then.
 
         Raises `SegmentGone`, `StorageFailed`, or `OSError` when the index cannot be written (try again)."""
-        info = self._require(sequence)
-        assert info.sealed, "only sealed segments are indexed"
-        if self.durable_end < info.end:
-            await self.sync()
-        await self._indexes.write(sequence, rows, identity_of(info))
+        identity = await self._to_index(sequence)
+        await self._indexes.write(sequence, rows, identity)
         await self._index_is_ready(sequence)
 
     async def index(self, sequence: int) -> ExtentIndex:
@@ -430,13 +427,25 @@ class Journal:
         where the file is missing or damaged.
 
         Raises `SegmentGone`, `CorruptJournal` when it cannot be made, `OSError`."""
+        identity = await self._to_index(sequence)
+        index = await self._indexes.get(sequence, identity, lambda: self.scan_directory(sequence))
+        await self._index_is_ready(sequence)
+        return index
+
+    async def rows_with(self, sequence: int, queue_id: int) -> ExtentIndex:
+        """As `index`, but perhaps only some rows of it: all those of this queue, and neighbours."""
+        identity = await self._to_index(sequence)
+        index = await self._indexes.rows_with(sequence, identity, queue_id, lambda: self.scan_directory(sequence))
+        await self._index_is_ready(sequence)
+        return index
+
+    async def _to_index(self, sequence: int) -> int:
+        """See that a sealed segment is durable, since its index will be; returns its identity."""
         info = self._require(sequence)
         assert info.sealed, "only sealed segments are indexed"
         if self.durable_end < info.end:
             await self.sync()
-        index = await self._indexes.get(sequence, identity_of(info), lambda: self.scan_directory(sequence))
-        await self._index_is_ready(sequence)
-        return index
+        return identity_of(info)
 
     def may_hold(self, sequence: int, queue_id: int) -> bool:
         """Whether a sealed segment may have batches of a queue; False is certain, True is not."""

@@ -155,7 +155,7 @@ class OffsetLookup:
         for segment in self._journal.segments():
             if not segment.index_ready:
                 continue
-            index = await self._journal.index(segment.sequence)
+            index = await self._journal.rows_with(segment.sequence, queue_id)
             first, end = index.queue_rows(queue_id)
             for row in index.rows[first:end]:
                 if int(row["last_offset"]) >= position:

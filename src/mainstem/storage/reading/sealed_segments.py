@@ -134,7 +134,7 @@ class SealedSegments:
         at = bisect_left(known, sequence)
         for candidate in known[at : at + SEGMENTS_AHEAD]:
             try:
-                index = await self._journal.index(candidate)
+                index = await self._journal.rows_with(candidate, queue_id)
             except SegmentGone:
                 return []
             row = index.find(queue_id, offset)
@@ -198,7 +198,7 @@ class SealedSegments:
     async def _holding(self, sequence: int, queue_id: int, offset: int) -> int | None:
         """The byte offset in a segment of the batch that holds the offset."""
         try:
-            index = await self._journal.index(sequence)
+            index = await self._journal.rows_with(sequence, queue_id)
         except SegmentGone:
             return None
         row = index.find(queue_id, offset)
@@ -247,7 +247,7 @@ class SealedSegments:
                 if asked % SEGMENTS_PER_TURN == 0:
                     await asyncio.sleep(0)
                 if self._journal.may_hold(sequences[probe], queue_id):
-                    index = await self._journal.index(sequences[probe])
+                    index = await self._journal.rows_with(sequences[probe], queue_id)
                     first, end = index.queue_rows(queue_id)
                     if end > first:
                         break

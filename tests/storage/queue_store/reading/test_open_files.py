@@ -9,6 +9,7 @@ import pytest
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
 from mainstem.storage.queue_store.reading import file_summaries, open_files
@@ -98,7 +99,7 @@ def run_of_many() -> tuple[WatchedFiles, KnownFile]:
 
 
 def test_a_look_up_in_a_large_index_reads_its_pages_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 60_000)
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 60_000)
 
     async def scenario() -> None:
         files, run = run_of_many()
@@ -119,8 +120,8 @@ def test_a_look_up_in_a_large_index_reads_its_pages_alone(monkeypatch: pytest.Mo
 
 
 def test_a_queue_in_many_pages_has_the_whole_index_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 10_000)
-    monkeypatch.setattr(open_files, "PAGES_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 10_000)
+    monkeypatch.setattr(extent_pages, "PAGES_AT_ONCE_MAX", 1)
 
     async def scenario() -> None:
         files = WatchedFiles()
@@ -135,7 +136,7 @@ def test_a_queue_in_many_pages_has_the_whole_index_read(monkeypatch: pytest.Monk
 
 
 def test_pages_that_rot_after_the_index_was_checked_are_told_as_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_summaries, "PAGED_BYTES_MIN", 60_000)
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 60_000)
 
     async def scenario() -> None:
         files, run = run_of_many()

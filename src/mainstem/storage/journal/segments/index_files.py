@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 import google_crc32c
 import numpy
@@ -18,8 +20,10 @@ import numpy
 from mainstem.lru import Lru
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.extent_format import EXTENT_ROW, FORMAT_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
+from mainstem.storage.extents.extent_pages import ExtentPages, is_paged
 from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.journal.segments.inventory import SegmentInfo
 from mainstem.storage.journal.segments.segment_files import TEMPORARY, index_path
@@ -64,13 +68,27 @@ def unpack_index(content: bytes, where: str, identity: int = 0) -> ExtentIndex:
     return ExtentIndex.load(footer, content[FRAME_BYTES:-FRAME_BYTES], where)
 
 
-def _packed(rows: Rows, identity: int) -> tuple[bytes, QueueFilter]:
-    return pack_index(rows, identity), QueueFilter(numpy.unique(rows["queue_id"]))
+def _packed(rows: Rows, where: str, identity: int) -> tuple[bytes, ExtentIndex, _Summary]:
+    index = ExtentIndex(rows, where, FRAME_BYTES)
+    return pack_index(rows, identity), index, _summary_of(index)
 
 
-def _unpacked(content: bytes, where: str, identity: int) -> tuple[ExtentIndex, QueueFilter]:
+def _unpacked(content: bytes, where: str, identity: int) -> tuple[ExtentIndex, _Summary]:
     index = unpack_index(content, where, identity)
-    return index, QueueFilter(index.queues()[0])
+    return index, _summary_of(index)
+
+
+class _Summary(NamedTuple):
+    """What memory keeps of an index after it was written or loaded."""
+
+    filter: QueueFilter
+    """About a byte per queue of a segment, a few MiB for a thousand usual segments, `FILTER_BITS_MAX` each at most."""
+    pages: ExtentPages | None
+    """None: the index is small enough to be read as a whole. Else 5 KB for a usual segment of small batches."""
+
+
+def _summary_of(index: ExtentIndex) -> _Summary:
+    return _Summary(QueueFilter(index.queues()[0]), ExtentPages(index) if is_paged(index) else None)
 
 
 class IndexFiles:
@@ -79,9 +97,8 @@ class IndexFiles:
     def __init__(self, files: Files, cache_bytes: int) -> None:
         self._files = files
         self._cached: Lru[int, ExtentIndex] = Lru(cache_bytes, lambda index: index.memory_bytes)
-        self._filters: dict[int, QueueFilter] = {}
-        """Filters of the indexes that were made or loaded since the start: about a byte per queue of a segment, a few
-        MiB for a thousand usual segments, `FILTER_BITS_MAX` each at most."""
+        self._summaries: dict[int, _Summary] = {}
+        """Of the indexes that were made or loaded since the start."""
         self._loading = asyncio.Lock()
         self.hits = 0
         self.loads = 0
@@ -91,9 +108,9 @@ class IndexFiles:
         async with self._loading:
             await self._write(sequence, rows, identity)
 
-    async def _write(self, sequence: int, rows: Rows, identity: int) -> None:
-        content, self._filters[sequence] = await asyncio.to_thread(_packed, rows, identity)
+    async def _write(self, sequence: int, rows: Rows, identity: int) -> ExtentIndex:
         path = index_path(sequence)
+        content, index, summary = await asyncio.to_thread(_packed, rows, path, identity)
         file = await self._files.open(path + TEMPORARY, create=True)
         try:
             await file.size(truncate_to=0)
@@ -102,6 +119,8 @@ class IndexFiles:
         finally:
             await file.close()
         await self._files.rename(path + TEMPORARY, path)
+        self._summaries[sequence] = summary
+        return index
 
     async def get(self, sequence: int, identity: int, rebuild: Callable[[], Awaitable[Rows]]) -> ExtentIndex:
         """The index of a segment; `rebuild` gives the rows when its file is missing, damaged or another segment's."""
@@ -115,16 +134,34 @@ class IndexFiles:
                 self.loads += 1
                 index = await self._load(sequence, identity)
                 if index is None:
-                    rows = await rebuild()
-                    await self._write(sequence, rows, identity)
-                    index = ExtentIndex(rows, index_path(sequence))
+                    index = await self._write(sequence, await rebuild(), identity)
                 self._cached.put(sequence, index)
         return index
 
+    async def rows_with(
+        self, sequence: int, identity: int, queue_id: int, rebuild: Callable[[], Awaitable[Rows]]
+    ) -> ExtentIndex:
+        """As `get`, but perhaps only some rows of the index: all those of this queue, and neighbours."""
+        summary = self._summaries.get(sequence)
+        if sequence not in self._cached and summary is not None and summary.pages is not None:
+            wanted = summary.pages.of_queue(queue_id)
+            if len(wanted) <= extent_pages.PAGES_AT_ONCE_MAX:
+                with suppress(FileNotFoundError, FormatError):  # missing or damaged: it is made anew
+                    return await self._read_pages(sequence, summary.pages, wanted)
+        return await self.get(sequence, identity, rebuild)
+
+    async def _read_pages(self, sequence: int, pages: ExtentPages, wanted: range) -> ExtentIndex:
+        file = await self._files.open(index_path(sequence))
+        try:
+            content = await file.read(*pages.place(wanted))
+        finally:
+            await file.close()
+        return pages.checked(wanted, content)
+
     def may_hold(self, sequence: int, queue_id: int) -> bool:
         """False: the segment has no batch of the queue, known from memory without its index."""
-        known = self._filters.get(sequence)
-        return known is None or queue_id in known
+        summary = self._summaries.get(sequence)
+        return summary is None or queue_id in summary.filter
 
     async def discard(self, sequence: int) -> None:
         """Remove the index of a segment, so that the next `get` makes it anew."""
@@ -133,7 +170,7 @@ class IndexFiles:
 
     async def remove(self, sequence: int) -> None:
         self._cached.pop(sequence)
-        self._filters.pop(sequence, None)
+        self._summaries.pop(sequence, None)
         await self._files.remove(index_path(sequence))
 
     def held_bytes(self) -> int:
@@ -150,7 +187,7 @@ class IndexFiles:
         finally:
             await file.close()
         try:
-            index, self._filters[sequence] = await asyncio.to_thread(_unpacked, content, path, identity)
+            index, self._summaries[sequence] = await asyncio.to_thread(_unpacked, content, path, identity)
             return index
         except FormatError:
             return None

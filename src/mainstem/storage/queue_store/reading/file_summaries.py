@@ -12,11 +12,8 @@ from typing import NamedTuple
 
 from mainstem.lru import Lru
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter
-from mainstem.storage.extents.extent_pages import ExtentPages
+from mainstem.storage.extents.extent_pages import ExtentPages, is_paged
 from mainstem.storage.store_files.store_file import FileKind, kind_of
-
-PAGED_BYTES_MIN = 1024 * 1024
-"""A look-up reads a smaller index as a whole, and keeps it: that of a queue segment, and of most packed files."""
 
 FILTER_BYTES_MAX = 64 * 1024 * 1024
 """For all filters: 500 runs with 100,000 queues each, or 60,000 with a thousand."""
@@ -39,7 +36,7 @@ def summary_of(name: str, index: ExtentIndex) -> FileSummary:
     kind = kind_of(name)
     return FileSummary(
         QueueFilter(index.queues()[0]) if kind is FileKind.RUN else None,
-        ExtentPages(index) if _is_paged(index, kind) else None,
+        ExtentPages(index) if kind is not FileKind.SEGMENT and is_paged(index) else None,
     )
 
 
@@ -59,7 +56,7 @@ class FileSummaries:
         """Whether `keep` would keep more of the file than there is."""
         kind = kind_of(name)
         lacks_filter = kind is FileKind.RUN and name not in self._filters and self._filter_bytes < FILTER_BYTES_MAX
-        return lacks_filter or (_is_paged(index, kind) and name not in self._pages)
+        return lacks_filter or (kind is not FileKind.SEGMENT and is_paged(index) and name not in self._pages)
 
     def keep(self, name: str, summary: FileSummary) -> None:
         """Keep of a summary what there is room for."""
@@ -84,7 +81,3 @@ class FileSummaries:
 
     def pages(self, name: str) -> ExtentPages | None:
         return self._pages.get(name)
-
-
-def _is_paged(index: ExtentIndex, kind: FileKind) -> bool:
-    return index.rows.nbytes > PAGED_BYTES_MIN and kind is not FileKind.SEGMENT

@@ -22,6 +22,7 @@ from mainstem.model import Buffer
 from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.aborted import check_section, fits
 from mainstem.storage.extents.extent_format import (
     EXTENT_ROW_BYTES,
@@ -39,10 +40,6 @@ Result = TypeVar("Result")
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
-
-
-PAGES_AT_ONCE_MAX = 64
-"""A queue with rows in more pages is read long enough to be worth its file's whole index."""
 
 
 class FileGone(StorageError):
@@ -211,7 +208,7 @@ class OpenFiles:
                 self._indexes.put(known.name, index)
             return index
         wanted = pages.of_queue(queue_id)
-        if len(wanted) > PAGES_AT_ONCE_MAX:
+        if len(wanted) > extent_pages.PAGES_AT_ONCE_MAX:
             return await self.index(known)
         with self._noting(known):
             async with self.opened(known) as file:
