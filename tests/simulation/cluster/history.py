@@ -24,7 +24,7 @@ from tests.simulation.oracle import require
 
 from mainstem.model import Buffer, topic_number_of
 from mainstem.storage.groups import control
-from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
+from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 
 CRC_AT = slice(17, 21)
 CHECKED_FROM = 21
@@ -328,6 +328,8 @@ class History:
     def _check_compacted(self, what: str, queue_id: int, offset: int, batches: Sequence[Buffer]) -> int:
         """As `check_batches`, of a compacted queue: what is not there may be gone."""
         queue, compacted = self.queue(queue_id), self.compacted[queue_id]
+        if queue.deleted:
+            return offset
         next_offset = offset
         for batch in batches:
             base_offset = int.from_bytes(batch[:8], "big")

@@ -27,10 +27,12 @@ from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.owners import QueueOwners
 from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Database, Entries
 from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -227,6 +229,16 @@ def _batch_lost_in_a_rewrite() -> tuple[type, str, Any]:
     return Kept, "rulings", losing
 
 
+def _batch_left_out_of_a_log() -> tuple[type, str, Any]:
+    """Nobody is told of which topics no batch may be left out."""
+    rules = LocalCompactionLog._rules
+
+    async def without(log: LocalCompactionLog, *, covers: bool) -> CompactionRules:
+        return (await rules(log, covers=covers))._replace(covered=frozenset())
+
+    return LocalCompactionLog, "_rules", without
+
+
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
 """Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
 
@@ -247,6 +259,7 @@ PLANTS: dict[str, Plant] = {
     "tombstone-gone-early": _tombstone_gone_early,
     "tombstone-leaves-its-value": _tombstone_leaves_its_value,
     "batch-lost-in-a-rewrite": _batch_lost_in_a_rewrite,
+    "batch-left-out-of-a-log": _batch_left_out_of_a_log,
 }
 
 
@@ -271,6 +284,7 @@ BREAKS = {
     "tombstone-gone-early": "L",
     "tombstone-leaves-its-value": "L",
     "batch-lost-in-a-rewrite": "L",
+    "batch-left-out-of-a-log": "L",
 }
 """Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 

@@ -483,7 +483,8 @@ class Run:
                     taken = (
                         topic_number_of(queue_id) in history.deleted_topics and storage.table.find(queue_id) == NO_SLOT
                     )
-                    if (compacted := history.compacted.get(queue_id)) is not None:
+                    compacted = history.compacted.get(queue_id)
+                    if compacted is not None and not queue.deleted and not taken:
                         compacted.check_left_out(what, max(before, start), base)
                     require(
                         base <= max(before, start) or queue.deleted or taken or compacted is not None,

@@ -60,6 +60,7 @@ BROUGHT_TO_LIGHT_BY = {
     "tombstone-gone-early": [COMPACTION, "crash"],
     "tombstone-leaves-its-value": [COMPACTION, "crash"],
     "batch-lost-in-a-rewrite": [COMPACTION, "crash"],
+    "batch-left-out-of-a-log": [COMPACTION, "crash"],
 }
 """Per planted bug the faults that show it."""
 

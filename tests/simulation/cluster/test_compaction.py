@@ -23,6 +23,7 @@ MESSAGES = {
     "tombstone-gone-early": "a tombstone stays",
     "tombstone-leaves-its-value": "an older one; it was written last at",
     "batch-lost-in-a-rewrite": "it is the latest of its key",
+    "batch-left-out-of-a-log": "no batch has offset",
 }
 """What is said of bugs in compactions."""
 

@@ -197,6 +197,9 @@ class Admin:
     async def create(self, partitions: int = 0, configs: dict[str, str] | None = None) -> None:
         """A topic, perhaps; some node's metadata will tell."""
         chosen = self._rng.choice(CONFIGS) if configs is None else configs
+        compaction = self._work.compaction
+        if configs is None and compaction is not None and compaction.random() < 0.5:
+            chosen = {**self._work.how_to_compact(), "retention.ms": "-1"}
         topic = CreatableTopic(
             name=self._work.new_name(), num_partitions=partitions or self._rng.randint(1, 3), replication_factor=-1,
             assignments=(), configs=tuple(CreatableTopicConfig(name=name, value=chosen[name]) for name in chosen),
@@ -236,6 +239,8 @@ class Admin:
         return bool(answer.error_code == NONE)
 
     async def delete_records(self, topic: Topic, partition: int) -> None:
+        if "delete" not in topic.settings.cleanup_policy:
+            return
         ledger, place = self._work.cluster.ledger, Partition(topic.topic_id, partition)
         queue = self._work.cluster.history.queue(topic.queue_id(partition))
         offset = self._rng.choice([-1, queue.log_start, queue.end, self._rng.randint(queue.log_start, queue.end)])

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tests.simulation.cluster.clients import SIZES
+from tests.simulation.cluster.clients import KEYS, SIZES
 from tests.simulation.oracle import Violation, require
 from tests.simulation.whole.client import Client, Partition
 from tests.simulation.whole.cluster import WholeCluster
@@ -117,6 +117,8 @@ class Work:
         self.watermarks_asked = 0
         self._values = 0
         self._names = 0
+        self.compaction: random.Random | None = None
+        """What decides which topics are compacted; None: nobody compacts any."""
 
     def new_name(self) -> str:
         self._names += 1
@@ -130,9 +132,31 @@ class Work:
         for _ in range(count):
             self._values += 1
             value = b"%d " % self._values + bytes(self.rng.choice(SIZES))
-            records.append(NewRecord(self.cluster.loop.now_ms(), None, value))
+            if "compact" in topic.settings.cleanup_policy:
+                records.append(self._keyed_record())
+            else:
+                records.append(NewRecord(self.cluster.loop.now_ms(), None, value))
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
         return Batch(topic, partition, bytes(new.data), new.header.record_count, new.header.checksum)
+
+    def _keyed_record(self) -> NewRecord:
+        """One for a compacted topic, unlike all others: of few keys, often a tombstone."""
+        rng = self.rng
+        key = b"key %d" % min(rng.randrange(KEYS), rng.randrange(KEYS))
+        value = None if rng.random() < 0.3 else bytes(rng.choice(SIZES))
+        return NewRecord(self.cluster.loop.now_ms(), key, value, (("number", b"%d" % self._values),))
+
+    def how_to_compact(self) -> dict[str, str]:
+        """Configs of a compacted topic; none where nobody compacts."""
+        rng = self.compaction
+        if rng is None:
+            return {}
+        return {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": rng.choice(["0.0", "0.5"]),
+            "min.compaction.lag.ms": rng.choice(["0", "0", "0", "1500"]),
+            "delete.retention.ms": rng.choice(["0", "500", "500", "3000"]),
+        }
 
     def partitions(self) -> list[tuple[Topic, int]]:
         """Of topics that nobody wants to be gone, and that clients may write to."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster
+from tests.simulation.cluster.compacted import CompactedQueue
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.whole.connection import ClientNetwork
 from tests.simulation.whole.ledger import Ledger
@@ -15,7 +16,7 @@ from tests.simulation.whole.node import WholeNode
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.groups.config import GroupsConfig
 from mainstem.config import NodeConfig
-from mainstem.model import Durability
+from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
 
 
@@ -68,6 +69,8 @@ class WholeCluster(SimulatedCluster):
     """`nodes` are whole ones; their metadata says which topics there are."""
 
     settings: WholeSettings
+    compacts: bool = False
+    """Whether anybody compacts what is to be compacted."""
     nodes: dict[int, WholeNode]  # type: ignore[assignment]
 
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: WholeSettings) -> None:
@@ -79,6 +82,15 @@ class WholeCluster(SimulatedCluster):
         self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
         self.ledger = Ledger(self.history, loop.now_ms, self.clocks_off)
         self.history.group_of = self.group_of
+
+    def created(self, topic: Topic) -> None:
+        """Some node's metadata has this topic."""
+        self.ledger.created(topic)
+        if self.compacts and "compact" in topic.settings.cleanup_policy:
+            for queue_id in map(topic.queue_id, range(topic.partitions)):
+                if queue_id not in self.history.compacted:
+                    compacted = CompactedQueue(queue_id, topic.settings, covered=topic.internal)
+                    self.history.compacted[queue_id] = compacted
 
     def clocks_off(self) -> tuple[int, int]:
         """How far a majority of the clocks may have agreed to be behind, and ahead, at any time so far: no further than

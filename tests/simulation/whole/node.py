@@ -192,13 +192,13 @@ class WholeNode(SimulatedNode):
             nameserver.lookups.was_deleted,
             nameserver.waits.current,
         )
-        ledger = self.cluster.ledger
+        cluster, ledger = self.cluster, self.cluster.ledger
 
         def heard(event: Event) -> None:
             if not life.alive:
                 return
             if isinstance(event, TopicCreated):
-                self.cluster.guard(lambda: ledger.created(event.topic))
+                self.cluster.guard(lambda: cluster.created(event.topic))
             elif isinstance(event, TopicDeleted):
                 self.cluster.guard(lambda: ledger.deleted(event.topic))
 
@@ -214,7 +214,7 @@ class WholeNode(SimulatedNode):
                 raise MetadataUnavailable("this node's metadata is old; try again")
 
         for topic in topics():
-            ledger.created(topic)
+            cluster.created(topic)
         nameserver.subscribe(heard)
         nameserver.lookups.topics = listed  # type: ignore[method-assign]
         nameserver.lookups.was_deleted = known_deleted  # type: ignore[method-assign]

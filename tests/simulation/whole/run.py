@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.cluster.lives import ClusterLoop
-from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Outcomes, Run, mergers_of
+from tests.simulation.cluster.run import (
+    COMPACTING_SHARE,
+    COMPACTION,
+    HEALED_SECONDS,
+    LEFT_BEHIND,
+    NodeSplitters,
+    Outcomes,
+    Run,
+    compactors_of,
+    mergers_of,
+)
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Watchman, Work
@@ -50,6 +60,12 @@ class WholeRun(Run):
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
         self.mergers = mergers_of(self.cluster, seed)
+        compaction = random.Random(f"{seed} compaction")
+        share = 0.0 if any(faults) else COMPACTING_SHARE
+        if compaction.random() < share or COMPACTION in faults:
+            self.compactors = compactors_of(self.cluster, seed)
+            self.cluster.compacts = True
+            self.work.compaction = compaction
 
     # --- the story ----------------------------------------------------------------------------------------
 
@@ -59,10 +75,11 @@ class WholeRun(Run):
 
     async def _create_topics(self) -> None:
         admin = Admin(self.work)
-        for _ in range(100):
+        for number in range(100):
             if len(self.work.partitions()) >= 2:
                 return
-            await admin.create(configs={"retention.ms": "-1", "segment.bytes": "3000"})
+            how = self.work.how_to_compact() if number == 0 else {}
+            await admin.create(configs={"retention.ms": "-1", "segment.bytes": "3000", **how})
         raise Violation("no topic can be created", "S")
 
     def _load(self) -> Iterator[Coroutine[Any, Any, None]]:

@@ -1,4 +1,4 @@
-"""Clusters of whole nodes under random faults: invariants A to D, F to H, J, K, M, T and W, as their clients see them.
+"""Clusters of whole nodes under random faults: invariants A to D, F to H, J to M, T and W, as their clients see them.
 
 What the simulation of storage roles checks is checked here too; clients speak to the nodes' dispatchers, in Kafka's
 protocol. What is more:
@@ -10,6 +10,7 @@ H  whoever asks for a group's committed offset is told at least what was acknowl
    members of a generation own what its one leader assigned, nothing twice, and commit nothing in a later one;
    nobody is told what was committed in a topic that somebody was told is deleted, whoever has its name then
 K  what a start reads of the journal is bounded by what is not split (checked for storage roles, too)
+L  in some runs topics are compacted, and with them the log of the consumer groups, in which no batch is left out
 M  log starts move only where a client or the topic's retention wants it, queues go only with topics that somebody
    wanted to be deleted
 T  what retention removes by age was due by the clocks of a majority
@@ -30,7 +31,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.simulation.cluster.planted import planted
-from tests.simulation.cluster.run import Outcomes
+from tests.simulation.cluster.run import COMPACTION, Outcomes
 from tests.simulation.find import Play, more_at_length, seed_that_finds
 from tests.simulation.oracle import seed_failed
 from tests.simulation.steps import parting
@@ -72,6 +73,20 @@ SEEDS_TO_FIND = 20
 def test_the_invariants_hold_for_clients_of_whole_nodes_under_random_faults(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("first", more_at_length(range(3_700_000, 3_700_000 + 20, CHUNK)))
+def test_the_latest_record_of_each_key_stays_and_offsets_are_told_from_compacted_logs(
+    first: int, tmp_path: Path
+) -> None:
+    for seed in range(first, first + CHUNK):
+        play(seed, tmp_path / str(seed), faults=[COMPACTION])
+
+
+@pytest.mark.long
+def test_a_tombstone_that_goes_too_early_is_found(tmp_path: Path) -> None:
+    with planted("tombstone-gone-early"):
+        seed_that_finds(play, "L", range(3_700_000, 3_700_000 + SEEDS_TO_FIND), tmp_path, [COMPACTION, "transfer"])
 
 
 def test_a_node_on_an_older_copy_of_its_directories_helps_nobody_to_forget(tmp_path: Path) -> None:
