@@ -23,12 +23,12 @@ import msgspec
 import numpy
 import pyarrow
 
-from mainstem.pipeline.compact_task import FileDone, scan_files, write_files
-from mainstem.pipeline.compactor import Compactor
-from mainstem.pipeline.lease_keeper import LeaseKeeper
-from mainstem.pipeline.merge_task import MergeSettings
-from mainstem.pipeline.merger import Merger
-from mainstem.pipeline.node_link import NodeLink, find_endpoint
+from mainstem.pipeline.link.lease_keeper import LeaseKeeper
+from mainstem.pipeline.link.node_link import NodeLink, find_endpoint
+from mainstem.pipeline.merge.compact_task import FileDone, scan_files, write_files
+from mainstem.pipeline.merge.compactor import Compactor
+from mainstem.pipeline.merge.merge_task import MergeSettings
+from mainstem.pipeline.merge.merger import Merger
 from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.wire.method import Method
 from mainstem.storage.compacting.compact_files import GOES_BIT, nothing_of

@@ -28,9 +28,9 @@ from tests.end_to_end.shell import mainstem_json
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import ROOT, Serving, eventually
 
-from mainstem.pipeline.node_link import NodeLink
-from mainstem.pipeline.source import SlicePartition, split_partition
-from mainstem.pipeline.split_plan import SplitSettings
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.split.source import SlicePartition, split_partition
+from mainstem.pipeline.split.split_plan import SplitSettings
 from mainstem.rpc.messages.split import HeldLease
 
 STATE, PLAIN = "state", "plain"

@@ -16,8 +16,8 @@ from tests.fakes.run_target import dying_writers
 from tests.simulation.oracle import require
 
 from mainstem.pipeline.errors import SliceDamaged
-from mainstem.pipeline.journal_slice import places_of
-from mainstem.pipeline.split_slice import SplitSlice, split_slice
+from mainstem.pipeline.slices.journal_slice import places_of
+from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
 from mainstem.rpc.messages.split import GroupPositions, Slice
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.role import Storage

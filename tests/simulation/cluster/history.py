@@ -24,7 +24,7 @@ from tests.simulation.oracle import require
 
 from mainstem.model import Buffer, topic_number_of
 from mainstem.storage.groups import control
-from mainstem.storage.journal.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 
 CRC_AT = slice(17, 21)
 CHECKED_FROM = 21

@@ -29,7 +29,7 @@ from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.groups import control
 from mainstem.storage.groups.log_block import LogBlock
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.journal.format import KIND_DATA, BlockHeader, sequence_of
+from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.role import Storage

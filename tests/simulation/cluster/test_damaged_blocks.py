@@ -11,7 +11,7 @@ from tests.simulation.cluster.run import LEFT_BEHIND, Run
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     KIND_DATA,
     offset_of,

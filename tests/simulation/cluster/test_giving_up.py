@@ -20,8 +20,7 @@ from tests.simulation.oracle import require
 from mainstem.kernel import NO_SLOT
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome, QueueRead
 from mainstem.storage.groups import control
-from mainstem.storage.journal.block_repair import Twin
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW,
     DIRECTORY_ROW_BYTES,
@@ -30,7 +29,8 @@ from mainstem.storage.journal.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.journal.stand_ins import is_stand_in, unpadded
+from mainstem.storage.journal.mending.block_repair import Twin
+from mainstem.storage.journal.mending.stand_ins import is_stand_in, unpadded
 from mainstem.storage.journal.stored_block import read_block
 from mainstem.storage.repair.losses import PATIENCE_MS
 from mainstem.storage.repair.lost_blocks import LOSSES_MAX, LostBlocks, LostPart, missing_segment

@@ -17,7 +17,7 @@ from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
 from mainstem.model import Outcome
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     offset_of,

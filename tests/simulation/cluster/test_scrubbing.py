@@ -12,7 +12,7 @@ from tests.simulation.cluster.run import LEFT_BEHIND, Run
 from tests.simulation.cluster.test_repair import Rotting, flip_batch, flip_index, lose
 from tests.simulation.find import more_at_length
 
-from mainstem.storage.journal.format import (
+from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW_BYTES,
     KIND_DATA,

@@ -13,7 +13,7 @@ from tests.simulation.cluster.run import LEFT_BEHIND, Run
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
 
-from mainstem.storage.journal.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import BLOCK_HEADER_BYTES, offset_of, segment_name, sequence_of
 
 SEGMENTS = 4
 APART_SECONDS = 1.5

@@ -19,7 +19,7 @@ from tests.simulation.oracle import require
 from mainstem.model import FeatureLevel, QueueRead
 from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader
-from mainstem.storage.journal.format import sequence_of
+from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.repair.rewriting import GROWTH, SEGMENTS_BEHIND, undecided_end
 
 STUCK, BUSY = 0, 1

@@ -14,7 +14,7 @@ from tests.simulation.whole.connection import ClientQuality
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.errors import MainstemError
-from mainstem.storage.journal.format import segment_name, sequence_of
+from mainstem.storage.journal.encoding.format import segment_name, sequence_of
 
 PRODUCERS = ".producers"
 
