@@ -23,6 +23,7 @@ METRICS = {
     "mb_per_s": Metric("throughput", "MB/s", True, 0),
     "cpu_ms_per_mb": Metric("node's CPU", "ms/MB", False, 2),
     "cpu_us_per_batch": Metric("node's CPU", "µs/batch", False, 2),
+    "cpu_ms_per_request": Metric("node's CPU", "ms/request", False, 2),
     "requests_per_s": Metric("requests", "1/s", True, 0),
     "batches_per_s": Metric("batches", "1/s", True, 0),
     "records_per_s": Metric("records", "1/s", True, 0),

@@ -154,15 +154,16 @@ class Stage:
         assert self._node is not None, "the session has not started its node"
         return self._node
 
-    def start(self, *, splitter: bool = False) -> Node:
-        """A node on the session's directory; what an earlier one, which must have ended, left there is continued."""
+    def start(self, *, splitter: bool = False, settings: Mapping[str, str] | None = None) -> Node:
+        """A node on the session's directory; what an earlier one, which must have ended, left there is continued.
+        `settings` go before the session's."""
         self._node = self.system.start(
             Setup(
                 directory=self._directory,
                 cpus=self.bench.cpus.both,
                 cores_count=len(self._cores),
                 durability=self.session.durability,
-                settings=self.session.settings,
+                settings={**self.session.settings, **(settings or {})},
                 heap=self.session.heap or self.bench.heap,
                 nodes=self.session.nodes,
                 splitter=splitter,

@@ -194,7 +194,8 @@ def _catch_up() -> list[Target]:
             _times_kafka("8", 1.5, title, ASYNC, name=f"throughput, {title}"),
             Target("8", f"CPU per byte, {title}, to Kafka's", 1, False, "×", cpu),
         ]
-    return found
+    small = own("8", catching_up.ONE_BY_ONE, "cpu_ms_per_request")
+    return [*found, Target("8", f"CPU of {catching_up.ONE_BY_ONE}", 5, False, "ms", small)]
 
 
 def _kernel() -> list[Target]:

@@ -17,8 +17,9 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     read_chunk_bytes: int = MEBIBYTE
     """Bytes read from a disk at once for catch-up readers, of runs and of the journal: large enough that the way to the
     reading thread costs little. A reader of one queue among many gets its neighbours too."""
-    read_ahead_chunks_max: int = 2
-    """How far ahead of a sequential reader of a run is read once it has shown that it is faster than the disk."""
+    read_ahead_chunks_max: int = 8
+    """How far ahead of a sequential reader is read once it has shown that it is faster than the disk: half of what a
+    response from a disk has at most, so that the disk works while it is sent."""
     read_bytes_per_second: int = 0
     """Bound on the bytes read from disk 2 per second; 0: none. For disks shared with the journal."""
     index_cache_bytes: int = 64 * MEBIBYTE
