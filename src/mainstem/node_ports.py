@@ -1,4 +1,5 @@
-"""What the roles of a node are put together on: disks, clock, randomness and network, of a machine or simulated."""
+"""The ports on which the roles of a node are put together: disks, clock, randomness and network, of a machine or
+simulated."""
 
 from __future__ import annotations
 

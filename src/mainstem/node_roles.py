@@ -274,7 +274,7 @@ class _Opening:
         storage.snapshots.register(ports.handlers)
         storage.departures.register(ports.handlers)
         storage.rejoining.register(ports.handlers)
-        storage.repair.register(ports.handlers)
+        storage.stretch_giving.register(ports.handlers)
         storage.damage.register(ports.handlers)
         storage.losses.register(ports.handlers)
         storage.producer_mending.register(ports.handlers)

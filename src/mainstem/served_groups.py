@@ -1,4 +1,4 @@
-"""What a node does when it begins to serve a write group."""
+"""The steps that a node takes when it begins to serve a write group."""
 
 from __future__ import annotations
 

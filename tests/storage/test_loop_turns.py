@@ -22,7 +22,8 @@ from mainstem.storage.queue_store.reading.file_search import SPANS_PER_TURN
 from mainstem.storage.queues.queue_admin import TOPICS_PER_TURN
 from mainstem.storage.reading.sealed_segments import SEGMENTS_PER_TURN
 from mainstem.storage.state.checkpointer import PRODUCERS_PER_TURN
-from mainstem.storage.state.producer_files import PAGES_AT_ONCE, ROWS_PER_PAGE, STATE, States, write
+from mainstem.storage.state.producers.producer_files import PAGES_AT_ONCE, ROWS_PER_PAGE, write
+from mainstem.storage.state.producers.producer_rows import STATE, States
 from mainstem.storage.upkeep.pruning import ROWS_PER_TURN, Pruning
 from mainstem.storage.upkeep.retention_pass import TOPICS_PER_TURN as CLASSES_PER_TURN
 

@@ -1,4 +1,4 @@
-"""What every handler is told of the request besides its body."""
+"""The context of a request: what its handler is told besides the body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How splitters end."""
+"""The ways in which a splitter ends."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ from mainstem.storage.repair.journal_damage import mend_hole
 from mainstem.storage.repair.losses import refused
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.setup import StorageSetup
-from mainstem.storage.state.state_recovery import RecoveredState, check_replicas, rejoin_store
+from mainstem.storage.state.logs_behind import check_replicas, rejoin_store
+from mainstem.storage.state.state_recovery import RecoveredState
 
 log = logging.getLogger(__name__)
 

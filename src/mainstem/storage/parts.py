@@ -40,6 +40,7 @@ from mainstem.storage.repair.losses import Losses
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.repair.producer_mending import ProducerMending
 from mainstem.storage.repair.rewriting import Rewriting
+from mainstem.storage.repair.stretch_giving import StretchGiving
 from mainstem.storage.repair.waiting_groups import WaitingGroups
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
@@ -47,9 +48,9 @@ from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.manifest_queue import ManifestQueue
-from mainstem.storage.state.producer_expiry import ProducerExpiry
+from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.maintenance import Maintenance
@@ -235,10 +236,20 @@ class StorageParts:
             store,
             state.manifest,
             self.placement,
-            self.read_path,
             self.pacing,
             setup.clock,
             consensus.calls,
+        )
+        self.stretch_giving = StretchGiving(
+            consensus.node_id,
+            len(groups),
+            state.table,
+            store,
+            state.manifest,
+            self.placement,
+            self.read_path,
+            self.pacing,
+            setup.clock,
             bytes_per_second=setup.config.snapshot_bytes_per_second,
         )
         self.departures = Departures(

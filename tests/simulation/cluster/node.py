@@ -300,7 +300,7 @@ class SimulatedNode:
         handlers = WholeFiles() if self.node_id <= cluster.settings.whole_files_upto else Handlers()
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)
-        storage.repair.register(handlers)
+        storage.stretch_giving.register(handlers)
         storage.damage.register(handlers)
         storage.losses.register(handlers)
         storage.producer_mending.register(handlers)

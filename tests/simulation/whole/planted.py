@@ -29,10 +29,11 @@ from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
 from mainstem.storage.cluster.group_replication import Consensus
-from mainstem.storage.state import cold_producers
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.producer_expiry import Expired, ProducerExpiry
-from mainstem.storage.state.producer_files import Name, Pieces, ProducerFile, pieces_of
+from mainstem.storage.state.producers import cold_producers
+from mainstem.storage.state.producers.producer_expiry import Expired, ProducerExpiry
+from mainstem.storage.state.producers.producer_files import Pieces, ProducerFile, pieces_of
+from mainstem.storage.state.producers.producer_rows import Name
 from mainstem.storage.upkeep.retention_pass import RetentionPass
 
 

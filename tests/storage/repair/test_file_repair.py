@@ -23,6 +23,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.repair.file_repair import FileRepair
+from mainstem.storage.repair.stretch_giving import StretchGiving
 
 ONE, TWO, THREE = 1, 2, 7
 """Queues."""
@@ -67,6 +68,7 @@ class Replica:
             self.table.set(self.table.find(queue), COMMITTED_END, 21)
         self.store: QueueStore
         self.repair: FileRepair
+        self.giving: StretchGiving
 
     async def open(self, batches: Sequence[Batch], retention_class: str) -> None:
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(read_cache_bytes=0), FakeClock())
@@ -89,10 +91,20 @@ class Replica:
             self.store,
             manifest,
             placement,
-            read_path,
             pacing,
             FakeClock(),
             calls,
+        )
+        self.giving = StretchGiving(
+            self.number,
+            1,
+            self.table,
+            self.store,
+            manifest,
+            placement,
+            read_path,
+            pacing,
+            FakeClock(),
             bytes_per_second=0,
         )
 
@@ -108,11 +120,11 @@ class Replica:
         self, node_id: int, method: Any, request: Any, *, timeout_seconds: float
     ) -> AsyncGenerator[Reply[Any], None]:
         """A call to another replica."""
-        repair = self.others[node_id].repair
+        giving = self.others[node_id].giving
         if method not in (FETCH_STRETCHES, FETCH_STRETCH_BATCHES):
             raise RepairRefused("it has no such file")
         call: Any = SimpleNamespace(request=request)
-        async for reply in handler_of(repair, method)(call):
+        async for reply in handler_of(giving, method)(call):
             yield Reply(reply.message, b"".join(map(bytes, reply.buffers)))
 
     async def damage(self, *places: int) -> None:

@@ -14,7 +14,7 @@ import numpy
 import pytest
 from tests.handler_of import handler_of
 from tests.storage.small_node import SmallNode, simulated
-from tests.storage.state.test_cold_producers import FEW, few, files_of, fill, sent, settle
+from tests.storage.state.producers.test_cold_producers import FEW, few, files_of, fill, sent, settle
 
 from mainstem.kernel import crc32c
 from mainstem.kernel.pure.producer_states import KEY
@@ -25,7 +25,8 @@ from mainstem.rpc.messages.repair import FETCH_PRODUCERS, FetchedProducers, Fetc
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.repair.producer_mending import PATIENCE_SECONDS, UNSERVED_SECONDS, ProducerMending
-from mainstem.storage.state.producer_files import PAGE_BYTES, ROWS_PER_PAGE, STATE, known_at
+from mainstem.storage.state.producers.producer_files import PAGE_BYTES, ROWS_PER_PAGE
+from mainstem.storage.state.producers.producer_rows import STATE, known_at
 
 COUNT = 3 * ROWS_PER_PAGE
 DAMAGED = range(ROWS_PER_PAGE, 2 * ROWS_PER_PAGE)

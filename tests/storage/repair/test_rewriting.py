@@ -24,8 +24,8 @@ from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.repair.rewriting import UNDECIDED_SECONDS, Rewriting
-from mainstem.storage.state.cold_producers import ColdProducers
-from mainstem.storage.state.producer_expiry import ProducerExpiry
+from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.state_recovery import Recovery
 
 GROUPS = 2

@@ -1,4 +1,4 @@
-"""From request frames to response frames: header, route, decoding, handler, encoding.
+"""Makes response frames of request frames: header, route, decoding, handler, encoding.
 
 A frame is only borrowed during `dispatch`, so the request is decoded before it returns. Handlers run in three
 ways:

@@ -58,7 +58,7 @@ class KeyChecks:
         return refused
 
     async def beside_the_loop(self, batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
-        """As `at_once`, however long it takes, in a thread."""
+        """Check as `at_once` does, however long it takes, in a thread."""
         self.beside += 1
         return await self._side_work.run(partial(_refused, batches))
 

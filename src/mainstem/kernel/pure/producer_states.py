@@ -15,7 +15,7 @@ for a batch that is not the next it expects an answer for, takes a new epoch and
 of that was committed is there twice. And of a batch accepted from an unknown producer it concludes that those before it
 were, too: they are lost.
 
-The committed states kept here are a cache of what the node has in files (`storage/state/producer_files.py`). One that
+The committed states kept here are a cache of what the node has in files (`producer_files.py`). One that
 changed is written there sooner or later (`changed`); one that is there as it is here may go (`evict`). Of those that
 have gone the kernel knows the names (`set_cold`), and answers `COLD_PRODUCER` for them, until the node has read them
 (`warm`). A block is applied without reading: what it brings for a producer that has gone makes a state without its

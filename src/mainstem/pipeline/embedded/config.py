@@ -11,7 +11,7 @@ from mainstem.pipeline.embedded.processes import NICE
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How `mainstem serve` runs the split. `validate` raises ConfigError."""
+    """The settings by which `mainstem serve` runs the split. `validate` raises ConfigError."""
 
     mode: Literal["embedded", "off"] = "embedded"
     """`off`: a splitter started with `mainstem split run` does the work, or none does."""

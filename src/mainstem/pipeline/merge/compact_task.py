@@ -1,4 +1,4 @@
-"""What executors do for a compaction: read the keys of files, and write files without the records that go.
+"""The work of executors in a compaction: they read the keys of files, and write files without the records that go.
 
 Both are functions over Arrow batches, as Spark's `mapInArrow` takes them. Work and results are packed messages, so
 that a driver and its executors agree on every field. A damaged input is reported to the node, which mends it; the job
@@ -49,7 +49,7 @@ class FileWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileDone(msgspec.Struct, frozen=True):
-    """What became of an input."""
+    """The outcome of one input."""
 
     number: int
     outputs: tuple[StoreFile, ...]

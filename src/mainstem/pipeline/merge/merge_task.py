@@ -1,4 +1,4 @@
-"""What executors do for a merge: measure it, or write some of its files.
+"""The work of executors in a merge: they measure it, or write some of its files.
 
 Work and results are JSON, so that a driver and its executors agree on every field, whatever pickles functions between
 them. A damaged input is a result, not a failure: to try again would not mend it.
@@ -37,7 +37,7 @@ class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of a merge share."""
+    """The part of the work that all tasks of a merge share."""
 
     settings: MergeSettings
     merge_id: str

@@ -1,4 +1,4 @@
-"""From the bytes of a slice to its batches: walk the block headers, keep the blocks of the ranges, read the
+"""Finds the batches in the bytes of a slice: walk the block headers, keep the blocks of the ranges, read the
 directories with numpy.
 
 Nothing is taken on trust. Every block kept names its own place and passes its CRC; every index of every range is

@@ -49,7 +49,7 @@ _map_memory.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c
 
 
 def places_of(extents: Sequence[SegmentExtent]) -> list[int]:
-    """Where each extent begins in the buffer of their slice, then the size of the buffer."""
+    """The positions of extents in the buffer of their slice, then the size of the buffer."""
     places = []
     end = 0
     for extent in extents:

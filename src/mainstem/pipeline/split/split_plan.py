@@ -59,7 +59,7 @@ def target_offsets(node: JournalView) -> Offsets:
 def next_offsets(
     node: JournalView, start: Offsets, settings: SplitSettings, *, bytes_max: int, target: Offsets | None
 ) -> Offsets:
-    """Where the next trigger ends; `start` itself when there is nothing to do.
+    """Decide where the next trigger ends: at `start` itself when there is nothing to do.
 
     With a target (a run that ends), everything up to it is work. Without one only data is, and enough of it:
     a commit writes control blocks, and a splitter that took those for work would never rest. Groups of

@@ -32,7 +32,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.producers.cold_producers import ColdProducers
 
 log = logging.getLogger(__name__)
 

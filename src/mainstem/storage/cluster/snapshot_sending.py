@@ -30,8 +30,8 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.cold_producers import ColdProducers
 from mainstem.storage.state.group_queues import Belongs
+from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.snapshot_image import parts
 
 log = logging.getLogger(__name__)

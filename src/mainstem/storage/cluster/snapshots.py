@@ -6,7 +6,7 @@
     installed  manifest, then memory, then a checkpoint are replaced; only then the core goes on behind the snapshot
 
 A crash leaves, step by step: runs that the manifest does not name (removed as orphans, or found by the next attempt); a
-manifest ahead of the old log, which goes on (`recovery.check_replicas`); the snapshot. It never leaves a mixture: no
+manifest ahead of the old log, which goes on (`logs_behind.check_replicas`); the snapshot. It never leaves a mixture: no
 checkpoint is made of a write group that is half replaced (`Checkpointer.save_after`). Blocks of the old log are dead
 from then on, wherever they lie in the journal.
 """
@@ -48,7 +48,7 @@ from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.snapshot_image import GroupImage, joined
 from mainstem.supervised import Errands, Supervision
 

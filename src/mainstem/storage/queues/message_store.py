@@ -36,7 +36,7 @@ from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.read_path import ReadPath
-from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.waiters import Waiters
 
 ROOM_CHECK_SECONDS = 0.002

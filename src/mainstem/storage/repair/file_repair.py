@@ -23,26 +23,20 @@ import numpy
 import numpy.typing
 
 from mainstem.errors import MainstemError
-from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, crc32c
+from mainstem.kernel import LOG_START, NO_SLOT, QueueTable, crc32c
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
-from mainstem.protocol.records import read_batch_header, walk_batches
-from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.protocol.records import walk_batches
 from mainstem.rpc.messages.repair import (
     FETCH_STRETCH_BATCHES,
     FETCH_STRETCHES,
     STRETCHES_MAX,
-    BatchesPart,
     FetchStretchBatches,
     FetchStretches,
     OffsetRange,
-    RepairRefused,
-    StretchesPart,
 )
 from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
 from mainstem.rpc.other_nodes import Calls
-from mainstem.rpc.wire.method import Reply
-from mainstem.storage.cluster.snapshot_sending import ByteRate
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.groups.write_group import WriteGroup
@@ -50,7 +44,6 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, MissingOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
-from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -71,14 +64,8 @@ CALL_SECONDS_MAX = 600.0
 
 RUN_SECONDS_MAX = 24 * 3600.0
 
-ROWS_PER_PART = 10_000
-"""Stretches in one part: 240 KB."""
-
 STRETCHES_HELD_MAX = 20_000_000
 """Stretches of one file: more than the queues that a node has memory for."""
-
-READ_BYTES = 256 * 1024
-"""Bytes given at a time."""
 
 COMPACTED_CLASS = "compact"
 """The retention class of runs whose queues are compacted…"""
@@ -90,7 +77,7 @@ FAILURES = (MainstemError, OSError, ValueError)
 
 
 class FileRepair:
-    """Mends this node's damaged files, and gives other nodes what they need to mend theirs."""
+    """Mends the damaged files of this node."""
 
     def __init__(
         self,
@@ -100,12 +87,9 @@ class FileRepair:
         store: QueueStore,
         manifest: ManifestQueue,
         placement: Placement,
-        read_path: ReadPath,
         pacing: Pacing,
         clock: Clock,
         calls: Calls | None,
-        *,
-        bytes_per_second: int,
     ) -> None:
         self._node_id = node_id
         self._groups = groups
@@ -114,18 +98,12 @@ class FileRepair:
         self._mending = store.mending
         self._manifest = manifest
         self._placement = placement
-        self._read_path = read_path
         self._pace = partial(pacing.take, Lane.COPY)
-        self._rate = ByteRate(clock, bytes_per_second)
         self._clock = clock
         self._calls = calls
         self.mended_runs = 0
         self.fetched_bytes = 0
         self.failures = 0
-
-    def register(self, handlers: Handlers) -> None:
-        handlers.stream(FETCH_STRETCHES, self._give_stretches)
-        handlers.stream(FETCH_STRETCH_BATCHES, self._give_batches)
 
     def unfit(self, group: int) -> bool:
         """Whether this node should not lead a write group, because a file of it is damaged and not mended in time."""
@@ -387,54 +365,6 @@ class FileRepair:
         await self._pace(len(attachment))
         self.fetched_bytes += len(attachment)
         return bytes(attachment)
-
-    # --- giving -------------------------------------------------------------------------------------------
-
-    async def _give_stretches(self, call: RpcCall[FetchStretches]) -> AsyncIterator[Reply[StretchesPart]]:
-        """Raises `RepairRefused` when this node cannot give them."""
-        number, after, upto = call.request.group, call.request.after, call.request.upto
-        if number >= len(self._groups) or self._manifest.stored(number) < upto:
-            raise RepairRefused(f"node {self._node_id} has not split write group {number} up to block {upto}")
-        try:
-            with self._store.being_copied.kept(number):
-                reached, found = await self._mending.stretches(
-                    number, after, upto, partial(self._rows_of_group, number)
-                )
-        except (StorageError, OSError) as error:
-            raise RepairRefused(f"node {self._node_id}: {error}") from error
-        for rows in found or [numpy.zeros(0, STRETCH)]:
-            for first in range(0, max(len(rows), 1), ROWS_PER_PART):
-                content = rows[first : first + ROWS_PER_PART].tobytes()
-                yield Reply(StretchesPart(reached, crc32c(content)), content)
-
-    def _rows_of_group(self, number: int, index: ExtentIndex) -> numpy.typing.NDArray[numpy.bool_]:
-        """Which rows of an index are of a write group."""
-        groups = self._placement.groups_at(index.rows["queue_id"], index.rows["base_offset"])
-        which: numpy.typing.NDArray[numpy.bool_] = groups == number
-        return which
-
-    async def _give_batches(self, call: RpcCall[FetchStretchBatches]) -> AsyncIterator[Reply[BatchesPart]]:
-        """Raises `RepairRefused` when this node cannot give them."""
-        number = call.request.group
-        for place, stretch in enumerate(call.request.stretches):
-            if self._placement.group_at(stretch.queue_id, stretch.first) != number:
-                raise RepairRefused(f"queue {stretch.queue_id:#x} is not in write group {number}")
-            offset = stretch.first
-            while offset < stretch.end:
-                slot = self._table.find(stretch.queue_id)
-                if slot == NO_SLOT or self._table.get(slot, COMMITTED_END) < stretch.end:
-                    raise RepairRefused(f"node {self._node_id} does not have queue {stretch.queue_id:#x} that far")
-                try:
-                    batches, next_offset = await self._read_path.committed(
-                        stretch.queue_id, offset, READ_BYTES, gaps=call.request.gaps
-                    )
-                except (StorageError, OSError) as error:
-                    raise RepairRefused(f"node {self._node_id}: {error}") from error
-                content = b"".join(batch for batch in batches if read_batch_header(batch).base_offset < stretch.end)
-                await self._rate.take(len(content))
-                await self._pace(len(content))
-                yield Reply(BatchesPart(place, crc32c(content)), content)
-                offset = next_offset
 
     # --- statistics ---------------------------------------------------------------------------------------
 

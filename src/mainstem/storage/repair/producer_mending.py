@@ -38,9 +38,10 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.state.cold_producers import ColdProducers, Known
-from mainstem.storage.state.producer_damage import DamagedPage
-from mainstem.storage.state.producer_files import ROWS_PER_PAGE, STATE, Name, States, known_at, lost_row
+from mainstem.storage.state.producers.cold_producers import ColdProducers, Known
+from mainstem.storage.state.producers.producer_damage import DamagedPage
+from mainstem.storage.state.producers.producer_files import ROWS_PER_PAGE
+from mainstem.storage.state.producers.producer_rows import STATE, Name, States, known_at, lost_row
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from mainstem.storage.groups.group_blocks import LogImage
 from mainstem.storage.groups.write_group import WriteGroupState
 from mainstem.storage.journal.journal_map import MapImage
 from mainstem.storage.state.manifest_queue import SplitImage
-from mainstem.storage.state.producer_files import SavedFile
+from mainstem.storage.state.producers.producer_files import SavedFile
 from mainstem.storage.state.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
 
 MAGIC = b"MSCHKPT4"

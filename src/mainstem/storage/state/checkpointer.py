@@ -23,7 +23,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state import queue_image
 from mainstem.storage.state.applied import AppliedState
-from mainstem.storage.state.cold_producers import ColdProducers
+from mainstem.storage.state.producers.cold_producers import ColdProducers
 
 PRODUCERS_PER_TURN = 1_000
 """Blocks of a write group captured in one turn of the event loop: some milliseconds."""

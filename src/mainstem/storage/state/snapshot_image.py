@@ -41,8 +41,8 @@ from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
-from mainstem.storage.state.cold_producers import ColdProducers
-from mainstem.storage.state.producer_files import STATE, known_at
+from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.producers.producer_rows import STATE, known_at
 from mainstem.storage.state.queue_image import QUEUE_CELLS
 from mainstem.storage.store_files.store_file import StoreFile
 

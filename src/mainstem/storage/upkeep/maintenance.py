@@ -32,7 +32,7 @@ from mainstem.storage.repair.rewriting import Rewriting
 from mainstem.storage.repair.waiting_groups import WaitingGroups
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.producer_expiry import ProducerExpiry
+from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.retention_pass import RetentionPass

@@ -57,7 +57,7 @@ LOOK_AGAIN_SECONDS = 600.0
 
 
 class CompactionRules(NamedTuple):
-    """What topics ask for."""
+    """The settings of topics that decide what is compacted."""
 
     topics: frozenset[int]
     """The numbers of those that are compacted."""
@@ -163,7 +163,7 @@ class Compactions:
         return begun, more
 
     async def waits(self, groups: int, rules: CompactionRules, now_ms: int) -> MergeWaits:
-        """How much the next pass would take, were it begun now. Nothing is begun."""
+        """The work that the next pass would take, were it begun now. Nothing is begun."""
         found, more = await self._chosen(groups, rules, now_ms, drain=False)
         if found is None:
             return MergeWaits(0, more)
@@ -173,7 +173,7 @@ class Compactions:
     async def _chosen(
         self, groups: int, rules: CompactionRules, now_ms: int, *, drain: bool
     ) -> tuple[_Chosen | None, bool]:
-        """What to compact next, and whether some files were not looked at yet."""
+        """Choose what to compact next, and tell whether some files were not looked at yet."""
         self._forget(rules.topics)
         if not rules.topics:
             return None, False

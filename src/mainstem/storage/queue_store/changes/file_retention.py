@@ -168,8 +168,8 @@ class FileRetention:
         return ChainMap(self._manifest.files, self._stored.lingering)
 
     async def first_seen(self, now_ms: int) -> Mapping[str, int]:
-        """When retention first saw each file, by name; files not seen before that exist at the call get `now_ms`.
-        Durable when it returns."""
+        """The time at which retention first saw each file, by name; files not seen before that exist at the call get
+        `now_ms`. Durable when it returns."""
         there = frozenset(self._manifest.files)
         async with self._changes.lock:
             await self._manifest.see(now_ms, there)

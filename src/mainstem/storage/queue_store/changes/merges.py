@@ -151,7 +151,7 @@ class Merges:
         return self._started(merge_id, found, in_force), more
 
     async def waits(self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf) -> MergeWaits:
-        """How much the next merge would take, were it begun now. Nothing is begun. Those who ask at the same time get
+        """The work that the next merge would take, were it begun now. Nothing is begun. Callers at the same time get
         one answer."""
 
         async def look() -> MergeWaits:
@@ -163,7 +163,7 @@ class Merges:
     async def _chosen(
         self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, *, drain: bool
     ) -> tuple[_Chosen | None, bool]:
-        """What to merge next, and whether some files were not looked at yet."""
+        """Choose what to merge next, and tell whether some files were not looked at yet."""
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
         more = False
         for step in range(groups):
@@ -371,7 +371,8 @@ async def _all_bounds(bounds: BoundsOf, group: int, queue_ids: QueueIds) -> Live
 
 
 def _summary_of(index: ExtentIndex, file: StoreFile, live_of: LiveBounds) -> SpanSummary:
-    """What a write group has in a file, given the bounds of all queues in it. The blocks are the caller's to say."""
+    """Add up what a write group has in a file, given the bounds of all queues in it. The blocks are the caller's to
+    say."""
     rows = index.rows
     if not len(rows):
         return summarize(0, 0, file.level, numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))

@@ -29,7 +29,7 @@ class CommitOutcome(enum.Enum):
 
 
 class SplitCommits:
-    """How far each write group is split, and the commits that move it on."""
+    """Says how far each write group is split, and makes the commits that move it on."""
 
     def __init__(self, stored: StoredFiles, changes: StoreChanges, orphans: Orphans) -> None:
         self._stored = stored

@@ -70,7 +70,7 @@ def _behind(
     ends: OffsetsOfQueues,
     begins: OffsetsOfQueues,
 ) -> tuple[OffsetsOfQueues, OffsetsOfQueues] | None:
-    """Where the queues of a write group end with one more file, and where those begin that begin behind their log
+    """Tell where the queues of a write group end with one more file, and where those begin that begin behind their log
     starts. None if an offset is missing that is live."""
     rows = rows[groups_at(rows["queue_id"], rows["base_offset"]) == group]
     rows = rows[rows["last_offset"] >= log_starts.of(rows["queue_id"], DELETED)]
@@ -103,7 +103,7 @@ async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups
 
 
 def first_and_last(rows: Rows) -> tuple[Rows, Rows]:
-    """Of rows sorted by (queue, offset), the first and the last of each queue."""
+    """The first and the last row of each queue, of rows sorted by (queue, offset)."""
     changes = rows["queue_id"][1:] != rows["queue_id"][:-1]
     edge = numpy.ones(min(len(rows), 1), numpy.bool_)
     return rows[numpy.concatenate((edge, changes))], rows[numpy.concatenate((changes, edge))]

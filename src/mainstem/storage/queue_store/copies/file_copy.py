@@ -93,8 +93,8 @@ class FileCopies:
                 yield b"".join([view[at - start : at - start + size] for at, size in window])
 
     async def _beside(self, path: str, length: int) -> AsyncIterator[bytes]:
-        """What lies beside a queue segment. Kafka's indexes, which no reader here needs, may be missing: an empty one
-        is one without entries."""
+        """Yield a file that lies beside a queue segment. Kafka's indexes, which no reader here needs, may be missing:
+        an empty one is one without entries."""
         try:
             opened = await self._stored.files.open(path, reading=ReadingMode.COLD)
         except FileNotFoundError:

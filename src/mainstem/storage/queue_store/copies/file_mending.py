@@ -113,9 +113,9 @@ class Mending:
     async def lost(
         self, name: str, group: int, candidates: Iterable[tuple[int, int, int]], unreadable: Collection[str]
     ) -> list[MissingOffsets]:
-        """Of stretches of a group's queues, as (queue id, first offset, end), what no file of the group has that can be
-        read, and would have to be in this one: it lies behind what older files have and before what newer ones have.
-        Raises `StorageError`, OSError."""
+        """Find what this file has lost, among stretches of a write group's queues, as (queue id, first offset, end):
+        what no readable file of the group has, and would have to be in this one, as it lies behind what older files
+        have and before what newer ones have. Raises `StorageError`, OSError."""
         own = self._manifest.entries(name)
         blocks = {(entry.after, entry.upto) for entry in own if entry.group == group}
         file = self._manifest.files[name]
@@ -178,9 +178,9 @@ class Mending:
     async def stretches(
         self, group: int, after: int, upto: int, queues_of: Callable[[ExtentIndex], numpy.ndarray]
     ) -> tuple[int, list[numpy.ndarray]]:
-        """What the group's files have that have blocks of (after, upto]: the last block they reach to, and per file an
-        array of `STRETCH`. `queues_of` says of an index which rows are the group's. Raises `StorageError` when one of
-        them cannot be read: what it held would be taken for nothing."""
+        """List what the write group's files have that hold blocks of (after, upto]: the last block they reach to, and
+        per file an array of `STRETCH`. `queues_of` says of an index which rows are the group's. Raises `StorageError`
+        when one of them cannot be read: what it held would be taken for nothing."""
         reached = upto
         found: list[numpy.ndarray] = []
         for entry in self._manifest.ranges(group):

@@ -108,7 +108,7 @@ class PartCopies:
             raise
 
     async def _found(self, name: str, like: StoreFile) -> StoreFile | None:
-        """What an earlier attempt has copied under this name."""
+        """The run that an earlier attempt has copied under this name."""
         known = self._stored.manifest.files.get(name)
         if known is not None and name not in self._stored.damaged:
             return known
@@ -231,7 +231,7 @@ class _Passing:
         self.size += len(self._buffers[-1])
 
     def taken(self) -> bytes:
-        """What was written since it was taken last."""
+        """Take the bytes that were written since the last call."""
         content = b"".join(self._buffers)
         self.abandon()
         return content

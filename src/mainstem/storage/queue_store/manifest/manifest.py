@@ -91,7 +91,7 @@ class Manifest:
         return self._spans.get(group, _NO_SPANS)
 
     def ranges(self, group: int) -> list[FileRange]:
-        """What the spans of a write group have, in their order."""
+        """The files of all spans of a write group, in their order."""
         return list(chain.from_iterable(self.spans(group)))
 
     def entries(self, name: str) -> tuple[FileRange, ...]:
@@ -340,7 +340,7 @@ def _edited(
 
 
 class _Walk:
-    """How far the files of one write group have come by (`Manifest.in_order`)."""
+    """Follows the files of one write group as they come by (`Manifest.in_order`)."""
 
     def __init__(self, manifest: Manifest, group: int) -> None:
         self._manifest = manifest

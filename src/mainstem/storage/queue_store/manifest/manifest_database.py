@@ -198,7 +198,7 @@ class Database:
             raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
 
     def read(self) -> Contents:
-        """What the manifest says, checked as when it is opened. Nothing is written to it, and it may be another
+        """Read what the manifest says, checked as when it is opened. Nothing is written to it, and it may be another
         process's: sqlite gives one state of it. Raises as `open`."""
         if not os.path.exists(self._path):
             raise FormatError(f"{self._path}: there is no manifest; {_REMEDY}")

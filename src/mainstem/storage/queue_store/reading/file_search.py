@@ -37,7 +37,7 @@ class ExtentPlace(NamedTuple):
 
 
 class SpanLook(NamedTuple):
-    """What a span has of a queue."""
+    """The result of a look at one span for a queue."""
 
     has_queue: bool
     """Whether it has an offset of the queue at all, as far as was looked."""
@@ -80,7 +80,7 @@ class FileSearch:
         return _sure(found, offset, unread)
 
     async def forward(self, queue_id: int, spans: Spans, at: int, offset: int) -> ExtentPlace | None:
-        """As `find`, one span after the other from `at` on: for readers that are near it."""
+        """Search as `find` does, but one span after the other from `at` on: for readers that are near it."""
         unread: list[Exception] = []
         for position in range(at, len(spans)):
             if position % SPANS_PER_TURN == 0:
@@ -165,7 +165,7 @@ def _sure(found: ExtentPlace | None, offset: int, unread: Sequence[Exception]) -
 
 
 def _nearer(one: SpanLook, other: SpanLook) -> SpanLook:
-    """Of two looks, the one with the smaller offset."""
+    """The look with the smaller offset of two."""
     if not other.has_queue:
         return one
     if one.place is None:

@@ -47,7 +47,7 @@ class FileGone(StorageError):
 
 
 class Readable(Protocol):
-    """What an index is read from."""
+    """A file, or a part of one, from which an index is read."""
 
     async def read(self, position: int, length: int) -> bytes: ...
 

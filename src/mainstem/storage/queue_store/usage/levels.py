@@ -1,4 +1,4 @@
-"""What lies on which level of a queue store, counted from the manifest alone: no file is opened."""
+"""Counts what lies on which level of a queue store, from the manifest alone: it opens no file."""
 
 from __future__ import annotations
 

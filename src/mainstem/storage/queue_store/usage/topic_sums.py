@@ -30,7 +30,7 @@ def none() -> TopicSums:
 
 
 def of_rows(rows: Rows) -> TopicSums:
-    """Of the rows of one index, which are sorted by queue."""
+    """Add up the rows of one index, which are sorted by queue."""
     if not len(rows):
         return none()
     numbers = (rows["queue_id"] >> numpy.uint64(PARTITION_BITS)).astype(numpy.int64)

@@ -39,7 +39,7 @@ Level = tuple[int, FileKind]
 
 
 class StoreUsage(NamedTuple):
-    """What the topics have in a store."""
+    """The shares of all topics in a store."""
 
     levels: dict[Level, TopicSums]
     unread_files: int
@@ -48,7 +48,7 @@ class StoreUsage(NamedTuple):
 
 
 class TopicShare(NamedTuple):
-    """What one topic has, or several together."""
+    """The share of one topic, or of several together."""
 
     topic: int
     """Its number; -1: several."""
@@ -77,7 +77,7 @@ class TopicUsage:
         self._looks: SingleFlight[None, StoreUsage] = SingleFlight()
 
     async def of_store(self) -> StoreUsage:
-        """As far as it can be told in `LOOK_SECONDS_MAX`. Those who ask at the same time get one answer."""
+        """Add up the store, as far as that is done in `LOOK_SECONDS_MAX`. Callers at the same time get one answer."""
         return await self._looks.run(None, self._look)
 
     async def _look(self) -> StoreUsage:
@@ -151,7 +151,7 @@ def ranking(usage: StoreUsage, journal: TopicSums, count: int) -> Ranking:
 
 
 def share(usage: StoreUsage, journal: TopicSums, topic: int) -> TopicShare:
-    """What one topic has."""
+    """The share of one topic."""
     found = ((level, *topic_sums.of_topic(sums, topic)) for level, sums in usage.levels.items())
     return TopicShare(topic, topic_sums.of_topic(journal, topic)[1], [row for row in found if row[1]])
 

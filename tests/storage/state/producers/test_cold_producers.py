@@ -17,18 +17,11 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import AppendResult, FeatureLevel, Outcome
 from mainstem.storage.errors import FormatError
-from mainstem.storage.state import cold_producers
-from mainstem.storage.state.cold_producers import FILES_MIN
-from mainstem.storage.state.producer_files import (
-    DIRECTORY,
-    PAGE_BYTES,
-    ROWS_PER_PAGE,
-    STATE,
-    Name,
-    Pieces,
-    pieces_of,
-)
-from mainstem.storage.state.producer_limits import ProducerLimits, fair_share, value_of
+from mainstem.storage.state.producers import cold_producers
+from mainstem.storage.state.producers.cold_producers import FILES_MIN
+from mainstem.storage.state.producers.producer_files import DIRECTORY, PAGE_BYTES, ROWS_PER_PAGE, Pieces, pieces_of
+from mainstem.storage.state.producers.producer_limits import ProducerLimits, fair_share, value_of
+from mainstem.storage.state.producers.producer_rows import STATE, Name
 
 FEW = 4
 

@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.ports import Clock
 from mainstem.storage.agreed_clock import AgreedClock
-from mainstem.storage.state.producer_expiry import NOBODY, NOTES_MAX, ProducerExpiry
+from mainstem.storage.state.producers.producer_expiry import NOBODY, NOTES_MAX, ProducerExpiry
 
 YEAR_MS = 366 * 86_400_000
 EXPIRY_SECONDS = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy
 import numpy.typing
 
-from mainstem.storage.state.producer_files import States
+from mainstem.storage.state.producers.producer_rows import States
 
 Values = numpy.typing.NDArray[numpy.int64]
 

@@ -33,23 +33,20 @@ from mainstem.kernel.pure.producer_states import COLD_FILES_MAX, KEY
 from mainstem.model import Outcome, Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage.errors import StorageError
-from mainstem.storage.state import producer_files
-from mainstem.storage.state.producer_damage import DamagedPages
-from mainstem.storage.state.producer_expiry import FOREVER_MS, Expired, ProducerExpiry
-from mainstem.storage.state.producer_files import (
+from mainstem.storage.state.producers import producer_files
+from mainstem.storage.state.producers.producer_damage import DamagedPages
+from mainstem.storage.state.producers.producer_expiry import FOREVER_MS, Expired, ProducerExpiry
+from mainstem.storage.state.producers.producer_files import (
     DIRECTORY,
-    STATE,
-    Name,
     ProducerFile,
     ProducersDamaged,
     SavedFile,
-    States,
     damaged_pages,
     path_of,
     pieces_of,
-    sorted_states,
 )
-from mainstem.storage.state.producer_limits import ProducerLimits, Values, value_of
+from mainstem.storage.state.producers.producer_limits import ProducerLimits, Values, value_of
+from mainstem.storage.state.producers.producer_rows import STATE, Name, States, sorted_states
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from mainstem.model import Sample
 from mainstem.ports import Clock
-from mainstem.storage.state.producer_files import PageDamaged
+from mainstem.storage.state.producers.producer_files import PageDamaged
 
 log = logging.getLogger(__name__)
 
