@@ -323,9 +323,11 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
     assert "no offsets" in mainstem("group", "reset-offsets", "nobody", "--to", "end", code=1)
 
 
-ELSEWHERE = {"cluster transfer-leader", "cluster replace", "split prepare", "store repair"}
+ELSEWHERE = {
+    "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest"
+}  # fmt: skip
 """They need other nodes, or minutes, or a stopped node: `test_commands.py` has the first two, `test_store_repair.py`
-the last."""
+and `test_manifest_repair.py` the last two."""
 
 
 def directories(node: Serving) -> list[str]:

@@ -208,7 +208,7 @@ def test_a_running_node_and_a_manifest_that_is_gone_are_told(
     os.close(held)
     (disks.write_dir / "manifest.sqlite").unlink()
     assert disks.repair("--yes") == 1
-    assert "It cannot be made again from the files" in capsys.readouterr().err
+    assert "it is made anew from its copy on disk 2 (--manifest)" in capsys.readouterr().err
 
 
 def test_a_damaged_manifest_is_told_and_nothing_is_made_by_it(

@@ -39,6 +39,7 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "manifest": lambda name: name == "manifest.sqlite",
     "manifest log": lambda name: name == "manifest.sqlite-wal",
     "store mark": lambda name: name == "store.mark",
+    "manifest copy": lambda name: name.startswith("manifest/"),
     "run": lambda name: name.endswith(".run"),
 }
 
@@ -105,6 +106,7 @@ OUTCOMES: dict[str, dict[str, set[str]]] = {
         "older copy": {NO_EFFECT},
         "neighbour's": {REFUSED},
     },
+    "manifest copy": NOT_NEEDED,
     "run": {damage: {ERROR} for damage in DAMAGES},
 }
 """What may come of each damage, which depends on where in the file it is, and nothing else. Empty: there is no such

@@ -26,6 +26,8 @@ from mainstem.storage.extents.extent_format import (
     FileFrame,
     name_crc_of,
 )
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
+from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunSummary, RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 
@@ -110,6 +112,11 @@ class WatchedFiles(SimulatedFiles):
         self.open_count += 1
         self.opened.append(path)
         return WatchedFile(file, self)
+
+
+def store_paths(files: SimulatedFiles) -> set[str]:
+    """What is there but the store's mark and the copy of its manifest."""
+    return {path for path in files.paths() if path != MARK_NAME and not path.startswith(f"{COPY_DIRECTORY}/")}
 
 
 class WatchedFile(SimulatedFile):

@@ -16,6 +16,7 @@ from mainstem.cli.output import counted, print_json, print_text
 from mainstem.cli.progress_line import ProgressLine, progress_option
 from mainstem.cli.store import directories
 from mainstem.cli.store.directories import Directories
+from mainstem.cli.store.manifest_repair import repair_manifest
 from mainstem.cli.store.verify import checked, finding_data, print_findings
 
 if TYPE_CHECKING:
@@ -26,37 +27,53 @@ ROUNDS = 2
 """What was wrong behind a damaged index shows when that is made anew."""
 
 NO_MANIFEST = """\
-{write_dir} has no {name}. It cannot be made again from the files: which blocks of which write groups a run was made \
-of stands nowhere else. Name the node's disk 1 with --write-dir, restore both directories from a backup, or have \
-another node take the place of this one (mainstem cluster replace)"""
+{write_dir} has no {name}. Name the node's disk 1 with --write-dir. If the manifest is lost, it is made anew from its \
+copy on disk 2 (--manifest). Otherwise restore both directories from a backup, or have another node take the place of \
+this one (mainstem cluster replace)"""
 
 
 @click.command("repair")
 @directories.options
+@click.option(
+    "--manifest", is_flag=True, help="Make the manifest anew from its copy on disk 2, if it is lost, damaged or old."
+)
 @click.option("--yes", is_flag=True, help="Do it. Without this option the command only says what it would do.")
 @progress_option
 @options.neither
 @options.as_json
 def command(
-    file: Path | None, write_dir: str | None, store_dir: str | None, yes: bool, progress: bool | None, as_json: bool
+    file: Path | None,
+    write_dir: str | None,
+    store_dir: str | None,
+    manifest: bool,
+    yes: bool,
+    progress: bool | None,
+    as_json: bool,
 ) -> int:
     """Make anew what the rest of a stopped node's store tells.
 
     That is the store's mark, and what lies beside queue segments: .index, .timeindex and .extents are made from the
     .log where all its batches are sound. Nothing is deleted: what was there is moved to set-aside, below the store's
-    directory. Damaged batches are not made anew here: a running node takes them from another replica. Neither is the
-    manifest. The exit code is 1 while something is damaged.
+    directory. Damaged batches are not made anew here: a running node takes them from another replica. The exit code is
+    1 while something is damaged.
+
+    With --manifest it is the manifest that is made anew, and nothing else, from the copy that a node keeps of it on
+    disk 2: if it is lost, cannot be read, or is older than the store's mark.
     """
     from mainstem.node import DirectoryInUse, lock
 
     where = directories.found(file, write_dir, store_dir)
-    if not where.manifest.exists():
+    if not manifest and not where.manifest.exists():
         raise CommandFailed(NO_MANIFEST.format(write_dir=where.write_dir, name=directories.MANIFEST_NAME))
+    if not where.write_dir.is_dir():
+        raise CommandFailed(f"{where.write_dir} is no directory: name the node's disk 1 with --write-dir, or make it")
     try:
         locked = lock(where.write_dir)
     except DirectoryInUse as error:
         raise CommandFailed(f"{error}; repair works on a stopped node") from error
     try:
+        if manifest:
+            return repair_manifest(where, yes=yes, as_json=as_json)
         with ProgressLine(progress) as line:
             report, wanted, done = _repair(where, line, yes=yes)
     finally:

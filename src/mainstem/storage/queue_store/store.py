@@ -10,6 +10,7 @@ Its parts, each with a state of its own:
     merges     what is merged, and its recording (`merges`)
     compactions  what is compacted, and its recording (`compactions`)
     usage      which topic has how much on which level (`topic_usage`)
+    copy       what the manifest says, on disk 2, in case it is lost (`manifest_copy`)
     retention  files that go since nothing in them is live (`file_retention`), and files that nobody names (`orphans`)
 
 All changes go through `changes` (`store_changes`): one at a time, manifest first. A file is deleted only when the
@@ -36,6 +37,7 @@ from mainstem.storage.queue_store.copies.file_copy import FileCopies
 from mainstem.storage.queue_store.copies.file_mending import Mending
 from mainstem.storage.queue_store.copies.part_copy import PartCopies
 from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
 from mainstem.storage.queue_store.manifest.store_mark import pair
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
@@ -51,6 +53,7 @@ class QueueStore:
         files: Files,
         manifest: Manifest,
         marked: int,
+        copy: ManifestCopy,
         config: QueueStoreConfig,
         clock: Clock,
         pace: Callable[[int], Awaitable[bool]] | None = None,
@@ -59,6 +62,7 @@ class QueueStore:
     ) -> None:
         self.manifest = manifest
         """It changes only through the parts of the store."""
+        self.copy = copy
         self.cache = ReadCache(
             clock,
             bytes_max=config.read_cache_bytes,
@@ -72,7 +76,7 @@ class QueueStore:
         self.damaged = self.stored.damaged
         self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)
-        self.changes = StoreChanges(self.stored, clock, marked)
+        self.changes = StoreChanges(self.stored, clock, marked, copy)
         self.commits = SplitCommits(self.stored, self.changes, self.orphans)
         self.being_copied = BeingCopied()
         self.copies = FileCopies(self.stored, self.changes, self.orphans)
@@ -101,10 +105,11 @@ class QueueStore:
         manifest = await Manifest.open(database_path)
         try:
             marked = await pair(files, manifest, database_path, new_id)
+            copy = await ManifestCopy.open(files, manifest)
         except BaseException:
             await manifest.close()
             raise
-        return cls(files, manifest, marked, config, clock, pace, supervision, new_id)
+        return cls(files, manifest, marked, copy, config, clock, pace, supervision, new_id)
 
     async def close(self) -> None:
         await self.cache.close()

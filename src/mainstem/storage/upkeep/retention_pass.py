@@ -120,6 +120,7 @@ class RetentionPass:
             raise
         except (StorageError, OSError):
             log.exception("retention could not move log starts; it is tried again")
+        await self._store.copy.renew()
         await self._store.retention.retain(self._liveness.log_starts, self._queues.confirm, self._placement.ever_in)
 
     async def move_log_starts(self) -> int:

@@ -33,7 +33,11 @@ class UnnamedFile(msgspec.Struct, frozen=True, kw_only=True):
     removed yet; `unknown`: none of Mainstem's."""
 
 
-MANIFEST_ADVICE = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+MANIFEST_ADVICE = (
+    "stop the node and have it made anew from its copy on disk 2 (`mainstem store repair --manifest`); or restore "
+    "write_dir and store_dir as a whole, or have another node take the place of this one"
+)
+COPY_ADVICE = "no message is lost; `mainstem store repair` sets the copy aside, and the node writes a new one"
 MARK_ADVICE = "`mainstem store repair` writes it anew from the manifest"
 KAFKA_INDEX_ADVICE = "no message is lost, a node does not read this file; `mainstem store repair` makes it anew"
 ORPHAN_ADVICE = "a running node removes these by itself, some time after it first saw them"

@@ -1,8 +1,8 @@
 """Makes anew what the rest of a store tells: the mark from the manifest, a queue segment's indexes from its batches.
 
 Nothing is deleted: what was in the place of a file that is made anew is moved to `SET_ASIDE`, in the store's directory.
-The node is stopped. What cannot be made anew stays as it is, above all the manifest: which blocks of which write groups
-a run was made of stands nowhere else.
+The node is stopped. What cannot be made anew stays as it is. The manifest's copy is only set aside where it is damaged:
+a node that finds none writes one. The manifest itself is for `rebuilding.py`.
 
 The CRC of a batch covers neither its offset nor its leader epoch; that of its extent does, in `.extents`. This is made
 anew only where offsets follow each other without a gap and all batches are of one epoch, so that a flipped bit in them
@@ -22,6 +22,7 @@ import numpy
 from mainstem.kernel import first_damaged, walk_batches
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.manifest.manifest_database import Contents
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.store_files.run_target import LocalRunTarget, NoTarget, RunTarget
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, Integers, SegmentWriter, described
@@ -49,7 +50,7 @@ class Remake(NamedTuple):
 
     path: str
     file: StoreFile | None
-    """The queue segment that it belongs to; None: it is the mark."""
+    """The queue segment that it belongs to; None: it is the mark, or the manifest's copy."""
 
 
 class Remade(NamedTuple):
@@ -72,6 +73,8 @@ def remakes(contents: Contents, report: StoreReport, manifest_path: str) -> list
             found += [Remake(path, files[name]) for path in paths_of(name)[1:] if path in paths]
     if any(finding.path == MARK_NAME for finding in report.findings) and contents.identity is not None:
         found.append(Remake(MARK_NAME, None))
+    if any(Path(finding.path).parts[0] == COPY_DIRECTORY for finding in report.findings):
+        found.append(Remake(COPY_DIRECTORY, None))
     return found
 
 
@@ -79,12 +82,14 @@ def remake(root: Path, contents: Contents, report: StoreReport, wanted: Sequence
     """Make these anew, durably. Raises OSError."""
     by_name: dict[str, list[Remake]] = {}
     for one in wanted:
-        by_name.setdefault(one.file.name if one.file is not None else "", []).append(one)
+        by_name.setdefault(one.file.name if one.file is not None else one.path, []).append(one)
     done: list[Remade] = []
     for together in by_name.values():
         file, paths = together[0].file, [one.path for one in together]
         try:
-            if file is None:
+            if paths == [COPY_DIRECTORY]:
+                _set_aside(root, COPY_DIRECTORY)
+            elif file is None:
                 _remake_mark(root, contents, report)
             else:
                 _remake_beside(root, file, paths)
@@ -200,13 +205,18 @@ def _put(root: Path, made: Path, path: str) -> None:
     """Give a file that was made its place; what is there is set aside."""
     place = root / path
     if place.exists():
-        aside = root / SET_ASIDE / path
-        aside = aside.with_name(f"{aside.name}.{uuid.uuid4().hex}")
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(place, aside)
-        _sync(aside.parent)
+        _set_aside(root, path)
     os.rename(made, place)
     _sync(place.parent)
+
+
+def _set_aside(root: Path, path: str) -> None:
+    aside = root / SET_ASIDE / path
+    aside = aside.with_name(f"{aside.name}.{uuid.uuid4().hex}")
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(root / path, aside)
+    _sync(aside.parent)
+    _sync((root / path).parent)
 
 
 def _sync(directory: Path) -> None:

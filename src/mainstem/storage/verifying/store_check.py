@@ -17,6 +17,7 @@ import msgspec
 
 from mainstem.ports import Files, ReadingMode
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest.copied_manifest import copy_faults
 from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
 from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, spans_of
 from mainstem.storage.queue_store.manifest.store_mark import MARK, MARK_NAME, SLOT_DISTANCE, StoreMark
@@ -30,7 +31,7 @@ from mainstem.storage.store_files.store_file import (
     path_of,
 )
 from mainstem.storage.verifying.file_check import check_file
-from mainstem.storage.verifying.findings import MANIFEST_ADVICE, MARK_ADVICE, Finding, UnnamedFile
+from mainstem.storage.verifying.findings import COPY_ADVICE, MANIFEST_ADVICE, MARK_ADVICE, Finding, UnnamedFile
 
 FINDINGS_MAX = 10_000
 """Of a whole store: whoever has more restores it."""
@@ -92,6 +93,9 @@ class _StoreCheck:
             described: list[tuple[str, StoreFile | None]] = [(file.name, file) for file in contents.files]
         else:
             described = [(name, None) for name in sorted(_whole_files(paths))]
+        if mark is not None:
+            for path, what in await copy_faults(self._files[0], mark.identity, contents):
+                self._note([Finding(path=path, position=None, what=what, advice=COPY_ADVICE)])
         await self._check_files(described)
         later = await asyncio.to_thread(self._read_again) if contents is not None else None
         gone: set[str] = set()
@@ -99,7 +103,7 @@ class _StoreCheck:
             gone = {file.name for file in contents.files} - {file.name for file in later.files}
             self._found = [finding for finding in self._found if finding.name not in gone]
         named = {name for name, _file in described} | {file.name for file in (later.files if later else ())}
-        unnamed = [found async for found in self._unnamed(paths, named)]
+        unnamed = [found async for found in unnamed_files(self._files[0], paths, named)]
         return StoreReport(
             files=self._done_files,
             bytes=self._done_bytes,
@@ -190,25 +194,6 @@ class _StoreCheck:
             self._note([_mark_finding(SLOT_DISTANCE, "the two copies name different stores")])
         return max(marks, key=lambda mark: mark.changes, default=None)
 
-    # --- files that do not count ------------------------------------------------------------------------------
-
-    async def _unnamed(self, paths: Iterable[str], named: Collection[str]) -> AsyncIterator[UnnamedFile]:
-        for path in paths:
-            owner = owner_of(path)
-            temporary = TEMPORARY_INFIX in path
-            if owner in named and not temporary:
-                continue
-            try:
-                opened = await self._files[0].open(path, reading=ReadingMode.COLD)
-            except OSError:  # gone meanwhile, or a directory
-                continue
-            try:
-                size = await opened.size()
-            finally:
-                await opened.close()
-            kind = "unknown" if owner is None else "temporary" if temporary else "orphan"
-            yield UnnamedFile(path=path, bytes=size, kind=kind)
-
 
 _NO_MARK_ADVICE = "check that the store's disk is mounted and right; if it is, `mainstem store repair` writes it anew"
 
@@ -230,6 +215,25 @@ async def all_paths(files: Files) -> list[str]:
                 found.append(directory)
         level = below
     return found + level
+
+
+async def unnamed_files(files: Files, paths: Iterable[str], named: Collection[str]) -> AsyncIterator[UnnamedFile]:
+    """Those of these paths that belong to no file of these names."""
+    for path in paths:
+        owner = owner_of(path)
+        temporary = TEMPORARY_INFIX in path
+        if owner in named and not temporary:
+            continue
+        try:
+            opened = await files.open(path, reading=ReadingMode.COLD)
+        except OSError:  # gone meanwhile, or a directory
+            continue
+        try:
+            size = await opened.size()
+        finally:
+            await opened.close()
+        kind = "unknown" if owner is None else "temporary" if temporary else "orphan"
+        yield UnnamedFile(path=path, bytes=size, kind=kind)
 
 
 def _whole_files(paths: Iterable[str]) -> set[str]:

@@ -13,7 +13,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.queue_store.runs import Batch, make_batch, write_merged, write_run
+from tests.storage.queue_store.runs import Batch, make_batch, store_paths, write_merged, write_run
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
 from mainstem.storage.errors import StorageError
@@ -169,7 +169,7 @@ def test_f_each_reader_sees_each_batch_once_however_files_are_merged_meanwhile(s
             rows = [part async for part in bench.store.stored.all_rows(groups_at)]
             total = sum(int(part["length"].sum()) for part in rows)
             assert total == sum(len(batch.data) for log in merges.logs.values() for batch in log)
-            assert {path for path in bench.files.paths() if path != "store.mark"} == merges.named()
+            assert store_paths(bench.files) == merges.named()
 
         Bench(directory, config).run(scenario)
 
@@ -220,7 +220,7 @@ def test_f_each_reader_sees_each_batch_once_that_stays_however_files_are_rewritt
                 for offset in choice.choices(range(40), k=3):
                     expected = [batch.data for batch in stays if batch.last_offset >= offset]
                     assert await read_all(bench.store, queue_id, queue_id % 2, offset, bytes_max) == expected
-            assert {path for path in bench.files.paths() if path != "store.mark"} == merges.named()
+            assert store_paths(bench.files) == merges.named()
 
         Bench(directory).run(scenario)
 
@@ -290,7 +290,7 @@ def test_a_run_stays_for_the_write_groups_that_still_need_it(tmp_path: Path) -> 
         assert runs <= set(bench.files.paths())
         await bench.store.changes.merge(1, inputs := bench.store.manifest.ranges(1), merges.merged(1, inputs))
         assert not [path for path in bench.files.paths() if path.startswith("runs/")]
-        assert {path for path in bench.files.paths() if path != "store.mark"} == merges.named()
+        assert store_paths(bench.files) == merges.named()
 
     Bench(tmp_path).run(scenario)
 
@@ -341,7 +341,7 @@ def test_what_a_merge_left_behind_goes_after_its_grace_and_nothing_else(tmp_path
         for _ in range(3):
             bench.clock.advance(bench.config.orphan_grace_seconds)
             await bench.store.retention.retain(everything)
-        left = {path for path in bench.files.paths() if path != "store.mark"}
+        left = store_paths(bench.files)
         assert left == merges.named() | set(paths_of(held.name)) | {"queues/notes.txt"}
 
     Bench(tmp_path).run(scenario)
@@ -356,7 +356,7 @@ def test_a_dead_segment_goes_with_all_that_lies_beside_it(tmp_path: Path) -> Non
         assert await read_all(bench.store, 2, 0, 0, 1000) == [batch.data for batch in batches]
         assert [file.name for file in await bench.store.retention.retain(log_starts({2: 4}))] == []
         assert [file.name for file in await bench.store.retention.retain(log_starts({2: 5}))] == [segment.name]
-        assert bench.files.paths() == ["store.mark"]
+        assert store_paths(bench.files) == set()
 
     Bench(tmp_path).run(scenario)
 
@@ -387,7 +387,7 @@ def test_a_merged_file_is_copied_whole_with_what_lies_beside_it(tmp_path: Path, 
         assert not await other.store.copies.copy(file, fetch)
         await other.store.changes.supersede(0, 1, [(0, 1, file)])
         assert await read_all(other.store, 2, 0, 0, 10_000) == [batch.data for batch in batches]
-        copied = {path for path in other.files.paths() if path != "store.mark"}
+        copied = store_paths(other.files)
         assert copied == set(paths_of(name))
         await other.store.close()
 

@@ -285,7 +285,7 @@ def test_a_manifest_that_can_only_be_read_is_refused(tmp_path: Path) -> None:
         content = bytearray(database.read_bytes())
         content[18] ^= 4  # the version of sqlite's format that writers must know
         database.write_bytes(content)
-        with pytest.raises(FormatError, match=r"manifest\.sqlite: the manifest cannot be .*readonly.*; restore"):
+        with pytest.raises(FormatError, match=r"manifest\.sqlite: the manifest cannot be .*readonly.*; have it"):
             await Manifest.open(str(database))
 
     asyncio.run(scenario())

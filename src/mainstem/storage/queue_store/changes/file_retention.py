@@ -21,7 +21,7 @@ from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile, owner_of
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class FileRetention:
                     await self._stored.remove(self._stored.search.known(name))
         for path in await self._orphans.due(self._named()):
             async with self._changes.lock:
-                if self._orphans.is_due(path, self._named()):
+                if self._orphans.is_due(path, self._named()) and owner_of(path) not in self._changes.unvouched:
                     log.info("removing %s, which no commit names", path)
                     await self._stored.remove_path(path)
 

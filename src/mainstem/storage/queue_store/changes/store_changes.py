@@ -1,7 +1,8 @@
 """Changes to the set of files, made one at a time, the manifest first.
 
-Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change marks the
-store, so that an older copy of the manifest is found out (`store_mark.py`). A change whose mark could not be written
+Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change is written to
+the manifest's copy on disk 2 (`manifest_copy.py`), and then marks the store, so that an older copy of the manifest is
+found out (`store_mark.py`). A change whose mark could not be written
 counts, but a manifest that lost it would be taken for a whole one: nothing that the change makes superfluous elsewhere
 may go before `vouch` has returned.
 """
@@ -15,6 +16,7 @@ from itertools import chain
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
 from mainstem.storage.queue_store.manifest.manifest_database import Entries, GroupCommit
 from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
@@ -27,13 +29,17 @@ log = logging.getLogger(__name__)
 class StoreChanges:
     """Changes the manifest of one store."""
 
-    def __init__(self, stored: StoredFiles, clock: Clock, marked: int) -> None:
+    def __init__(self, stored: StoredFiles, clock: Clock, marked: int, copy: ManifestCopy) -> None:
         self._stored = stored
+        self._copy = copy
         self._clock = clock
         self._marked = marked
         """Changes of the manifest that the store's mark knows of."""
         self.lock = asyncio.Lock()
         """Held by the one change that is being made."""
+        self.unvouched: set[str] = set()
+        """Files that were replaced by changes of which the mark knows nothing yet: a manifest made anew from its copy
+        would name them."""
         self.going: frozenset[str] = frozenset()
         """Files that are being dropped."""
         self.rewritten = 0
@@ -152,7 +158,7 @@ class StoreChanges:
             gone = await manifest.rewrite(group, outputs)
             await self._replaced(files, gone, linger=is_kept(group))
 
-    async def _replaced(self, files: Mapping[str, StoreFile], gone: Iterable[str], *, linger: bool) -> None:
+    async def _replaced(self, files: Mapping[str, StoreFile], gone: Collection[str], *, linger: bool) -> None:
         """Let go of inputs that others took the place of. `linger`: those that no write group needs stay meanwhile."""
         manifest = self._stored.manifest
         await self._mark()
@@ -169,6 +175,7 @@ class StoreChanges:
     async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
         """Drop what memory holds of replaced files, and forget those that the manifest forgot."""
         self.rewritten += 1
+        self.unvouched.update(gone)
         await self._mark()
         for name in names:
             self._stored.search.known(name).witness = None  # the file may not count for its write group any more
@@ -187,3 +194,4 @@ class StoreChanges:
         mark = StoreMark(manifest.identity, manifest.commits)
         await write_mark(self._stored.files, mark)
         self._marked = mark.changes
+        self.unvouched.clear()

@@ -32,6 +32,15 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     GroupCommit,
     GroupPosition,
 )
+from mainstem.storage.queue_store.manifest.manifest_rows import (
+    DroppedRow,
+    GoneRow,
+    PositionRow,
+    RecalledRow,
+    Row,
+    SeenRow,
+    new_rows,
+)
 from mainstem.storage.queue_store.manifest.prefix import Prefix
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span, spans_of
 from mainstem.storage.store_files.store_file import StoreFile
@@ -58,6 +67,8 @@ class Manifest:
         self.dropped = contents.dropped
         self.seen = contents.seen
         """When retention first saw a file, by the agreed time (ms): all its batches were appended before."""
+        self.on_change: Callable[[list[Row]], None] = lambda rows: None
+        """Called with what a change changed, once it is made."""
         self._positions = contents.positions
         self._entries: dict[str, tuple[FileRange, ...]] = {}
         """The ranges that name a file, of all write groups."""
@@ -84,6 +95,14 @@ class Manifest:
 
     def position(self, group: int) -> GroupPosition:
         return self._positions.get(group, GroupPosition(0, 0))
+
+    @property
+    def schema_version(self) -> int:
+        return self._database.version
+
+    def groups(self) -> list[int]:
+        """The write groups that it says anything of."""
+        return sorted({*self._positions, *self._spans})
 
     def spans(self, group: int) -> Prefix[Span]:
         """The files of a write group by the blocks they cover, oldest first. It stays as it is: later changes make
@@ -146,6 +165,8 @@ class Manifest:
                 self.files.update((file.name, file) for file in commit.files)
                 self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
             self._exchanged((), ranges)
+            rows = new_rows(ranges, {file.name: file for commit in commits for file in commit.files}.values())
+            self.on_change([*rows, *(PositionRow(one, *self.position(one)) for one in positions)])
 
         await _carried_through(self._executor, lambda: self._database.commit(commits), done)
 
@@ -162,6 +183,8 @@ class Manifest:
                 del self.files[name]
             self.dropped.difference_update(forgotten)
             self.dropped.update(kept)
+            rows: list[Row] = [*map(RecalledRow, forgotten), *map(DroppedRow, kept)]
+            self.on_change([*(GoneRow(entry.sequence) for entry in gone), *rows])
 
         await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
 
@@ -178,6 +201,7 @@ class Manifest:
                 self.seen.pop(name, None)
             for name in new:
                 self.seen.setdefault(name, now_ms)
+            self.on_change([SeenRow(name, now_ms) for name in new])
 
         await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
 
@@ -245,6 +269,7 @@ class Manifest:
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
             self.files.update(named)
+            recalled = sorted(self.dropped.intersection(named))
             self.dropped.difference_update(named)
             self.seen.update(seen or {})
             gone = [entry for entries, _new in changes.values() for entry in entries]
@@ -253,8 +278,13 @@ class Manifest:
                 if name not in self._entries:
                     del self.files[name]
                     left.append(name)
+            rows: list[Row] = [GoneRow(entry.sequence) for entry in gone]
+            rows += [*new_rows(ranges, named.values()), *map(RecalledRow, recalled)]
+            rows += [SeenRow(name, seen_ms) for name, seen_ms in (seen or {}).items()]
             if moved is not None:
                 self._positions[moved[0]] = moved[1]
+                rows.append(PositionRow(moved[0], *moved[1]))
+            self.on_change(rows)
 
         await _carried_through(self._executor, lambda: self._database.exchange(changes, moved, seen or {}), done)
         return left

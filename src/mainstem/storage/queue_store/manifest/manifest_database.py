@@ -11,6 +11,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -25,6 +26,8 @@ from mainstem.storage.store_files.store_file import StoreFile
 SCHEMA_VERSION = 2
 """What is read. A manifest is of version 1 until it gets its first merged file."""
 FIRST_SCHEMA_VERSION = 1
+MERGED_SCHEMA_VERSION = 2
+"""From the first merged file on."""
 
 DROPPED_REMEMBERED_MS = 7 * 86_400_000
 """A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
@@ -90,7 +93,10 @@ _SUM_ROW = 2
 """Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
 _SUM_MODULUS = 1 << 62
 
-_REMEDY = "restore write_dir and store_dir as a whole, or have another node take the place of this one"
+_REMEDY = (
+    "have it made anew from its copy on disk 2 (mainstem store repair --manifest), restore write_dir and store_dir as "
+    "a whole, or have another node take the place of this one"
+)
 
 _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
 """A table made where it is missing; versions that do not know it leave it alone."""
@@ -393,6 +399,20 @@ class Database:
         self._transaction(statements)
         return [name for (name,) in forgotten]
 
+    def fill(self, contents: Contents, version: int, now_ms: int) -> None:
+        """Have an empty database say this, in one change that is not counted; `now_ms` is when what was dropped is said
+        to have been dropped."""
+        assert contents.identity is not None
+        statements: Iterable[Statement] = chain(
+            [("INSERT INTO store VALUES (?, ?)", (contents.identity.bytes, contents.commits))],
+            chain.from_iterable(map(_description, contents.files)),
+            (("INSERT INTO ranges VALUES (?, ?, ?, ?, ?)", tuple(entry)) for entry in contents.ranges),
+            (_position(group, position) for group, position in contents.positions.items()),
+            ((_DROPPED, (name, now_ms)) for name in contents.dropped),
+            (("INSERT INTO seen VALUES (?, ?)", entry) for entry in contents.seen.items()),
+        )
+        self._transaction(statements, merged=version > FIRST_SCHEMA_VERSION)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -441,23 +461,26 @@ def _row_sum(row: tuple[object, ...]) -> int:
 
 def _additions(group: int, entries: Entries) -> list[Statement]:
     """The statements that add files to a write group."""
+    statements = [statement for _after, _upto, file in entries for statement in _description(file)]
+    statements += [
+        ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
+        for after, upto, file in entries
+    ]
+    return statements
+
+
+def _description(file: StoreFile) -> list[Statement]:
+    """The statements that describe a file."""
     marks = ", ".join("?" * len(_COLUMNS))
     statements: list[Statement] = [
         (
             f"INSERT INTO files VALUES ({marks}) ON CONFLICT (name) DO NOTHING",
             msgspec.structs.astuple(file)[: len(_COLUMNS)],
         )
-        for _after, _upto, file in entries
     ]
-    statements += [
-        ("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", (file.name, *_keys_of(file)))
-        for _after, _upto, file in entries
-        if file.is_merged
-    ]
-    statements += [
-        ("INSERT INTO ranges (write_group, after, upto, name) VALUES (?, ?, ?, ?)", (group, after, upto, file.name))
-        for after, upto, file in entries
-    ]
+    if file.is_merged:
+        keys = "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
+        statements.append((keys, (file.name, *_keys_of(file))))
     return statements
 
 

@@ -21,7 +21,14 @@ import google_crc32c
 from mainstem.ports import Files
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.store_files.store_file import RUN_SUFFIX, RUNS_DIRECTORY
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
+from mainstem.storage.store_files.store_file import (
+    PACK_SUFFIX,
+    PACKED_DIRECTORY,
+    QUEUES_DIRECTORY,
+    RUN_SUFFIX,
+    RUNS_DIRECTORY,
+)
 
 MARK_NAME = "store.mark"
 MARK_MAGIC = 0x314B52414D534D  # "MSMARK1"
@@ -86,12 +93,13 @@ async def pair(
     Raises `StorageError` saying what to do when they do not; nothing is changed then."""
     mark = await read_mark(files)
     if manifest.identity is None:
-        runs = [name for name in await files.names(RUNS_DIRECTORY) if name.endswith(RUN_SUFFIX)]
-        if runs:
+        there = await _files_there(files)
+        if there:
             raise StorageError(
-                f"{database_path}: the manifest is missing or empty, but the queue store has {len(runs)} runs "
-                f"({runs[0]}, ...). Nothing was changed. Restore the manifest, or check that write_dir is mounted "
-                f"and right; to begin with an empty store, move the directory '{RUNS_DIRECTORY}' away"
+                f"{database_path}: the manifest is missing or empty, but the queue store has {there}. Nothing was "
+                "changed. Check that write_dir is mounted and right. Restore the manifest, or have it made from its "
+                "copy on disk 2 (mainstem store repair --manifest). To begin with an empty store, move all that is in "
+                "store_dir away"
             )
         mark = mark or StoreMark(new_id(), 0)
         await manifest.adopt(mark.identity, mark.changes)
@@ -113,6 +121,21 @@ async def pair(
     if mark.changes > manifest.commits:
         raise StorageError(
             f"{database_path}: the manifest has seen {manifest.commits} changes, the store {mark.changes}: it is "
-            "an old copy, which does not know the newest runs. Nothing was changed. Restore the newest manifest"
+            "an old copy, which does not know the newest runs. Nothing was changed. Restore the newest manifest, or "
+            "have it made from its copy on disk 2 (mainstem store repair --manifest)"
         )
     return mark.changes
+
+
+async def _files_there(files: Files) -> str:
+    """What a store without a manifest has, for a message; empty: nothing that was ever split."""
+    for directory, suffix, what in (
+        (RUNS_DIRECTORY, RUN_SUFFIX, "runs"),
+        (PACKED_DIRECTORY, PACK_SUFFIX, "packed files"),
+        (QUEUES_DIRECTORY, "", "topics with queue segments"),
+        (COPY_DIRECTORY, "", "files of the manifest's copy"),
+    ):
+        names = [name for name in await files.names(directory) if name.endswith(suffix)]
+        if names:
+            return f"{len(names)} {what} ({names[0]}, ...)"
+    return ""
