@@ -73,6 +73,10 @@ class Story:
         self.usage: dict[str, Any] = {}
         self.verified: dict[str, Any] = {}
         self.exported: dict[str, Any] = {}
+        self.repaired: dict[str, Any] = {}
+        self.files_repaired: list[str] = []
+        """Files that count by the manifest that was made anew."""
+        self.verified_again: dict[str, Any] = {}
         self.exports = directory / "exports"
         self.load: Load
         self.reader: SlowReader
@@ -108,6 +112,7 @@ class Story:
         self.exported = mainstem_json(self.node, "store", "export", BULK.topic, "--to", str(self.exports))
         self.again = read_all(self.node.kafka, self.ends())
         assert self.node.stop() == 0, self.node.output
+        self._lose_the_manifest()
         self.node.start()
         self.restarted = read_all(self.node.kafka, self.ends())
 
@@ -131,10 +136,21 @@ class Story:
         bulk = [Record(number, None, bulk_value(number)) for number in range(BULK_MESSAGES)]
         return {**self.load.expected(), BULK: bulk}
 
+    @property
+    def _disks(self) -> tuple[str, ...]:
+        return "--write-dir", str(self.node.write_dir), "--store-dir", str(self.node.store_dir)
+
     def _verified(self) -> dict[str, Any]:
-        disks = ("--write-dir", str(self.node.write_dir), "--store-dir", str(self.node.store_dir))
-        found: dict[str, Any] = mainstem_json(self.node, "store", "verify", *disks)
+        found: dict[str, Any] = mainstem_json(self.node, "store", "verify", *self._disks)
         return found
+
+    def _lose_the_manifest(self) -> None:
+        """Delete it, and have it made anew from its copy on disk 2."""
+        for path in Path(self.node.write_dir).glob("manifest.sqlite*"):
+            path.unlink()
+        self.repaired = mainstem_json(self.node, "store", "repair", "--manifest", "--yes", *self._disks)
+        self.files_repaired = self.files()
+        self.verified_again = self._verified()
 
     def _produce_bulk(self) -> None:
         producer = librdkafka.producer(self.node.kafka, **{"enable.idempotence": True})
@@ -236,6 +252,13 @@ def test_the_queue_that_fills_a_segment_has_it_in_kafkas_format(story: Story) ->
 def test_a_check_of_the_whole_store_finds_nothing_beside_the_running_node(story: Story) -> None:
     assert (story.verified["ok"], story.verified["files"]) == (True, len(story.after))
     assert {file["kind"] for file in story.verified["unnamed"]} <= {"orphan", "temporary"}, "the killed merge's"
+
+
+def test_the_manifest_is_made_anew_when_it_is_lost(story: Story) -> None:
+    """The node started on it, and all was read once more."""
+    assert (story.repaired["made"], story.repaired["absent"], story.repaired["faults"]) == (True, [], [])
+    assert story.files_repaired == story.after
+    assert (story.verified_again["ok"], story.verified_again["files"]) == (True, len(story.after))
 
 
 def test_usage_tells_what_each_topic_has_on_which_level(story: Story) -> None:

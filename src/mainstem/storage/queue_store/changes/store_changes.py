@@ -2,9 +2,8 @@
 
 Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change is written to
 the manifest's copy on disk 2 (`manifest_copy.py`), and then marks the store, so that an older copy of the manifest is
-found out (`store_mark.py`). A change whose mark could not be written
-counts, but a manifest that lost it would be taken for a whole one: nothing that the change makes superfluous elsewhere
-may go before `vouch` has returned.
+found out (`store_mark.py`). A change whose mark could not be written counts, but a manifest that lost it would be taken
+for a whole one: nothing that the change makes superfluous elsewhere may go before `vouch` has returned.
 """
 
 from __future__ import annotations
@@ -172,9 +171,10 @@ class StoreChanges:
             elif self._marked >= manifest.commits:  # else they go as orphans: an older manifest would miss them
                 await self._stored.remove(known)
 
-    async def _rearranged(self, names: Iterable[str], gone: Iterable[str]) -> None:
+    async def _rearranged(self, names: Iterable[str], gone: Collection[str]) -> None:
         """Drop what memory holds of replaced files, and forget those that the manifest forgot."""
         self.rewritten += 1
+        self.unvouched.update(gone)
         self.unvouched.update(gone)
         await self._mark()
         for name in names:
@@ -192,6 +192,7 @@ class StoreChanges:
         manifest = self._stored.manifest
         assert manifest.identity is not None
         mark = StoreMark(manifest.identity, manifest.commits)
+        await self._copy.write()
         await write_mark(self._stored.files, mark)
         self._marked = mark.changes
         self.unvouched.clear()
