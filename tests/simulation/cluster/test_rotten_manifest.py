@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.simulation.cluster.faults import ROTTEN_MANIFEST
 from tests.simulation.cluster.run import Run
 
-SEEDS = range(1, 7)
+SEEDS = range(5, 11)
+"""Some in which every outcome comes."""
 
 
 def test_a_rotten_manifest_is_refused_or_without_effect(tmp_path: Path) -> None:
