@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[3]
 
 SEEDS = 40
 CHUNK = 10
-ALWAYS = 2
+ALWAYS = 1
 """Chunks that are played at each change; `make simulate` plays any number."""
 
 BROUGHT_TO_LIGHT_BY = {
@@ -77,6 +77,8 @@ def test_the_invariants_hold_under_random_faults(first: int, tmp_path: Path) -> 
 def test_machines_that_take_a_queue_from_each_other_write_behind_what_they_know(tmp_path: Path) -> None:
     fenced = written = 0
     for seed in range(1, 9):
+        if fenced > 10 and written > 40:
+            break
         run = Run(seed, tmp_path / str(seed), faults=[RIVALS, "transfer", "cut off", "pause", "crash"])
         run.play()
         fenced += sum(rival.fenced for rival in run.rivals)
@@ -102,25 +104,30 @@ MERGE_MESSAGES = {
 
 @pytest.mark.parametrize("name", MERGE_MESSAGES)
 def test_planted_bugs_of_merges_are_found_by_their_own_messages(name: str, tmp_path: Path) -> None:
-    said = []
+    said: list[str] = []
     with planted(name):
         for seed in range(1, 6):
             try:
                 play(seed, tmp_path / str(seed), faults=["metadata"])
             except Violation as violation:
                 said.append(str(violation))
-    assert any(MERGE_MESSAGES[name] in message for message in said), said
+                if MERGE_MESSAGES[name] in said[-1]:
+                    return
+    raise AssertionError(said)
 
 
 def test_runs_merge_runs_into_packed_files_and_segments_and_are_killed_meanwhile(tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(1, 9):
+
+    def is_enough() -> bool:
+        merged = all(seen[what] > 40 for what in ("merged", "pack", "log"))
+        return merged and seen["killed"] > 3 and seen["gone"] + seen["refused"] > 0
+
+    for seed in range(1, 17):
         seen.update(play(seed, tmp_path / str(seed), faults=[MERGE_CRASH, "transfer"]).merges)
-    assert seen["merged"] > 40
-    assert seen["pack"] > 40
-    assert seen["log"] > 40
-    assert seen["killed"] > 3
-    assert seen["gone"] + seen["refused"] > 0
+        if is_enough():
+            break
+    assert is_enough(), seen
 
 
 @pytest.mark.long
@@ -148,6 +155,7 @@ def test_what_a_cluster_does_depends_on_nothing_but_the_seed(seed: int, tmp_path
     assert not parting("cluster", seed, tmp_path)
 
 
+@pytest.mark.long  # the test before sees more, at each change
 def test_a_run_is_determined_by_its_seed(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
