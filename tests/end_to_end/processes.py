@@ -88,12 +88,21 @@ class Commands:
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Output goes to the log of that name."""
+        return self._start(name, command, environment)
+
+    def asked(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Its standard input and output are pipes, for the test to ask it; only errors go to the log."""
+        return self._start(name, command, environment, asked=True)
+
+    def _start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], *, asked: bool = False
+    ) -> subprocess.Popen[bytes]:
         with (self._logs / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
                 env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdin=subprocess.PIPE if asked else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if asked else log,
                 stderr=log,
                 start_new_session=True,
             )
@@ -107,6 +116,8 @@ class Commands:
         for process in self._started:
             end([*descendants(process.pid), *_itself(process)])
             process.wait()
+            for pipe in filter(None, (process.stdin, process.stdout)):
+                pipe.close()
 
 
 def _itself(process: subprocess.Popen[bytes]) -> list[psutil.Process]:

@@ -1,7 +1,7 @@
 """Every node of a cluster splits its own copy, whoever led when; and a node that died is replaced by one with empty
 disks, which gets runs and state from its peers, then the log, and counts as one of three from then on.
 
-The story is told once (it costs two starts of Spark) and keeps its evidence; the tests below examine it. In it, in
+The story is told once (Spark starts in it) and keeps its evidence; the tests below examine it. In it, in
 this order, under a load: node 3 is killed for good; the others split and prune, so that the log alone could not make
 a replica whole; node 4 takes its place; node 1 is killed, so that node 4 counts, and comes back; all split.
 """
@@ -9,8 +9,6 @@ a replica whole; node 4 takes its place; node 1 is killed, so that node 4 counts
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +19,14 @@ import pytest
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Load, Queue, Record
-from tests.end_to_end.processes import SOURCE, Commands
+from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import mainstem
 from tests.end_to_end.store import Committed, committed, records_in_runs, runs_of_group
 from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
-
-from mainstem.pipeline.errors import EXIT_DONE
 
 TOPIC = "moving"
 LOST, NEW = 3, 4
@@ -47,6 +44,7 @@ class Story:
     def __init__(self, directory: Path) -> None:
         self.cluster = Cluster(directory, *SETTINGS)
         self.commands = Commands(directory)
+        self.spark = OneSpark(self.commands, "splitters")
         self.newcomer = newcomer(self.cluster, directory / f"node-{NEW}")
         self.reply = ""
         """What `mainstem cluster replace` printed."""
@@ -74,7 +72,7 @@ class Story:
             goes_on(self.load, TOPIC)
             with ThreadPoolExecutor(1) as threads:
                 starting = threads.submit(self.newcomer.start)  # it asks the dead node first, for some seconds
-                self._split("first")
+                self._split()
                 for node in cluster.nodes.values():
                     eventually(partial(is_pruned, node), seconds=PATIENCE_SECONDS, what="a journal that begins later")
                 starting.result()
@@ -87,7 +85,7 @@ class Story:
             cluster.kill(1)
             goes_on(self.load, TOPIC)  # by two of three, the new one among them
             cluster.start(1)
-        self._split("second")
+        self._split()
         for node_id, node in cluster.nodes.items():
             eventually(partial(is_split, node), seconds=PATIENCE_SECONDS, what="everything split and pruned")
             self.committed[node_id] = committed(node)
@@ -114,19 +112,10 @@ class Story:
         if hasattr(self, "lost"):
             self.lost.close()
 
-    def _split(self, name: str) -> None:
-        """Every node splits what it has, all in one JVM: most of a splitter's time is the start of that."""
-        runs = [f"http://{node.http} --once" for node in self.cluster.nodes.values()]
-        process = self.commands.start(
-            name,
-            [sys.executable, "-m", "tests.end_to_end.splitter_runs", *runs],
-            {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"},
-        )
-        try:
-            code = process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        assert code == EXIT_DONE, self.commands.log(name)
+    def _split(self) -> None:
+        """Every node splits what it has."""
+        for node in self.cluster.nodes.values():
+            self.spark.run(node, "--once")
 
     def _all_are_known_to_live(self) -> bool:
         """A node hears it from the leader of the metadata, a heartbeat or two after that has heard it."""

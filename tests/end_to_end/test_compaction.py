@@ -2,7 +2,7 @@
 there, at its offset; what is not to be compacted is as it was. The log of the consumer groups is compacted as well, and
 says the same to the coordinators that start over from it.
 
-The story is told once, for Spark starts several times in it; the tests below examine what it left.
+The story is told once, for Spark starts twice in it; the tests below examine what it left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
-from tests.end_to_end.processes import Commands, descendants, end
+from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment
 from tests.patience import PATIENCE_SECONDS
@@ -78,6 +79,7 @@ class Story:
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
         self.commands = Commands(directory)
+        self.spark = OneSpark(self.commands, "splitters")
         self.random = random.Random(11)
         self.produced: Reading = {queue: [] for queue in QUEUES}
         self.split: Reading = {}
@@ -107,20 +109,20 @@ class Story:
             future.result(PATIENCE_SECONDS)
         self.produce()
         self.commit(admin)
-        self.run_split("split")
+        self.run_split()
         self.split = self.read()
         self.groups["split"] = self.read_groups()
-        self.run("first compaction", "store", "compact", "--once")
+        self.spark.run(self.node, "--once", "--compact-only")
         self.first = self.read()
         self.groups["compacted"] = self.read_groups()
         self.produce()
-        self.run_split("split again")
+        self.run_split()
         self.tail = self.read()
-        self.run("merge", "store", "merge", "--once")
+        self.spark.run(self.node, "--once", "--merge-only")
         self.files_before = self.files()
         self.kill_a_compaction()
         self.killed = self.read()
-        self.run("second compaction", "store", "compact", "--once")
+        self.run("second compaction", "store", "compact", "--once")  # in a process of its own, as users do
         self.second = self.read()
         self.status = self.node.get("/v1/store")
         assert self.node.stop() == 0, self.node.output
@@ -207,7 +209,7 @@ class Story:
         with closing(sqlite3.connect(f"file:{self.node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
             return sorted({name for (name,) in manifest.execute("SELECT name FROM ranges")})
 
-    def run_split(self, name: str) -> None:
+    def run_split(self) -> None:
         """And wait until nothing of it is left in the journal, of which all is read as it came."""
         committed = {name: group["committed"] for name, group in self.node.get("/v1/split")["groups"].items()}
 
@@ -215,7 +217,7 @@ class Story:
             groups = self.node.get("/v1/split")["groups"]
             return all(groups[name]["pruned"] >= block for name, block in committed.items())
 
-        self.run(name, "split", "run", "--once")
+        self.spark.run(self.node, "--once")
         eventually(is_pruned, seconds=PATIENCE_SECONDS, what="a journal without what is split")
 
     def run(self, name: str, *arguments: str) -> None:
@@ -227,21 +229,16 @@ class Story:
         assert code == EXIT_DONE, self.commands.log(name)
 
     def kill_a_compaction(self) -> None:
-        """When it has written its first file, or begun to."""
-        name = "killed compaction"
+        """As soon as its first file is begun, which at this pace is long before it is finished."""
         there = set(self.paths())
-        process = self.commands.start(name, command("store", "compact", "--once"), environment(self.node))
-        try:
-            eventually(
-                lambda: set(self.paths()) - there or process.poll() is not None,
-                seconds=PATIENCE_SECONDS,
-                what="a compaction that writes",
-            )
-        finally:
-            family = [*descendants(process.pid)]
-            process.kill()
-            end(family)
-        process.wait()
+        self.spark.begin(self.node, "--once", "--compact-only", "--bytes-per-second", "100000")
+        eventually(
+            lambda: set(self.paths()) - there or not self.spark.runs,
+            seconds=PATIENCE_SECONDS,
+            what="a compaction that writes",
+        )
+        assert self.spark.runs, self.spark.log
+        self.spark.kill()
         self.files_killed = self.files()
 
     def paths(self) -> list[str]:

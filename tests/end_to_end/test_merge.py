@@ -10,7 +10,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
-from tests.end_to_end.processes import SOURCE, Commands, descendants, end
+from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import command, environment, mainstem_json
 from tests.fakes.run_reader import batches_in
@@ -59,7 +59,6 @@ class Story:
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
         self.commands = Commands(directory)
-        self.random = random.Random(7)
         self.before: list[str] = []
         """Files that count, before anything is merged."""
         self.killed: list[str] = []
@@ -159,29 +158,15 @@ class Story:
             producer.flush(PATIENCE_SECONDS)
 
     def _split_and_kill_a_merge(self) -> None:
-        """At any moment from its first file on. One process does both, for the sake of one start of Spark."""
-        name = "killed merge"
-        url = f"http://{self.node.http}"
-        runs = [f"{url} --once --no-merge --bytes-per-trigger {24 << 20}", f"{url} --once --merge-only"]
-        program = [sys.executable, "-m", "tests.end_to_end.splitter_runs", *runs]
-        process = self.commands.start(name, program, {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
-
-        def merging() -> bool:
-            files = self.files()
-            self.left = self.merged_files()
-            if not self.left:
-                self.before = files
-            return bool(self.left) or process.poll() is not None
-
-        eventually(merging, seconds=PATIENCE_SECONDS, what="a merge that writes")
-        assert process.poll() is None, self.commands.log(name)
-        try:
-            process.wait(self.random.random() / 4)
-        except subprocess.TimeoutExpired:
-            family = [*descendants(process.pid)]
-            process.kill()
-            end(family)
-        process.wait()
+        """As soon as its first file is begun, which at this pace is long before it is finished."""
+        spark = OneSpark(self.commands, "killed merge")
+        spark.run(self.node, "--once", "--no-merge", "--bytes-per-trigger", str(24 << 20))
+        self.before = self.files()
+        spark.begin(self.node, "--once", "--merge-only", "--bytes-per-second", "4000000")
+        eventually(lambda: self.merged_files() or not spark.runs, seconds=PATIENCE_SECONDS, what="a merge that writes")
+        assert spark.runs, spark.log
+        spark.kill()
+        self.left = self.merged_files()
         self.killed = self.files()
 
     def _merge(self) -> None:
