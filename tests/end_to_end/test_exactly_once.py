@@ -1,6 +1,6 @@
 """One node, one load, everything that can die dies: what was acknowledged is split exactly once and read back.
 
-The story is told once (it costs six starts of Spark) and keeps its evidence; the tests below examine it. In it,
+The story is told once (Spark starts five times) and keeps its evidence; the tests below examine it. In it,
 in this order: the JVM is killed in the middle of a task; the node is killed in the middle of one and loses
 Spark's checkpoint; the splitter's driver is killed, and a detached `--once` competes with the embedded splitter
 for the lease; the embedded splitter is frozen in the middle of a task until `--once` has split the rest, and
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +22,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
+from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands, Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all
-from tests.end_to_end.shell import command, environment, mainstem_json
+from tests.end_to_end.shell import mainstem_json
 from tests.end_to_end.store import Committed, committed, records_in_runs, runs_being_written
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
-
-from mainstem.pipeline.errors import EXIT_DONE
 
 TOPICS = {"orders": 4, "clicks": 3, "audit": 1}
 """Name -> partitions."""
@@ -66,6 +64,7 @@ class Story:
         self.node = Serving(directory, *SETTINGS)
         self.splitters = Splitters(self.node)
         self.commands = Commands(directory)
+        self.detached = OneSpark(self.commands, "detached splitters")
         self.tiers: Counter[str] = Counter()
         """Bytes served to the slow reader, by tier, over the lives of the node."""
         self.outlived: list[psutil.Process] = []
@@ -104,7 +103,7 @@ class Story:
         zombie = self._freeze_the_driver()
         self.load.finish()
         self._wait_for_the_reader()
-        self._split_once("heir")
+        self._split_once()
         self._wake(zombie)
         self._wait_until_pruned()
         self._add_tiers()
@@ -154,7 +153,7 @@ class Story:
         driver = self.splitters.driver()
         assert driver is not None
         driver.kill()
-        self._split_once("rival")
+        self._split_once()
 
     def _freeze_the_driver(self) -> psutil.Process:
         """Freeze it after a task has begun whose runs it has not committed yet."""
@@ -183,13 +182,8 @@ class Story:
         reader, sent = self.reader, self.load.sent
         eventually(lambda: reader.count >= sent or reader.failures, seconds=PATIENCE_SECONDS, what="the slow reader")
 
-    def _split_once(self, name: str) -> None:
-        process = self.commands.start(name, command("split", "run", "--once"), environment(self.node))
-        try:
-            code = process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        assert code == EXIT_DONE, self.commands.log(name)
+    def _split_once(self) -> None:
+        self.detached.run(self.node, "--once")
 
     def _wait_until_pruned(self) -> None:
         def pruned() -> bool:
@@ -204,6 +198,7 @@ class Story:
     def _read_again(self) -> None:
         """All of it, by a node whose write cache holds nothing: the newest messages would be served from there."""
         assert self.node.stop() == 0, self.node.output
+        self.node.settings = (*SETTINGS, "pipeline.mode=off")
         self.node.start()
         self.again = read_all(self.node.kafka, self.ends())
         self.again_tiers = dict(+self._served())
