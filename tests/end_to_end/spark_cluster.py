@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback: one master and one worker, from the pyspark wheel."""
+"""A Spark standalone cluster on loopback: a master and workers, from the pyspark wheel."""
 
 from __future__ import annotations
 
@@ -16,31 +16,47 @@ from tests.serving import eventually
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 LOOPBACK = "127.0.0.1"
 
+CORES = 2
+"""Of all workers together."""
+
 
 class SparkCluster:
     """`start` it; it ends with the `Commands` that own its processes."""
 
-    def __init__(self, commands: Commands, directory: Path) -> None:
+    def __init__(self, commands: Commands, directory: Path, workers: int = 1) -> None:
+        """`directory`: of what the workers write, and their executors."""
         self._commands = commands
         self._directory = directory
+        self._workers = workers
         self.master = ""
         """spark://…"""
+        self.workers: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         master = self._run("master", "org.apache.spark.deploy.master.Master")
         self.master = self._logged("master", master, r"Starting Spark master at (spark://\S+)")
-        worker = self._run(
-            "worker",
-            "org.apache.spark.deploy.worker.Worker",
-            "--cores",
-            "2",
-            "--memory",
-            "1g",
-            "--work-dir",
-            str(self._directory),
-            self.master,
-        )
-        self._logged("worker", worker, r"(Successfully registered with master)")
+        for number in range(self._workers):
+            name = self._name(number)
+            worker = self._run(
+                name,
+                "org.apache.spark.deploy.worker.Worker",
+                "--cores",
+                str(max(1, CORES // self._workers)),
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(self._directory / name),
+                self.master,
+            )
+            self.workers.append(worker)
+            self._logged(name, worker, r"(Successfully registered with master)")
+
+    def executors(self) -> list[int]:
+        """How many executors each worker has run so far."""
+        return [len(list((self._directory / self._name(one)).glob("app-*/*"))) for one in range(self._workers)]
+
+    def _name(self, number: int) -> str:
+        return f"worker {number}"
 
     def _run(self, name: str, entry: str, *arguments: str) -> subprocess.Popen[bytes]:
         return self._commands.start(
