@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
+from mainstem.storage.store_files.store_file import MANY_GROUPS, NO_OFFSET, StoreFile
 
 
 class FileRange(NamedTuple):
@@ -61,6 +61,14 @@ class Span:
     def __iter__(self) -> Iterator[FileRange]:
         yield from self.runs
         yield from self._keyed
+
+    def begins_at(self, queue_id: int) -> int | None:
+        """The first offset of a merged file that begins with this queue; None: there is none. Another file of the span
+        may have lower ones."""
+        place = bisect.bisect_left(self._keys, (queue_id, NO_OFFSET))
+        if place < len(self._keys) and self._keys[place][0] == queue_id:
+            return self._keys[place][1]
+        return None
 
     def keyed(self, queue_id: int, offset: int) -> Iterator[FileRange]:
         """The merged files that may hold this offset of a queue, or a later one, in the order of their offsets."""

@@ -60,23 +60,43 @@ class FileSearch:
 
     async def find(self, queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
         """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
-        without the queue are stepped over, for most by filter or keys alone."""
+        without the queue are stepped over, for most by filter or keys alone; and where a merged file begins with the
+        queue, its key tells on which side of the offset its span is, and the file is not opened."""
         low, high = 0, len(spans)
         found: ExtentPlace | None = None
+        left: dict[int, None] = {}
+        """Spans that were told by the keys of their files alone: the answer is in the last one that begins before the
+        offset, or in the first one that begins behind it."""
         unread: list[Exception] = []
         while low < high:
             probe = middle = (low + high) // 2
-            look = await self._look(queue_id, spans, probe, offset, unread)
-            while not look.has_queue and probe > low:
+            look, begins = _NOTHING, spans[probe].begins_at(queue_id)
+            while begins is None:
+                look = await self._look(queue_id, spans, probe, offset, unread)
+                if look.has_queue or probe == low:
+                    break
                 probe -= 1
                 if probe % SPANS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                look = await self._look(queue_id, spans, probe, offset, unread)
-            if look.place is None:
+                begins = spans[probe].begins_at(queue_id)
+            if begins is not None and begins > offset:
+                left = {**{at: None for at in left if at < probe}, probe: None}
+                found, high = None, probe
+            elif begins is not None:
+                left = {probe: None, **{at: None for at in left if at > probe}}
                 low = middle + 1
+            elif look.place is not None:
+                left = {at: None for at in left if at < probe}
+                found, high = look.place, probe
             else:
+                if look.has_queue:
+                    left = {at: None for at in left if at > probe}
+                low = middle + 1
+        for at in left:
+            look = await self._look(queue_id, spans, at, offset, unread)
+            if look.place is not None:
                 found = look.place
-                high = probe
+                break
         return _sure(found, offset, unread)
 
     async def forward(self, queue_id: int, spans: Spans, at: int, offset: int) -> ExtentPlace | None:
