@@ -334,6 +334,8 @@ def test_a_backlog_leaves_no_room_until_it_is_written_and_refuses_nothing(tmp_pa
         assert node.storage.write_loop.backlog_bytes == 0
         assert messages.appended_batches == 20
 
+    simulated(tmp_path, story, prepare)
+
 
 def test_who_waits_for_room_is_told_when_batches_would_be_refused(tmp_path: Path) -> None:
     def prepare(node: SmallNode) -> None:
