@@ -60,9 +60,11 @@ class Template:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.told: Reading = {queue: [] for queue in QUEUES}
+        self._node = Serving(directory, *SETTINGS)
+        """One for all: each keeps its ports until the tests end."""
 
     def make(self) -> None:
-        node = Serving(self.directory, *SETTINGS)
+        node = self._node
         try:
             node.start()
             admin = AdminClient({"bootstrap.servers": node.kafka, **KEEP_TRYING})
@@ -92,7 +94,8 @@ class Template:
     def node(self, directory: Path) -> Serving:
         """One that starts with a copy of them."""
         shutil.copytree(self.directory, directory)
-        return Serving(directory, *SETTINGS)
+        self._node.write_dir, self._node.store_dir = directory / "write", directory / "store"
+        return self._node
 
 
 def split(node: Serving) -> None:
