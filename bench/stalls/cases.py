@@ -11,6 +11,8 @@ from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
 from mainstem.rpc.messages.split import GroupRange
 from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queue_store.manifest.file_table import FileTable, SeenTimes
+from mainstem.storage.queue_store.manifest.mirror import Mirror
 
 DELETED_TOPICS = 3_000
 """In one run that retention looks at."""
@@ -57,11 +59,12 @@ async def retention_pass(node: CrowdedNode) -> None:
     """Over the journal's segments, for all queues. The runs are only named, so they are left out."""
     storage = node.storage
     manifest = storage.queue_store.manifest
-    kept, manifest._spans, manifest.files = (manifest._spans, manifest.files), {}, {}
+    kept, none = (manifest._mirror, manifest.files, manifest.seen), FileTable()
+    manifest._mirror, manifest.files, manifest.seen = Mirror(none), none, SeenTimes(none)
     try:
         await storage.maintenance._retention.run()
     finally:
-        manifest._spans, manifest.files = kept
+        manifest._mirror, manifest.files, manifest.seen = kept
 
 
 async def split_commit(node: CrowdedNode) -> None:

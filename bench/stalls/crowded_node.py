@@ -28,8 +28,8 @@ from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.journal.segments.inventory import SegmentInfo
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.manifest_database import GroupPosition
-from mainstem.storage.queue_store.manifest.prefix import Prefix
-from mainstem.storage.queue_store.manifest.spans import FileRange, spans_of
+from mainstem.storage.queue_store.manifest.mirror import columns_of
+from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.file_summaries import FileSummary
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
@@ -140,21 +140,19 @@ def _have_producers(storage: Storage, crowd: Crowd, topics: tuple[Topic, ...]) -
 
 def _have_runs(storage: Storage, crowd: Crowd) -> None:
     store = storage.queue_store
-    manifest, search = store.manifest, store.stored.search
+    manifest = store.manifest
     known = QueueFilter(numpy.arange(1 << 40, (1 << 40) + 100, dtype=numpy.uint64))
-    ranges = []
+    ranges, rows = [], {}
     for number in range(crowd.runs):
         name = f"{number:012d}-0000004096-{uuid.UUID(int=number).hex}.run"
-        manifest.files[name] = StoreFile(
+        rows[name] = manifest.files.add(StoreFile(
             name=name, retention_class="7d", bytes=1 << 20, batch_bytes=1 << 20, batch_count=100, record_count=100,
             queue_count=100, min_timestamp=1, max_timestamp=1 << 60,
-        )  # fmt: skip
+        ))  # fmt: skip
         ranges.append(FileRange(number + 1, 0, number, number + 1, name))
-        manifest._entries[name] = (ranges[-1],)
-        file = search.known(name)
         store.stored.open_files.summaries.keep(name, FileSummary(known, None))
-        file.witness = (1 << 32, 5)
-    manifest._spans[0] = Prefix(spans_of(ranges, manifest.files))
+        manifest.files.witness(name, (1 << 32, 5))
+    manifest._mirror.load_ranges(columns_of(ranges, rows))
     manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
 
 

@@ -371,7 +371,7 @@ class LocalNodeViews:
         now = self._clock.monotonic()
         last = store.merges.last
         return StoreView(
-            levels=_levels(await levels.of_store(store.manifest)),
+            levels=_levels(levels.of_store(store.manifest)),
             groups=groups,
             merges=MergesView(
                 enabled=self._config.pipeline.merge,
@@ -423,7 +423,7 @@ class LocalNodeViews:
             topics=[self._share_view(one) for one in found.largest],
             topics_left_out=found.others_count,
             others=self._share_view(found.others),
-            levels=_levels(await levels.of_store(store.manifest)),
+            levels=_levels(levels.of_store(store.manifest)),
             journal_bytes=int(journal.bytes.sum()),
             unread_files=usage.unread_files,
             unread_bytes=usage.unread_bytes,

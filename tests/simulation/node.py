@@ -138,6 +138,7 @@ class SimulatedNode:
                 topics=self.metadata.listed,
                 was_deleted=self.metadata.was_deleted,
                 consensus=Consensus(randomness=self._randomness),
+                manifest_page_files=4,
                 new_id=lambda: uuid.UUID(int=next(self._uuids)),
             )
         )

@@ -100,6 +100,7 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
         partial(pacing.take, Lane.DISK),
         setup.supervision,
         setup.new_id,
+        setup.manifest_page_files,
     )
     stack.push_async_callback(store.close)
     return Disks(journal, journal_map, hard_states, store, pacing, lost, sync_failed)

@@ -341,7 +341,13 @@ class StorageParts:
             self.scrubber,
             self.waiting,
             self.losses,
+            self._fold,
         )
+
+    async def _fold(self) -> None:
+        """Have the manifest keep files in pages, once all nodes may know of them."""
+        if self.setup.writes_merged():
+            await self.queue_store.changes.fold()
 
     @property
     def table(self) -> QueueTable:

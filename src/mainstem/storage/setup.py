@@ -15,6 +15,7 @@ from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSI
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -49,6 +50,9 @@ class StorageSetup:
     supervision: Supervision = field(default_factory=Supervision)
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
     """Gives ids to a new queue store, to runs that stand for damaged ones, and to merges."""
+
+    manifest_page_files: int = PAGE_FILES
+    """Files of a page of the manifest."""
 
     @property
     def batch_bytes_max(self) -> int:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+MANIFEST_PAGE_FILES = 4
+"""So few that pages are filled, thinned out and given up."""
+
 STOPPING_SECONDS = 60.0
 """Simulated; a clean stop writes what was appended, and a checkpoint."""
 
@@ -293,6 +296,7 @@ class SimulatedNode:
                     placements=lambda: cluster.placements,
                 ),
                 feature_level=lambda: cluster.level,
+                manifest_page_files=MANIFEST_PAGE_FILES,
                 new_id=self.new_uuid,
             )
         )
@@ -546,7 +550,7 @@ class SimulatedNode:
     def _check_removed(self, storage: Storage, life: Life, path: str) -> None:
         """What the manifest names, as far as is durable, is there for whoever starts next (F)."""
         name, manifest = owner_of(path), storage.queue_store.manifest
-        if life.alive and name in manifest.files and path in paths_of(name):
+        if life.alive and name is not None and name in manifest.files and path in paths_of(name):
             self.cluster.report(
                 Violation(f"node {self.node_id}: {path} is removed, and the manifest counts on it", "F")
             )

@@ -148,7 +148,7 @@ class ThereAndBack(Run):
         for group in node.storage.groups:
             place = f"node {node.node_id}: write group {group.group}"
             require(group.consensus.core is None, f"{place} takes part")
-            require(not node.storage.queue_store.stored.ranges_of(group.group), f"{place} has runs")
+            require(not node.storage.queue_store.manifest.spans(group.group), f"{place} has runs")
             require(not group.applied_index and not len(group.producers), f"{place} has a state")
 
     async def _until_removed(self, node: SimulatedNode) -> None:
@@ -236,7 +236,7 @@ class RetentionWhileAway(ThereAndBack):
         dropped = set(old.storage.queue_store.manifest.dropped)
         require(bool(dropped & set(shared)), "retention drops no run that holds the group that left")
         await self._have_lead(away, new)
-        copied = {file.name for _after, _upto, file in new.storage.queue_store.stored.ranges_of(away)}
+        copied = {file.name for _after, _upto, file in new.storage.queue_store.manifest.spans(away).described()}
         self.came_back = bool(dropped & copied)
         self._move_group(away, new, old)
         await self._until(lambda: self._has_left(new, away))

@@ -126,7 +126,7 @@ def test_nothing_is_found_where_all_is_well(tmp_path: Path, seed: int, jobs: int
 
     async def scenario(bench: Bench) -> None:
         await story(bench, seed)
-        await bench.store.orphans.due(bench.store.stored.names())
+        await bench.store.orphans.due(set(bench.store.manifest.files))
 
     bench.run(scenario)
     report = asyncio.run(check_store([bench.files] * jobs, bench.database, told.append))

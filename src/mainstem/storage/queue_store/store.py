@@ -36,6 +36,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.copies.file_copy import FileCopies
 from mainstem.storage.queue_store.copies.file_mending import Mending
 from mainstem.storage.queue_store.copies.part_copy import PartCopies
+from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
 from mainstem.storage.queue_store.manifest.store_mark import pair
@@ -97,12 +98,14 @@ class QueueStore:
         pace: Callable[[int], Awaitable[bool]] | None = None,
         supervision: Supervision | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        page_files: int = PAGE_FILES,
     ) -> QueueStore:
         """Open the store in the root of `files` with the manifest at `database_path`; make both when neither
-        is there. `pace` is the read cache's; `new_id` gives a new store its identity, and names to mended runs. Raises
-        `StorageError` when they do not belong together; nothing is changed then."""
+        is there. `pace` is the read cache's; `new_id` gives a new store its identity, and names to mended runs;
+        `page_files` is how many files a page of the manifest has. Raises `StorageError` when they do not belong
+        together; nothing is changed then."""
         config.validate()
-        manifest = await Manifest.open(database_path)
+        manifest = await Manifest.open(database_path, page_files)
         try:
             marked = await pair(files, manifest, database_path, new_id)
             copy = await ManifestCopy.open(files, manifest)

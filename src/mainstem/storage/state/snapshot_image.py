@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy
 
@@ -91,11 +92,11 @@ async def parts(
         name = group.blocks.snapshot()
     except RaftError as error:
         raise GroupSnapshotRefused(f"write group {group.group}: {error}") from error
-    ranges = store.stored.ranges_of(group.group)  # in the same turn, so that they end at exactly this block
+    spans = store.manifest.spans(group.group)  # in the same turn, so that they end at exactly this block
     totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
-    totals[RUNS] = len(ranges)
-    for first in range(0, len(ranges), RANGES_PER_PART):
-        found = [RunRange(after, upto, file.message()) for after, upto, file in ranges[first : first + RANGES_PER_PART]]
+    totals[RUNS] = spans.file_count
+    ranges = (RunRange(after, upto, file.message()) for after, upto, file in spans.described())
+    while found := list(islice(ranges, RANGES_PER_PART)):
         yield Reply(_part(name, RUNS, ranges=found))
     if with_state:
         for kind, pieces in (

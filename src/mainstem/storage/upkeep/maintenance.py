@@ -53,6 +53,9 @@ SCRUB_SECONDS = 10.0
 CLOCKS_SECONDS = 1.0
 """Between two looks at the nodes' clocks: a jump is noticed, and reported, within this time."""
 
+FOLD_SECONDS = 10.0
+"""Between two looks for files of the manifest that fill a page: splits bring some in a second at most."""
+
 TOLD_SECONDS_MIN = 60.0
 """Between two log lines about a failing step: often enough for an operator who begins to read the log in between."""
 
@@ -135,7 +138,9 @@ class Maintenance:
         scrubber: Scrubber,
         waiting: WaitingGroups,
         losses: Losses,
+        fold: Callable[[], Awaitable[None]],
     ) -> None:
+        """`fold` puts files of the manifest into pages."""
         self._config = config
         self._clock = clock
         self._agreed_clock = agreed_clock
@@ -160,6 +165,7 @@ class Maintenance:
             UpkeepStep("damaged blocks", DAMAGE_SECONDS, damage.round),
             UpkeepStep("lost blocks", DAMAGE_SECONDS, losses.round),
             UpkeepStep("scrubbing", SCRUB_SECONDS, scrubber.round),
+            UpkeepStep("manifest pages", FOLD_SECONDS, fold),
             UpkeepStep("retention", config.retention_check_seconds, retention.run),
             UpkeepStep("producer expiry", config.retention_check_seconds, self.expire_producers),
         )

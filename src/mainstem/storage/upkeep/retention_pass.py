@@ -51,8 +51,8 @@ TOPICS_PER_TURN = 5_000
 ROWS_AT_ONCE_MAX = 4_096
 """Up to this many extents of a run are looked up in one turn of the event loop: some tenths of a millisecond."""
 
-RUNS_PER_TURN = 1_000
-"""Runs skipped in one turn of the event loop: about a millisecond."""
+RUNS_PER_TURN = 100
+"""Runs skipped in one turn of the event loop: some milliseconds."""
 
 MOVES_PER_TURN = 5_000
 """New log starts collected in one turn of the event loop: some milliseconds."""

@@ -14,9 +14,11 @@ again from their segment when they fail their checksum; and dead blocks.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from mainstem.kernel import crc32c
 from mainstem.model import Sample
@@ -31,6 +33,7 @@ from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.repair.journal_damage import JournalDamage
+from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep import scrub_record
 from mainstem.storage.upkeep.scrub_record import FULL, ScrubRecord
 
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
 """The least time between two writes of how far it has come, within a pass: what a crash makes it read again."""
+
+NAMES_PER_TURN = 1_000
+"""Files whose places are looked at in one turn of the event loop: some milliseconds."""
 
 
 class Scrubber:
@@ -86,12 +92,12 @@ class Scrubber:
             record = record._replace(began_ms=now_ms - int(record.position / FULL * self._interval * 1000))
         self._record = record
         target = self._target(record)
-        due = sorted((at, name) for name in self._names() if record.position <= (at := self._place(name)) < target)
+        due = await self._due(record.position, target)
         for number, (_at, name) in enumerate(due, 1):
             segment = next((one for one in self._journal.segments() if one.sealed and one.name == name), None)
             if segment is not None:
                 await self._read_segment(segment)
-            elif name in self._runs():
+            elif name in self._store_files:
                 await self._read_run(name)
             record = record._replace(position=due[number][0] if number < len(due) else target)
             self._record = record
@@ -123,11 +129,20 @@ class Scrubber:
         assert self._record is not None
         return crc32c(name.encode(), crc32c(b"%d" % self._record.salt))
 
-    def _names(self) -> set[str]:
-        return {segment.name for segment in self._journal.segments() if segment.sealed} | self._runs()
+    async def _due(self, first: int, end: int) -> list[tuple[int, str]]:
+        """The files with places from `first` on, before `end`, in the order of their places."""
+        segments = [segment.name for segment in self._journal.segments() if segment.sealed]
+        due: list[tuple[int, str]] = []
+        for number, name in enumerate(chain(segments, self._store_files), 1):
+            if first <= (at := self._place(name)) < end:
+                due.append((at, name))
+            if number % NAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return sorted(due)
 
-    def _runs(self) -> set[str]:
-        return self._store.stored.names()
+    @property
+    def _store_files(self) -> Mapping[str, StoreFile]:
+        return self._store.manifest.files
 
     async def _pace(self, size: int) -> None:
         await self._pacing.take(Lane.SCRUB, size)
@@ -169,7 +184,7 @@ class Scrubber:
         try:
             found = await self._store.mending.examine(name, self._pace_run)
         except (StorageError, OSError) as error:
-            if name in self._runs():  # otherwise dropped meanwhile
+            if name in self._store_files:  # otherwise dropped meanwhile
                 self._store.damaged.note(name, error)
                 self.findings["runs"] += 1
             return

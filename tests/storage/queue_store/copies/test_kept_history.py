@@ -184,9 +184,8 @@ class Replica:
 
     def image(self, starts: dict[int, int]) -> GroupImage:
         """A snapshot of the write group, with its queues' log starts."""
-        image = GroupImage(
-            Snapshot(self.split_upto, 1, Membership.of([1, 2])), self.bench.store.stored.ranges_of(GROUP)
-        )
+        ranges = list(self.bench.store.manifest.spans(GROUP).described())
+        image = GroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), ranges)
         for queue_id in range(GROUP, QUEUES, 2):
             image.state[QUEUES_OF_GROUP] += struct.pack("<3q", queue_id, 1 << 40, starts.get(queue_id, 0))
         return image

@@ -59,7 +59,7 @@ def test_a_snapshot_brings_back_what_retention_dropped(tmp_path: Path, restarted
         await bench.store.changes.supersede(AWAY, 9, [(0, 5, run)])
         bench.store.orphans.let_go(run.name)
         for _ in range(2):
-            assert [entry[2].name for entry in bench.store.stored.ranges_of(AWAY)] == [run.name]
+            assert [entry[2].name for entry in bench.store.manifest.spans(AWAY).described()] == [run.name]
             found = await read_all(bench.store, 2, AWAY, 0, 1000)
             assert found == [make_batch(2, offset).data for offset in range(3)], "a hole in the group's history"
             await bench.store.retention.retain(log_starts({1: GONE, 2: 0}), ever_in=ever_in)

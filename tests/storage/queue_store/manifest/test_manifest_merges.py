@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES, SPARSE_PART, LevelSums
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span, check_keys, check_rewritten, check_whole_spans
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile, kind_of
 
 GROUPS = (0, 1, 2)
 
@@ -59,6 +61,14 @@ class Model:
     def check(self, manifest: Manifest) -> None:
         assert manifest.files == self.files
         assert manifest.dropped == self.dropped
+        levels: dict[object, LevelSums] = {}
+        for file in self.files.values():
+            level = file.level, kind_of(file.name)
+            count, size, batch_bytes = levels.get(level, (0, 0, 0))
+            levels[level] = LevelSums(count + 1, size + file.bytes, batch_bytes + file.batch_bytes)
+        assert manifest.files.levels == levels
+        rows = sum(len(page.alive) for page in manifest.files.pages.values())
+        assert rows <= (SPARSE_PART + 1) * len(self.files) + 2 * manifest.files.page_files, "rows of what is gone go"
         assert {name for name in manifest.seen if name not in manifest.files} == set()
         for group in GROUPS:
             said = [(span.after, span.upto, sorted(entry.name for entry in span)) for span in manifest.spans(group)]
@@ -87,10 +97,23 @@ class Model:
 async def a_change(manifest: Manifest, model: Model, choice: random.Random, number: int) -> None:
     """One random change, made in both; an error of the manifest leaves the model as it was."""
     kind = choice.choice(
-        ["commit", "commit", "commit", "merge", "merge", "rewrite", "rewrite", "drop", "mend", "supersede", "see"]
+        [
+            "commit",
+            "commit",
+            "commit",
+            "merge",
+            "merge",
+            "rewrite",
+            "rewrite",
+            "drop",
+            "mend",
+            "supersede",
+            "see",
+            "fold",
+        ]
     )
     group = choice.choice(GROUPS)
-    spans, seen = model.spans[group], dict(manifest.seen)
+    spans, seen, changes = model.spans[group], dict(manifest.seen), manifest.commits
     if kind == "commit":
         files = [run(f"{number}-{part}") for part in range(choice.randint(0, 2))]
         chosen = [each for each in GROUPS if choice.random() < 0.7]
@@ -174,6 +197,11 @@ async def a_change(manifest: Manifest, model: Model, choice: random.Random, numb
         model.positions[group] = 9
     elif kind == "see":
         await manifest.see(number)
+    elif kind == "fold":
+        for _ in range(choice.randint(1, 3)):
+            await manifest.fold()
+        assert manifest.commits == changes
+        assert dict(manifest.seen) == seen
     model.settle()
     gone_from_seen = [name for name in manifest.seen if name not in manifest.files]
     if gone_from_seen:
@@ -195,7 +223,9 @@ def test_at_random_the_manifest_says_what_its_model_says_and_so_does_a_start_aft
 
     async def scenario(directory: Path) -> None:
         path = directory / "manifest.sqlite"
-        manifest, model = await Manifest.open(str(path)), Model()
+        page_files = choice.choice([2, 3, 5, PAGE_FILES])
+        manifest, model = await Manifest.open(str(path), page_files), Model()
+        pictures: list[tuple[SpanList, list[list[FileRange]], list[StoreFile]]] = []
         await manifest.adopt(uuid.UUID(int=seed), 0)
         for number in range(choice.randint(1, 25)):
             fails = choice.random() < 0.15
@@ -210,12 +240,19 @@ def test_at_random_the_manifest_says_what_its_model_says_and_so_does_a_start_aft
             else:
                 await a_change(manifest, model, choice, number)
             model.check(manifest)
+            for spans, entries, described in pictures:
+                assert [list(span) for span in spans] == entries, "an older picture stays as it was"
+                assert [file for _after, _upto, file in spans.described()] == described
+            if choice.random() < 0.3:
+                spans = manifest.spans(choice.choice(GROUPS))
+                described = [manifest.files[entry.name] for span in spans for entry in span]
+                pictures.append((spans, [list(span) for span in spans], described))
             if choice.random() < 0.2:  # the power goes here
                 copy = directory / f"{number}.sqlite"
                 for suffix in ("", "-wal"):
                     shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
                 await manifest.close()
-                path, manifest = copy, await Manifest.open(str(copy))
+                path, manifest = copy, await Manifest.open(str(copy), page_files)
                 model.check(manifest)
         await manifest.close()
 

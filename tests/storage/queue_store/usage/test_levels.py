@@ -24,13 +24,13 @@ def test_files_are_counted_once_in_all_and_for_each_write_group(
     async def story(bench: Bench) -> None:
         merges = Merges(bench, random.Random(seed))
         manifest = bench.store.manifest
-        assert await levels.of_store(manifest) == await levels.of_group(manifest, 0) == []
+        assert levels.of_store(manifest) == await levels.of_group(manifest, 0) == []
         for _ in range(12):
             await merges.split()
             await merges.merge(0)
         expected = [list(manifest.files.values())]
         expected += [[manifest.files[entry.name] for entry in manifest.ranges(group)] for group in (0, 1)]
-        found = [await levels.of_store(manifest), *[await levels.of_group(manifest, group) for group in (0, 1)]]
+        found = [levels.of_store(manifest), *[await levels.of_group(manifest, group) for group in (0, 1)]]
         for counts, files in zip(found, expected, strict=True):
             assert {(it.level, it.kind): (it.files, it.bytes, it.batch_bytes) for it in counts} == by_hand(files)
             assert [it.level for it in counts] == sorted(it.level for it in counts)

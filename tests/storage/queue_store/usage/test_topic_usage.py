@@ -15,9 +15,11 @@ from tests.storage.queue_store.test_store import Bench
 
 from mainstem.model import queue_id_of, topic_number_of
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.usage import topic_sums, topic_usage
+from mainstem.storage.queue_store.manifest import file_table
+from mainstem.storage.queue_store.manifest.file_table import Level
+from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import TopicSums
-from mainstem.storage.queue_store.usage.topic_usage import Level, StoreUsage, TopicShare, TopicUsage, ranking, share
+from mainstem.storage.queue_store.usage.topic_usage import StoreUsage, TopicShare, TopicUsage, ranking, share
 from mainstem.storage.store_files.store_file import FileKind, kind_of, path_of, segment_name
 
 TOPICS = 9
@@ -89,7 +91,7 @@ def told(usage: StoreUsage) -> ByHand:
 def test_each_topic_has_what_its_batches_take_in_every_file(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_usage, "FILES_PER_TURN", 2)
+    monkeypatch.setattr(file_table, "PAGES_PER_TURN", 1)
     bench = Bench(tmp_path)
 
     async def scenario(bench: Bench) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections import ChainMap
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable, Mapping
 
 import numpy
 import numpy.typing
@@ -45,6 +44,17 @@ class FileVerdict(enum.Enum):
     not here or have the same in their own files."""
 
 
+class _Either:
+    """What is in one of two."""
+
+    def __init__(self, one: Container[str], other: Container[str]) -> None:
+        self._one = one
+        self._other = other
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._one or name in self._other
+
+
 class FileRetention:
     """Drops the files of one store."""
 
@@ -72,7 +82,7 @@ class FileRetention:
         groups; without it all extents count. Returns what was dropped."""
         rewritten = self._changes.rewritten
         dead: dict[str, tuple[FileVerdict, frozenset[int]]] = {}
-        for name in await self._without_witness(log_starts):
+        async for name in self._without_witness(log_starts):
             counts_for = self._manifest.counts_for(name)
             if not self._has_kept(name):
                 verdict = await self._verdict(name, counts_for, log_starts, ever_in)
@@ -112,16 +122,16 @@ class FileRetention:
         groups = self._manifest.counts_for(name)
         return self._orphans.is_held(name) or any(map(self._being_copied.is_kept, groups))
 
-    async def _without_witness(self, log_starts: LogStartsOf) -> list[str]:
-        """The files whose extent that was live at the last look is not live any more, or that have none."""
-        files = [self._stored.search.known(name) for name in self._manifest.files]
-        witnesses = [known.witness or (0, -1) for known in files]
-        starts = log_starts(numpy.array([queue_id for queue_id, _last in witnesses], numpy.uint64))
-        return [
-            known.name
-            for known, (_queue_id, last), start in zip(files, witnesses, starts.tolist(), strict=True)
-            if last < start or known.witness is None
-        ]
+    async def _without_witness(self, log_starts: LogStartsOf) -> AsyncIterator[str]:
+        """Yield the files whose extent that was live at the last look is not live any more, or that have none."""
+        async for page in self._manifest.files.each_page():
+            places, queue_ids, last_offsets = page.witnesses()
+            looked_at = last_offsets >= 0
+            live = numpy.zeros(len(places), numpy.bool_)
+            live[looked_at] = last_offsets[looked_at] >= log_starts(queue_ids[looked_at])
+            for at in places[~live].tolist():
+                if page.alive[at]:
+                    yield page.rows.name(at)
 
     async def _verdict(
         self, name: str, counts_for: frozenset[int], log_starts: LogStartsOf, ever_in: EverIn | None
@@ -133,7 +143,7 @@ class FileRetention:
             return FileVerdict.LIVE
         all_ids, all_last = index.last_offsets()
         longest, others_live = -1, False
-        known.witness = None
+        witness: tuple[int, int] | None = None
         for first in range(0, len(all_ids), QUEUES_PER_TURN):
             queue_ids = all_ids[first : first + QUEUES_PER_TURN]
             last_offsets = all_last[first : first + QUEUES_PER_TURN]
@@ -145,9 +155,10 @@ class FileRetention:
             at = int(margins.argmax())
             if int(margins[at]) > longest:
                 longest = int(margins[at])
-                known.witness = (int(queue_ids[at]), int(last_offsets[at]))
+                witness = int(queue_ids[at]), int(last_offsets[at])
             if first + QUEUES_PER_TURN < len(all_ids):
                 await asyncio.sleep(0)
+        self._manifest.files.witness(name, witness)
         if longest >= 0:
             return FileVerdict.LIVE
         return FileVerdict.DEAD_HERE if others_live else FileVerdict.DEAD
@@ -165,15 +176,15 @@ class FileRetention:
                     await self._stored.remove_path(path)
 
     def _named(self) -> Container[str]:
-        return ChainMap(self._manifest.files, self._stored.lingering)
+        return _Either(self._manifest.files, self._stored.lingering)
 
     async def first_seen(self, now_ms: int) -> Mapping[str, int]:
         """The time at which retention first saw each file, by name; files not seen before that exist at the call get
-        `now_ms`. Durable when it returns."""
-        there = frozenset(self._manifest.files)
+        `now_ms`. Durable when it returns. It is a view: later files are seen by a later call."""
+        before_row = self._manifest.files.next_row
         async with self._changes.lock:
-            await self._manifest.see(now_ms, there)
-        return dict(self._manifest.seen)
+            await self._manifest.see(now_ms, before_row)
+        return self._manifest.seen
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""

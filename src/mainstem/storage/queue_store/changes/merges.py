@@ -47,6 +47,9 @@ QUEUES_PER_TURN = 16_384
 """Queues whose bounds are looked up in one turn of the event loop: some milliseconds if all their topics were
 deleted."""
 
+SPANS_PER_TURN = 256
+"""Spans whose summaries are looked up in one turn of the event loop: some milliseconds."""
+
 DONE_REMEMBERED = 64
 """Merges that were recorded: whoever lost the answer asks again at once."""
 
@@ -172,7 +175,9 @@ class Merges:
                 continue
             spans = self._manifest.spans(group)
             summaries: list[SpanSummary] = []
-            for span in spans:
+            for number, span in enumerate(spans, 1):
+                if number % SPANS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 found = await self._summary(group, groups, span, bounds, give_up)
                 if found is None:
                     break
@@ -347,10 +352,10 @@ class Merges:
             "mainstem_queue_store_merged_bytes_total", "counter", "Bytes of batches that merges wrote.",
             self.merged_bytes)  # fmt: skip
         levels: Mapping[int, list[int]] = {level: [0, 0] for level in range(3)}
-        for file in list(self._manifest.files.values()):  # metrics are read in any thread
-            counts = levels[min(file.level, 2)]
-            counts[0] += 1
-            counts[1] += file.bytes
+        for (level, _kind), sums in self._manifest.files.levels.copy().items():  # metrics are read in any thread
+            counts = levels[min(level, 2)]
+            counts[0] += sums.files
+            counts[1] += sums.bytes
         for level, (count, size) in levels.items():
             label = (("level", str(level)),)
             yield Sample("mainstem_queue_store_level_files", "gauge", "Files on disk 2, by level.", count, label)

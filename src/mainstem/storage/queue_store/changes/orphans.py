@@ -8,6 +8,7 @@ or a merge gives are ever touched. The directories of queue segments are many, a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Container
@@ -21,6 +22,9 @@ from mainstem.storage.store_files.store_file import (
     owner_of,
     paths_of,
 )
+
+PATHS_PER_TURN = 1_000
+"""Files looked up in the manifest in one turn of the event loop: some milliseconds."""
 
 LOOKS_PER_GRACE = 2
 """How often the directories of queue segments are listed within the grace of a file."""
@@ -76,8 +80,11 @@ class Orphans:
             for name in await self._files.names(directory)
         ]
         present += await self._segments()
+        unnamed: list[str] = []
+        for first in range(0, len(present), PATHS_PER_TURN):
+            unnamed += [path for path in present[first : first + PATHS_PER_TURN] if not self._is_named(path, named)]
+            await asyncio.sleep(0)
         now = self._clock.monotonic()
-        unnamed = (path for path in present if not self._is_named(path, named))
         self._seen = {path: self._seen.get(path, now) for path in unnamed}
         return [path for path in self._seen if self.is_due(path, named)]
 

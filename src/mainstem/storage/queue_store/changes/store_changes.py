@@ -74,15 +74,17 @@ class StoreChanges:
         async with self.lock:
             if kept_upto > manifest.position(group).position:
                 raise StorageError(f"write group {group} is not split up to block {kept_upto} any more")
-            for span in manifest.spans(group):
-                if span.after < kept_upto < span.upto:
+            spans = manifest.spans(group)
+            place = spans.behind(kept_upto)
+            for span in spans[place : place + 1]:
+                if span.after < kept_upto:
                     raise StorageError(
                         f"write group {group}: blocks up to {kept_upto} were to be kept, and were merged up to block "
                         f"{span.upto} meanwhile"
                     )
             for file in {file.name: file for _after, _upto, file in ranges}.values():
                 await self._stored.verify(file)
-            before = [entry.name for entry in manifest.ranges(group) if entry.upto > kept_upto]
+            before = [entry.name for span in spans[place:] for entry in span]
             applied_index = min(manifest.position(group))
             gone = await manifest.supersede(group, position, applied_index, ranges, kept_upto)
             await self._rearranged(before, gone)
@@ -102,6 +104,13 @@ class StoreChanges:
                 entries[group] = [(after, upto, file) for file in files]
             gone = await manifest.replace(name, entries)
             await self._rearranged([name], gone)
+
+    async def fold(self) -> None:
+        """Have the manifest put files into pages, as long as some fill one; other changes come in between."""
+        more = True
+        while more:
+            async with self.lock:
+                more = await self._stored.manifest.fold()
 
     async def vouch(self) -> None:
         """Return when the store's mark knows of every change made before the call, so that a manifest without one of
@@ -162,7 +171,7 @@ class StoreChanges:
         manifest = self._stored.manifest
         await self._mark()
         for name in files:
-            self._stored.search.known(name).witness = None  # it may not count for its write group any more
+            manifest.files.witness(name, None)  # it may not count for its write group any more
         for name in gone:
             known = self._stored.search.known(name)
             self._stored.search.forget(known)
@@ -178,7 +187,7 @@ class StoreChanges:
         self.unvouched.update(gone)
         await self._mark()
         for name in names:
-            self._stored.search.known(name).witness = None  # the file may not count for its write group any more
+            self._stored.manifest.files.witness(name, None)  # the file may not count for its write group any more
         for name in gone:  # orphans now: a decided commit may still name them
             self._stored.search.forget(self._stored.search.known(name))
 

@@ -35,7 +35,8 @@ async def goes_on(
     """Whether these files, which are here and in the order of their blocks, have every offset of a write group from
     where its files end that hold blocks up to `kept_upto`, or from the log start on. Raises `StorageError` and OSError
     where a file cannot be read."""
-    kept = [span for span in stored.manifest.spans(group) if span.upto <= kept_upto]
+    spans = stored.manifest.spans(group)
+    kept = range(spans.behind(kept_upto))
     if not kept:
         return True
     ends = begins = NO_OFFSETS
@@ -47,11 +48,11 @@ async def goes_on(
             return False
         ends, begins = found
     queue_ids, offsets = begins.queue_ids, begins.offsets
-    for span in reversed(kept):  # most queues are in the newest
+    for place in reversed(kept):  # most queues are in the newest
         if not len(queue_ids):
             break
         ends = NO_OFFSETS
-        for entry in span:
+        for entry in spans[place]:
             index = await stored.open_files.index(stored.search.known(entry.name), keep=False)
             ends = await looked_at(len(index), partial(_with_ends, ends, index.rows, group, groups_at))
         here = ends.of(queue_ids)
@@ -94,11 +95,11 @@ async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups
     """Per queue, how far the files here go that hold blocks of a write group behind `after`, none behind `upto`. Raises
     `StorageError` and OSError when one cannot be read; that is noted."""
     ends = NO_OFFSETS
-    for span in stored.manifest.spans(group):
-        if after < span.upto <= upto:
-            for entry in span:
-                index = await stored.open_files.index(stored.search.known(entry.name), keep=False)
-                ends = await looked_at(len(index), partial(_with_ends, ends, index.rows, group, groups_at))
+    spans = stored.manifest.spans(group)
+    for place in range(spans.behind(after), spans.behind(upto)):
+        for entry in spans[place]:
+            index = await stored.open_files.index(stored.search.known(entry.name), keep=False)
+            ends = await looked_at(len(index), partial(_with_ends, ends, index.rows, group, groups_at))
     return ends
 
 

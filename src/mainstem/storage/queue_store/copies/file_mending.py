@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy
@@ -183,8 +184,9 @@ class Mending:
         when one of them cannot be read: what it held would be taken for nothing."""
         reached = upto
         found: list[numpy.ndarray] = []
-        for entry in self._manifest.ranges(group):
-            if entry.upto <= after or entry.after >= upto:
+        spans = self._manifest.spans(group)
+        for entry in chain.from_iterable(spans[spans.behind(after) : spans.behind(upto) + 1]):
+            if entry.after >= upto:
                 continue
             reached = max(reached, entry.upto)
             try:

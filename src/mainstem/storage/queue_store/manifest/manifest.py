@@ -13,17 +13,20 @@ may not: it knows which batches of its write group are live, so a file that it n
 from __future__ import annotations
 
 import asyncio
-import bisect
 import logging
 import sqlite3
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from operator import attrgetter
 from typing import TypeVar
 
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest import page_format
+from mainstem.storage.queue_store.manifest.file_pages import PackedRows
+from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES, FileTable, SeenTimes
+from mainstem.storage.queue_store.manifest.file_walk import walk
 from mainstem.storage.queue_store.manifest.manifest_database import (
     FIRST_SCHEMA_VERSION,
     Contents,
@@ -41,47 +44,50 @@ from mainstem.storage.queue_store.manifest.manifest_rows import (
     SeenRow,
     new_rows,
 )
-from mainstem.storage.queue_store.manifest.prefix import Prefix
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span, spans_of
+from mainstem.storage.queue_store.manifest.mirror import MOVED_AT_ONCE_MAX, Mirror
+from mainstem.storage.queue_store.manifest.page_format import PageState
+from mainstem.storage.queue_store.manifest.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_NO_SPANS: Prefix[Span] = Prefix()
+FOLDED_PER_TURN = 64
+"""Files whose ranges are gathered for a page in one turn of the event loop: some milliseconds."""
+
+SEEN_AT_ONCE_MAX = 2_000
+"""Files that one transaction notes as seen: some ten milliseconds, for which commits wait."""
 
 
 class Manifest:
     """The mirror, and the changes to it. Make it with `open`."""
 
-    def __init__(self, database: Database, contents: Contents, executor: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, database: Database, contents: Contents, executor: ThreadPoolExecutor, page_files: int = PAGE_FILES
+    ) -> None:
         self._database = database
         self._executor = executor
         self.identity = contents.identity
         """The store's identity; None: the manifest is new."""
         self.commits = contents.commits
         """Changes to the set of files since the store was made."""
-        self.files: dict[str, StoreFile] = {file.name: file for file in contents.files}
-        """Files that count, in the order of their first commit."""
+        self.files = FileTable(max([page_files, *(len(page.rows) for page in contents.pages)]))
+        """Files that count, in the order of their first commit, but for some that were moved behind others."""
         self.dropped = contents.dropped
-        self.seen = contents.seen
+        self.seen = SeenTimes(self.files)
         """When retention first saw a file, by the agreed time (ms): all its batches were appended before."""
         self.on_change: Callable[[list[Row]], None] = lambda rows: None
         """Called with what a change changed, once it is made."""
         self._positions = contents.positions
-        self._entries: dict[str, tuple[FileRange, ...]] = {}
-        """The ranges that name a file, of all write groups."""
-        by_group: dict[int, list[FileRange]] = {}
-        by_name: dict[str, list[FileRange]] = {name: [] for name in self.files}
-        for entry in contents.ranges:
-            by_group.setdefault(entry.group, []).append(entry)
-            by_name[entry.name].append(entry)
-        self._entries.update((name, tuple(entries)) for name, entries in by_name.items() if entries)
-        self._spans = {group: Prefix(spans_of(entries, self.files)) for group, entries in by_group.items()}
+        self._mirror = Mirror(self.files)
+        self._mirror.load(contents)
+        self._gone_but_seen = {name for name in contents.seen if name not in self.files}
+        """Files that an earlier version forgot without what retention knew of them."""
 
     @classmethod
-    async def open(cls, path: str) -> Manifest:
+    async def open(cls, path: str, page_files: int = PAGE_FILES) -> Manifest:
         """Open or make the database. Raises `StorageError` when it cannot be used."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="manifest")
         database = Database(path)
@@ -91,7 +97,7 @@ class Manifest:
             await _carried_through(executor, database.close)
             executor.shutdown()
             raise
-        return cls(database, contents, executor)
+        return cls(database, contents, executor, page_files)
 
     def position(self, group: int) -> GroupPosition:
         return self._positions.get(group, GroupPosition(0, 0))
@@ -102,12 +108,12 @@ class Manifest:
 
     def groups(self) -> list[int]:
         """The write groups that it says anything of."""
-        return sorted({*self._positions, *self._spans})
+        return sorted({*self._positions, *self._mirror.groups()})
 
-    def spans(self, group: int) -> Prefix[Span]:
+    def spans(self, group: int) -> SpanList:
         """The files of a write group by the blocks they cover, oldest first. It stays as it is: later changes make
         another one."""
-        return self._spans.get(group, _NO_SPANS)
+        return self._mirror.spans(group)
 
     def ranges(self, group: int) -> list[FileRange]:
         """The files of all spans of a write group, in their order."""
@@ -115,7 +121,7 @@ class Manifest:
 
     def entries(self, name: str) -> tuple[FileRange, ...]:
         """The blocks that a file holds, of all write groups that it counts for."""
-        return self._entries.get(name, ())
+        return self._mirror.entries(name)
 
     def groups_of(self, name: str) -> bytes:
         """The groups a file counts for: a byte for each up to the largest, 1 or 0."""
@@ -124,7 +130,7 @@ class Manifest:
 
     def counts_for(self, name: str) -> frozenset[int]:
         """The groups a file counts for."""
-        return frozenset(entry.group for entry in self.entries(name))
+        return self._mirror.counts_for(name)
 
     def blocks_of(self, name: str, group: int) -> tuple[int, int]:
         """The blocks (after, upto] of a group that the file was made of; it counts for the group."""
@@ -135,16 +141,7 @@ class Manifest:
         """Yield (file, groups it counts for), such that the files of every group come oldest first. A file comes more
         than once if it was committed for one group early and for another one late. The manifest may change between two
         steps: what was merged meanwhile comes as a whole, also if parts of it have come before."""
-        walks = {group: _Walk(self, group) for group in sorted(self._spans)}
-        while heads := [walk for walk in walks.values() if walk.look()]:
-            # files of several write groups were recorded in an order that suits all of them
-            first = min(heads, key=lambda walk: (len(self.entries(walk.head.name)) > 1, walk.head.sequence))
-            name = first.head.name
-            others = self.counts_for(name) - {first.group}
-            together = [first, *(walks[group] for group in sorted(others) if walks[group].has(name))]
-            yield name, [walk.group for walk in together]
-            for walk in together:  # of a span that is replaced meanwhile, all of its successor comes
-                walk.passed.add(name)
+        return walk(self._mirror)
 
     async def adopt(self, identity: uuid.UUID, commits: int) -> None:
         """Give an empty manifest the identity of its store."""
@@ -158,13 +155,15 @@ class Manifest:
         for commit in commits:
             assert positions.get(commit.group, self.position(commit.group).position) == commit.after < commit.upto
             positions[commit.group] = commit.upto
+        await self._unfold(row for commit in commits for row in self._in_pages(file.name for file in commit.files))
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
             for commit in commits:
-                self.files.update((file.name, file) for file in commit.files)
+                for file in commit.files:
+                    self.files.add(file)
                 self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
-            self._exchanged((), ranges)
+            self._mirror.exchange((), ranges)
             rows = new_rows(ranges, {file.name: file for commit in commits for file in commit.files}.values())
             self.on_change([*rows, *(PositionRow(one, *self.position(one)) for one in positions)])
 
@@ -174,36 +173,55 @@ class Manifest:
         """Forget files, in one transaction, before they are deleted. `remembered` are the files to keep under
         `dropped`; None: all."""
         kept = names if remembered is None else remembered
+        states = self._states_without(self._in_pages(names))
 
         def done(forgotten: list[str]) -> None:
             self.commits += 1
             gone = [entry for name in names for entry in self.entries(name)]
-            self._exchanged(gone, ())
+            self._mirror.exchange(gone, ())
             for name in names:
-                del self.files[name]
+                row = self.files.row_of(name)
+                if row is not None:  # it held no blocks
+                    self.files.remove(row)
             self.dropped.difference_update(forgotten)
             self.dropped.update(kept)
             rows: list[Row] = [*map(RecalledRow, forgotten), *map(DroppedRow, kept)]
             self.on_change([*(GoneRow(entry.sequence) for entry in gone), *rows])
 
-        await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms), done)
+        await _carried_through(self._executor, lambda: self._database.drop(names, kept, now_ms, states), done)
 
-    async def see(self, now_ms: int, there: Collection[str] | None = None) -> None:
-        """Note that files not seen before exist at `now_ms`, and forget the times of files that are gone. `there`: the
-        files that existed at that time; None: all."""
-        new = [name for name in self.files if name not in self.seen and (there is None or name in there)]
-        gone = [name for name in self.seen if name not in self.files]
-        if not new and not gone:
-            return
+    async def see(self, now_ms: int, before_row: int | None = None) -> None:
+        """Note that files not seen before exist at `now_ms`: those whose rows are below `before_row`, None: all. They
+        are noted a few at a time: what was noted stays when the caller is cancelled."""
+        rows = self.files.unseen(self.files.next_row if before_row is None else before_row)
+        gone, self._gone_but_seen = sorted(self._gone_but_seen), set()
+        for first in range(0, max(len(rows), 1), SEEN_AT_ONCE_MAX):
+            part = [row for row in rows[first : first + SEEN_AT_ONCE_MAX] if self.files.has_row(row)]
+            if part or gone:
+                await self._see(part, gone, now_ms)
+                gone = []
+
+    async def _see(self, rows: Sequence[int], gone: Sequence[str], now_ms: int) -> None:
+        pages: dict[int, PageState] = {}
+        names: list[str] = []
+        for row in rows:
+            page, at = self.files.page_of(row)
+            if page.is_stored:
+                number = row // self.files.page_files
+                if number not in pages:
+                    pages[number] = self._state(number)
+                pages[number].seen[at] = now_ms
+            else:
+                names.append(page.rows.name(at))
+
+        seen_names = [self.files.name(row) for row in rows]
 
         def done(_result: None) -> None:
-            for name in gone:
-                self.seen.pop(name, None)
-            for name in new:
-                self.seen.setdefault(name, now_ms)
-            self.on_change([SeenRow(name, now_ms) for name in new])
+            for row in rows:
+                self.files.see(row, now_ms)
+            self.on_change([SeenRow(name, now_ms) for name in seen_names])
 
-        await _carried_through(self._executor, lambda: self._database.see(new, gone, now_ms), done)
+        await _carried_through(self._executor, lambda: self._database.see(names, gone, now_ms, pages), done)
 
     async def supersede(
         self, group: int, position: int, applied_index: int, entries: Entries, kept_upto: int = 0
@@ -213,7 +231,8 @@ class Manifest:
         forgotten, but not kept under `dropped`."""
         assert all(after >= kept_upto for after, _upto, _file in entries), "they lie behind what is kept"
         moved = group, GroupPosition(position, applied_index)
-        gone = [entry for entry in self.ranges(group) if entry.upto > kept_upto]
+        spans = self.spans(group)
+        gone = [entry for span in spans[spans.behind(kept_upto) :] for entry in span]
         return await self._exchange({group: (gone, entries)}, moved)
 
     async def replace(self, name: str, by: Mapping[int, Entries]) -> list[str]:
@@ -265,19 +284,20 @@ class Manifest:
     ) -> list[str]:
         left: list[str] = []
         named = {file.name: file for _gone, new in changes.values() for _after, _upto, file in new}
+        taken = Counter(entry.name for gone, _new in changes.values() for entry in gone)
+        whole = {name for name, count in taken.items() if name not in named and count == self._mirror.entry_count(name)}
+        await self._unfold(self._in_pages(name for name in {**named, **taken} if name not in whole))
+        states = self._states_without(self._in_pages(whole))
 
         def done(ranges: list[FileRange]) -> None:
             self.commits += 1
-            self.files.update(named)
+            placed = {name: self.files.add(file) for name, file in named.items()}
             recalled = sorted(self.dropped.intersection(named))
             self.dropped.difference_update(named)
-            self.seen.update(seen or {})
+            for name, seen_ms in (seen or {}).items():
+                self.files.see(placed[name], seen_ms)
             gone = [entry for entries, _new in changes.values() for entry in entries]
-            self._exchanged(gone, ranges)
-            for name in sorted({entry.name for entry in gone}):
-                if name not in self._entries:
-                    del self.files[name]
-                    left.append(name)
+            left.extend(sorted(self._mirror.exchange(gone, ranges)))
             rows: list[Row] = [GoneRow(entry.sequence) for entry in gone]
             rows += [*new_rows(ranges, named.values()), *map(RecalledRow, recalled)]
             rows += [SeenRow(name, seen_ms) for name, seen_ms in (seen or {}).items()]
@@ -286,29 +306,79 @@ class Manifest:
                 rows.append(PositionRow(moved[0], *moved[1]))
             self.on_change(rows)
 
-        await _carried_through(self._executor, lambda: self._database.exchange(changes, moved, seen or {}), done)
+        await _carried_through(
+            self._executor, lambda: self._database.exchange(changes, moved, seen or {}, states), done
+        )
         return left
 
-    def _exchanged(self, gone: Iterable[FileRange], new: Iterable[FileRange]) -> None:
-        """Take ranges out of the mirror, and add others; `files` describes all of them. Costs what changes, and where
-        that is not only at the end, a copy of the list of spans."""
-        changed: dict[int, tuple[set[FileRange], list[FileRange]]] = {}
-        for entry in gone:
-            changed.setdefault(entry.group, (set(), []))[0].add(entry)
-            rest = tuple(other for other in self._entries.get(entry.name, ()) if other != entry)
-            if rest:
-                self._entries[entry.name] = rest
-            else:
-                self._entries.pop(entry.name, None)
-        for entry in new:
-            changed.setdefault(entry.group, (set(), []))[1].append(entry)
-            self._entries[entry.name] = (*self._entries.get(entry.name, ()), entry)
-        for group, (without, added) in changed.items():
-            spans = self.spans(group)
-            if without or (spans and added[0].after < spans[-1].upto):
-                self._spans[group] = _edited(spans, without, added, self.files)
-            else:
-                self._spans[group] = spans.extended(spans_of(added, self.files))
+    # --- pages ----------------------------------------------------------------------------------------------
+
+    async def fold(self) -> bool:
+        """Put the oldest files that fill a page into one; or take some out of a page that has few left. The caller sees
+        to it that no change is made meanwhile, and that all who may read the manifest know of pages. Returns whether
+        something was done."""
+        files = self.files
+        if files.thin:
+            rows = list(files.pages[min(files.thin)].live_rows())
+            await self._unfold(rows[:MOVED_AT_ONCE_MAX])
+            return True
+        if not files.unstored:
+            return False
+        number = min(files.unstored)
+        page = files.pages[number]
+        assert isinstance(page.rows, PackedRows), "it is full"
+        packed, places = page.rows, page.places().tolist()
+        ranges: list[tuple[int, FileRange]] = []
+        for gathered, at in enumerate(places, 1):
+            ranges += ((at, entry) for entry in self._mirror.entries_of(page.first_row + at))
+            if gathered % FOLDED_PER_TURN == 0:
+                await asyncio.sleep(0)
+        names, state = [packed.name(at) for at in places], self._state(number)
+
+        def write() -> None:
+            self._database.fold(number, page_format.pack(packed, ranges), state, names)
+
+        await _carried_through(self._executor, write, lambda _result: files.stored(number))
+        return True
+
+    async def _unfold(self, rows: Iterable[int]) -> None:
+        """Take files out of pages, so that they can be changed as rows. What the manifest says stays the same."""
+        moving = list(dict.fromkeys(rows))
+        if not moving:
+            return
+        files = [self.files.file(row) for row in moving]
+        ranges = [entry for row in moving for entry in self._mirror.entries_of(row)]
+        times = ((file.name, self.files.seen(row)) for file, row in zip(files, moving, strict=True))
+        seen = {name: time for name, time in times if time is not None}
+        states = self._states_without(moving)
+
+        def done(_result: None) -> None:
+            self._mirror.move(moving)
+            self._mirror.tidy()
+
+        await _carried_through(self._executor, lambda: self._database.unfold(states, files, ranges, seen), done)
+
+    def _in_pages(self, names: Iterable[str]) -> Iterator[int]:
+        """The rows of those of the files that the database has in pages."""
+        for name in names:
+            row = self.files.row_of(name)
+            if row is not None and self.files.page_of(row)[0].is_stored:
+                yield row
+
+    def _state(self, number: int) -> PageState:
+        page = self.files.pages[number]
+        count = len(page.rows)
+        return PageState(page.alive[:count].copy(), page.seen[:count].copy())
+
+    def _states_without(self, rows: Iterable[int]) -> dict[int, PageState]:
+        """The states of pages when these rows do not count any more."""
+        states: dict[int, PageState] = {}
+        for row in rows:
+            number, at = divmod(row, self.files.page_files)
+            if number not in states:
+                states[number] = self._state(number)
+            states[number].alive[at] = False
+        return states
 
     async def close(self) -> None:
         """Close the database, if it is open, and ignore errors of sqlite."""
@@ -340,82 +410,3 @@ async def _carried_through(
     if isinstance(failure, sqlite3.Error):
         raise StorageError(f"manifest: {failure}") from failure
     return future.result()
-
-
-def _edited(
-    spans: Prefix[Span], without: Collection[FileRange], added: Sequence[FileRange], files: Mapping[str, StoreFile]
-) -> Prefix[Span]:
-    """The spans without some entries and with others, by their blocks."""
-    rest: list[Span | None] = list(spans)
-    new: dict[tuple[int, int], list[FileRange]] = {}
-    for entry in added:
-        new.setdefault((entry.upto, entry.after), []).append(entry)
-    places = {bisect.bisect_left(spans, entry.upto, key=attrgetter("upto")) for entry in (*without, *added)}
-    for place in places:
-        if place < len(spans):
-            span = spans[place]
-            rest[place] = None
-            kept = [entry for entry in span if entry not in without]
-            if kept:
-                new[span.upto, span.after] = kept + new.get((span.upto, span.after), [])
-    left = [span for span in rest if span is not None]
-    made = [Span(entries, files) for _blocks, entries in sorted(new.items())]
-    if made:
-        place = bisect.bisect_left(left, made[0].upto, key=attrgetter("upto"))
-        if place == len(left) or left[place].upto > made[-1].upto:
-            left[place:place] = made
-        else:
-            left = sorted([*left, *made], key=attrgetter("upto"))
-    return Prefix(left)
-
-
-class _Walk:
-    """Follows the files of one write group as they come by (`Manifest.in_order`)."""
-
-    def __init__(self, manifest: Manifest, group: int) -> None:
-        self._manifest = manifest
-        self.group = group
-        self.passed: set[str] = set()
-        """The files of the present span that have come."""
-        self._done_upto = -1
-        self._spans: Prefix[Span] | None = None
-        self._span: Span | None = None
-        self._rest: Iterator[FileRange] = iter(())
-        self._head: FileRange | None = None
-
-    @property
-    def head(self) -> FileRange:
-        """The next file, after a look that found one."""
-        assert self._head is not None
-        return self._head
-
-    def look(self) -> bool:
-        """Find the next file, by what the manifest says now. False at the end."""
-        self._follow()
-        while self._span is not None:
-            while self._head is not None and self._head.name in self.passed:
-                self._head = next(self._rest, None)
-            if self._head is not None:
-                return True
-            self._done_upto = self._span.upto
-            self._spans = None
-            self._follow()
-        return False
-
-    def has(self, name: str) -> bool:
-        """Whether a file is still to come of the present span."""
-        return self._span is not None and name not in self.passed and any(entry.name == name for entry in self._span)
-
-    def _follow(self) -> None:
-        spans = self._manifest.spans(self.group)
-        if spans is self._spans:
-            return
-        self._spans = spans
-        place = bisect.bisect_right(spans, self._done_upto, key=attrgetter("upto"))
-        span = spans[place] if place < len(spans) else None
-        if span is not self._span:
-            if span is None or self._span is None or (span.after, span.upto) != (self._span.after, self._span.upto):
-                self.passed = set()  # else others of its files went, or came: what has come is not to come again
-            self._span = span
-            self._rest = iter(span) if span is not None else iter(())
-            self._head = next(self._rest, None)

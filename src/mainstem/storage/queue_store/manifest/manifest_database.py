@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +18,20 @@ from urllib.parse import quote
 
 import google_crc32c
 import msgspec
+import numpy
 
 from mainstem.storage.errors import FormatError
+from mainstem.storage.queue_store.manifest import page_format
+from mainstem.storage.queue_store.manifest.file_table import NOT_SEEN
+from mainstem.storage.queue_store.manifest.page_format import PageState, StoredPage
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
-SCHEMA_VERSION = 2
-"""What is read. A manifest is of version 1 until it gets its first merged file."""
-FIRST_SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
+"""What is read. A manifest is of version 1 until it gets its first merged file, and of version 3 from its first page
+on."""
 MERGED_SCHEMA_VERSION = 2
-"""From the first merged file on."""
+FIRST_SCHEMA_VERSION = 1
 
 DROPPED_REMEMBERED_MS = 7 * 86_400_000
 """A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
@@ -57,7 +61,17 @@ CREATE TABLE keys (
     first_offset INTEGER NOT NULL, clean_ms INTEGER NOT NULL, horizon_ms INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-"""Made with the first merged file, when the manifest becomes one of version 2."""
+"""Made with the first merged file, or page: the manifest becomes one of version 2."""
+
+_PAGES_SCHEMA = """
+CREATE TABLE pages (number INTEGER PRIMARY KEY, crc INTEGER NOT NULL, content BLOB NOT NULL)
+"""
+_STATES_SCHEMA = """
+CREATE TABLE page_states (
+    number INTEGER PRIMARY KEY REFERENCES pages (number) ON DELETE CASCADE, alive BLOB NOT NULL, seen BLOB NOT NULL
+)
+"""
+"""Made with the first page, when the manifest becomes one of version 3."""
 
 _COLUMNS = (
     "name",
@@ -81,8 +95,14 @@ _SUMMED = {
     "dropped": ("name", "dropped_ms"),
     "seen": ("name", "seen_ms"),
     "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms"),
+    "pages": ("number", "crc"),
+    "page_states": ("number", "alive", "seen"),
 }
-"""All that the manifest says: tables and their columns. `keys` is in version 2 only."""
+"""All that the manifest says: tables and their columns. What a page says of itself is in its `crc`, which is checked
+when it is read."""
+
+_TABLES_SINCE = {"keys": MERGED_SCHEMA_VERSION, "pages": SCHEMA_VERSION, "page_states": SCHEMA_VERSION}
+"""The versions from which on there are tables that were not in the first."""
 
 _SUM_OF_RANGES = """
 SELECT count(*), coalesce(sum(
@@ -123,6 +143,9 @@ class GroupCommit(NamedTuple):
 Entries = Sequence[tuple[int, int, StoreFile]]
 """(after, upto, file) of one group, oldest first."""
 
+PageStates = Mapping[int, PageState]
+"""New states of pages, by number."""
+
 Statement = tuple[str, tuple[object, ...]]
 
 
@@ -134,6 +157,26 @@ class Contents(NamedTuple):
     positions: dict[int, GroupPosition]
     dropped: set[str]
     seen: dict[str, int]
+    pages: Sequence[StoredPage] = ()
+    """Files that the lists above do not have."""
+
+    def expanded(self) -> Contents:
+        """The same, all files in the lists."""
+        files, ranges, seen = list(self.files), list(self.ranges), dict(self.seen)
+        for page in self.pages:
+            there = {place: page.rows.file(place) for place in numpy.flatnonzero(page.state.alive).tolist()}
+            files += there.values()
+            for group, upto, after, sequence, place in zip(*(one.tolist() for one in page.ranges), strict=True):
+                if place in there:
+                    ranges.append(FileRange(sequence, group, after, upto, there[place].name))
+            times = page.state.seen.tolist()
+            seen.update((file.name, times[place]) for place, file in there.items() if times[place] != NOT_SEEN)
+        ranges.sort(key=lambda entry: (entry.group, entry.upto, entry.after, entry.sequence))
+        first: dict[str, int] = {}
+        for entry in ranges:
+            first[entry.name] = min(entry.sequence, first.get(entry.name, entry.sequence))
+        files.sort(key=lambda file: first.get(file.name, -1))
+        return self._replace(files=files, ranges=ranges, seen=seen, pages=())
 
 
 class _Sums:
@@ -204,8 +247,8 @@ class Database:
             raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
 
     def read(self) -> Contents:
-        """Read what the manifest says, checked as when it is opened. Nothing is written to it, and it may be another
-        process's: sqlite gives one state of it. Raises as `open`."""
+        """Read what the manifest says, all files in lists, checked as when it is opened. Nothing is written to it, and
+        it may be another process's: sqlite gives one state of it. Raises as `open`."""
         if not os.path.exists(self._path):
             raise FormatError(f"{self._path}: there is no manifest; {_REMEDY}")
         log = Path(f"{self._path}-wal")
@@ -228,7 +271,7 @@ class Database:
                     )
                 if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seen'").fetchone() is None:
                     database.execute(_ADDED.replace("TABLE", "TEMP TABLE", 1))
-                return self._checked(database)
+                return self._checked(database).expanded()
         except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
             raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
 
@@ -237,7 +280,7 @@ class Database:
         (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
             raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
-        if self._has_keys(database) != (self.version > FIRST_SCHEMA_VERSION):
+        if self._tables_there(database) != set(self._tables):
             raise FormatError(
                 f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); {_REMEDY}"
             )
@@ -256,10 +299,12 @@ class Database:
 
     @property
     def _tables(self) -> list[str]:
-        return [table for table in _SUMMED if table != "keys" or self.version > FIRST_SCHEMA_VERSION]
+        return [table for table in _SUMMED if self.version >= _TABLES_SINCE.get(table, FIRST_SCHEMA_VERSION)]
 
-    def _has_keys(self, database: sqlite3.Connection) -> bool:
-        return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys'").fetchone() is not None
+    def _tables_there(self, database: sqlite3.Connection) -> set[str]:
+        named = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        named |= {name for (name,) in database.execute("SELECT name FROM sqlite_temp_master")}
+        return {table for table in _SUMMED if table in named}
 
     def _contents(self, database: sqlite3.Connection) -> Contents:
         store = database.execute("SELECT identity, commits FROM store").fetchone()
@@ -283,7 +328,20 @@ class Database:
             positions={group: GroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
             seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
+            pages=list(self._pages(database)) if self.version >= SCHEMA_VERSION else (),
         )
+
+    def _pages(self, database: sqlite3.Connection) -> Iterator[StoredPage]:
+        for number, crc, content, alive, seen in database.execute(
+            "SELECT number, crc, content, alive, seen FROM pages JOIN page_states USING (number) ORDER BY number"
+        ):
+            where = f"page {number}"
+            try:
+                rows, ranges = page_format.unpack(content, crc, where)
+                state = PageState.unpack(alive, seen, len(rows), where)
+            except FormatError as error:
+                raise FormatError(f"{self._path}: the manifest is damaged ({error}); {_REMEDY}") from error
+            yield StoredPage(number, rows, ranges, state)
 
     def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
         """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
@@ -342,10 +400,11 @@ class Database:
             (_SUM_ROW, self._sum_to_write(database)),
         )
 
-    def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int) -> None:
+    def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int, states: PageStates) -> None:
+        """Note when files were first seen, those in pages by the new states of these; and forget others."""
         statements: list[Statement] = [("DELETE FROM seen WHERE name = ?", (name,)) for name in gone]
-        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", (name, now_ms)) for name in new]
-        self._transaction(statements)
+        statements += [(_SEEN, (name, now_ms)) for name in new]
+        self._transaction([*statements, *_of_states(states)])
 
     def adopt(self, identity: uuid.UUID, commits: int) -> None:
         self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
@@ -363,8 +422,10 @@ class Database:
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
         moved: tuple[int, GroupPosition] | None,
         seen: Mapping[str, int],
+        states: PageStates,
     ) -> list[FileRange]:
-        """Take ranges of write groups away, and add others in their place. Files that no range names any more go."""
+        """Take ranges of write groups away, and add others in their place. Files that no range names any more go:
+        those in pages by the new states of these."""
         statements: list[Statement] = []
         for group, (gone, new) in changes.items():
             statements += [("DELETE FROM ranges WHERE sequence = ?", (entry.sequence,)) for entry in gone]
@@ -378,9 +439,14 @@ class Database:
             ("DELETE FROM files WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM ranges WHERE ranges.name = ?1)", (name,))
             for name in unnamed
         ]
-        statements += [("INSERT OR IGNORE INTO seen VALUES (?, ?)", entry) for entry in seen.items()]
+        statements += [
+            ("DELETE FROM seen WHERE name = ?1 AND NOT EXISTS (SELECT 1 FROM files WHERE files.name = ?1)", (name,))
+            for name in unnamed
+        ]
+        statements += [(_SEEN, entry) for entry in seen.items()]
         merged = any(file.is_merged for _gone, new in changes.values() for _after, _upto, file in new)
-        self._transaction([*statements, _CHANGED], merged=merged)
+        version = MERGED_SCHEMA_VERSION if merged else FIRST_SCHEMA_VERSION
+        self._transaction([*statements, *_of_states(states), _CHANGED], version=version)
         return self._newest_ranges(sum(len(new) for _gone, new in changes.values()))
 
     def _newest_ranges(self, count: int) -> list[FileRange]:
@@ -389,14 +455,17 @@ class Database:
         ).fetchall()
         return [FileRange(*row) for row in reversed(added)]
 
-    def drop(self, names: Iterable[str], remembered: Iterable[str], now_ms: int) -> list[str]:
-        """Returns the names that were dropped long enough ago to be forgotten."""
+    def drop(self, names: Iterable[str], remembered: Iterable[str], now_ms: int, states: PageStates) -> list[str]:
+        """Forget files, those in pages by the new states of these. Returns the names that were dropped long enough ago
+        to be forgotten."""
         before = (now_ms - DROPPED_REMEMBERED_MS,)
         forgotten = self._database.execute("SELECT name FROM dropped WHERE dropped_ms < ?", before).fetchall()
         statements: list[Statement] = [("DELETE FROM dropped WHERE dropped_ms < ?", before), _CHANGED]
-        statements += [("DELETE FROM files WHERE name = ?", (name,)) for name in names]
+        statements += [
+            (f"DELETE FROM {table} WHERE name = ?", (name,)) for name in names for table in ("files", "seen")
+        ]
         statements += [(_DROPPED, (name, now_ms)) for name in remembered]
-        self._transaction(statements)
+        self._transaction([*statements, *_of_states(states)])
         return [name for (name,) in forgotten]
 
     def fill(self, contents: Contents, version: int, now_ms: int) -> None:
@@ -411,23 +480,43 @@ class Database:
             ((_DROPPED, (name, now_ms)) for name in contents.dropped),
             (("INSERT INTO seen VALUES (?, ?)", entry) for entry in contents.seen.items()),
         )
-        self._transaction(statements, merged=version > FIRST_SCHEMA_VERSION)
+        self._transaction(statements, version=min(version, MERGED_SCHEMA_VERSION))  # all files are in rows
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _transaction(self, statements: Iterable[Statement], *, merged: bool = False) -> None:
-        """`merged`: some of the new files are merged ones, which version 1 does not know."""
+    def fold(self, number: int, content: bytes, state: PageState, names: Sequence[str]) -> None:
+        """Put files into a page: what rows say of those that count goes. Others than these are in the page as files
+        that do not count."""
+        statements: list[Statement] = [
+            ("INSERT INTO pages VALUES (?, ?, ?)", (number, google_crc32c.value(content), content)),
+            ("INSERT INTO page_states VALUES (?, ?, ?)", (number, *state.pack())),
+            *((f"DELETE FROM {table} WHERE name = ?", (name,)) for name in names for table in ("files", "seen")),
+        ]
+        self._transaction(statements, version=SCHEMA_VERSION)
+
+    def unfold(
+        self, states: PageStates, files: Sequence[StoreFile], ranges: Sequence[FileRange], seen: Mapping[str, int]
+    ) -> None:
+        """Take files out of their pages, into rows."""
+        marks = ", ".join("?" * len(_COLUMNS))
+        statements: list[Statement] = [
+            (f"INSERT INTO files VALUES ({marks})", msgspec.structs.astuple(file)[: len(_COLUMNS)]) for file in files
+        ]
+        statements += [(_KEPT_KEYS, (file.name, *_keys_of(file))) for file in files if file.is_merged]
+        statements += [("INSERT INTO ranges VALUES (?, ?, ?, ?, ?)", tuple(entry)) for entry in ranges]
+        statements += [(_SEEN, entry) for entry in seen.items()]
+        self._transaction([*statements, *_of_states(states)])
+
+    def _transaction(self, statements: Iterable[Statement], *, version: int = FIRST_SCHEMA_VERSION) -> None:
+        """`version`: the first one that knows what the statements write."""
         database, before = self._database, (self._sums.rows, self._sums.ranges, self.version)
         database.execute("BEGIN IMMEDIATE")
         try:
-            if merged and self.version == FIRST_SCHEMA_VERSION:
-                database.execute(_KEYS_SCHEMA)
-                database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                self._keep_sum(database, "keys")
-                self.version = SCHEMA_VERSION
+            while self.version < version:
+                self._raise_version(database)
             for statement, values in statements:
                 database.execute(statement, values)
             self._seal(database)
@@ -438,11 +527,38 @@ class Database:
                 database.execute("ROLLBACK")
             raise
 
+    def _raise_version(self, database: sqlite3.Connection) -> None:
+        """Make the tables of the next version."""
+        before, self.version = set(self._tables), self.version + 1
+        schemas = {"keys": _KEYS_SCHEMA, "pages": _PAGES_SCHEMA, "page_states": _STATES_SCHEMA}
+        for table in self._tables:
+            if table not in before:
+                database.execute(schemas[table])
+                self._keep_sum(database, table)
+        database.execute(f"PRAGMA user_version = {self.version}")
+
 
 _CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())
 
 _DROPPED = "INSERT INTO dropped VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET dropped_ms = excluded.dropped_ms"
 """No REPLACE: sqlite fires no trigger for what that deletes."""
+
+_SEEN = "INSERT INTO seen VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seen_ms = excluded.seen_ms"
+"""An earlier version may have left the time of a file of this name."""
+
+
+_KEPT_KEYS = "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def _of_states(states: PageStates) -> Iterator[Statement]:
+    """Statements that give pages other states; pages of which nothing counts go."""
+    for number, state in states.items():
+        if state.alive.any():
+            alive, seen = state.pack()
+            yield "UPDATE page_states SET alive = ?, seen = ? WHERE number = ?", (alive, seen, number)
+        else:
+            yield "DELETE FROM page_states WHERE number = ?", (number,)
+            yield "DELETE FROM pages WHERE number = ?", (number,)
 
 
 def _sum_of(database: sqlite3.Connection, tables: Iterable[str]) -> int:
@@ -479,8 +595,7 @@ def _description(file: StoreFile) -> list[Statement]:
         )
     ]
     if file.is_merged:
-        keys = "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
-        statements.append((keys, (file.name, *_keys_of(file))))
+        statements.append((f"{_KEPT_KEYS} ON CONFLICT (name) DO NOTHING", (file.name, *_keys_of(file))))
     return statements
 
 

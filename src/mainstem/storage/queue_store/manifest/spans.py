@@ -30,36 +30,40 @@ class FileRange(NamedTuple):
 class Span:
     """Files with blocks (after, upto] of one write group. It never changes."""
 
-    __slots__ = ("_keyed", "_keys", "_last_queues", "after", "runs", "upto")
+    __slots__ = ("_keyed", "_keys", "_last_queues", "_runs", "after", "upto")
 
     def __init__(self, entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> None:
         """At least one entry, all of the same blocks; `files` describes those that they name."""
-        self.runs = tuple(entries)
-        """Files without keys, as they were recorded."""
-        self.after, self.upto = self.runs[0].after, self.runs[0].upto
+        self._runs = tuple(entries)
+        self.after, self.upto = self._runs[0].after, self._runs[0].upto
         self._keyed: tuple[FileRange, ...] = ()
         self._keys: tuple[tuple[int, int], ...] = ()
         self._last_queues: tuple[int, ...] = ()
-        for entry in self.runs:
+        for entry in self._runs:
             if files[entry.name].group != MANY_GROUPS:
                 self._order(files)
                 break
 
     def _order(self, files: Mapping[str, StoreFile]) -> None:
-        described = [(files[entry.name], entry) for entry in self.runs]
+        described = [(files[entry.name], entry) for entry in self._runs]
         merged = sorted(
             (file.first_queue, file.first_offset, file.last_queue, e) for file, e in described if file.is_merged
         )
         self._keyed = tuple(entry for *_keys, entry in merged)
         self._keys = tuple((queue_id, offset) for queue_id, offset, _last, _entry in merged)
         self._last_queues = tuple(last for _queue_id, _offset, last, _entry in merged)
-        self.runs = tuple(entry for file, entry in described if not file.is_merged)
+        self._runs = tuple(entry for file, entry in described if not file.is_merged)
+
+    @property
+    def runs(self) -> tuple[FileRange, ...]:
+        """Files without keys, as they were recorded."""
+        return self._runs
 
     def __len__(self) -> int:
-        return len(self.runs) + len(self._keyed)
+        return len(self._runs) + len(self._keyed)
 
     def __iter__(self) -> Iterator[FileRange]:
-        yield from self.runs
+        yield from self._runs
         yield from self._keyed
 
     def begins_at(self, queue_id: int) -> int | None:
@@ -108,7 +112,8 @@ def check_rewritten(
     files of each span can still be told apart by their keys. `files` describes those that count."""
     if not outputs:
         raise StorageError("nothing is rewritten")
-    changed: dict[Span, list[StoreFile]] = {}
+    changed: dict[int, list[StoreFile]] = {}
+    """By the places of their spans."""
     for entry, new in outputs.items():
         place = bisect.bisect_left(spans, entry.upto, key=attrgetter("upto"))
         span = spans[place] if place < len(spans) else None
@@ -120,7 +125,9 @@ def check_rewritten(
         for file in new:
             if not _is_within(file, old):
                 raise StorageError(f"{file.name}: it has other keys, or another level, than {old.name}")
-        changed.setdefault(span, [files[one.name] for one in span if one not in outputs]).extend(new)
+        if place not in changed:
+            changed[place] = [files[one.name] for one in span if one not in outputs]
+        changed[place].extend(new)
     for left in changed.values():
         check_keys(file for file in left if file.is_merged)
 

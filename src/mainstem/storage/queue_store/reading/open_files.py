@@ -111,13 +111,11 @@ async def _beside_the_loop(index: ExtentIndex, work: Callable[[], Result]) -> Re
 class KnownFile:
     """The facts that memory keeps of a file in the manifest, however long nobody reads it."""
 
-    __slots__ = ("dropped", "name", "witness")
+    __slots__ = ("dropped", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dropped = False
-        self.witness: tuple[int, int] | None = None
-        """(queue id, last offset) of an extent that was live at the last look: while it is live, the file is."""
 
 
 class _Opened:

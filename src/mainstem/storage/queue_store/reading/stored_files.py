@@ -75,25 +75,17 @@ class StoredFiles:
             raise FileGone(f"{name}: the manifest of this node does not name it")
         return file
 
-    def names(self) -> set[str]:
-        """The files that count."""
-        return set(self.manifest.files)
-
     def counts(self, name: str, group: int) -> bool:
         """Whether a file counts for a group."""
         return group in self.manifest.counts_for(name)
 
     def file_count(self, group: int) -> int:
         """Files that hold blocks of the group."""
-        return sum(map(len, self.manifest.spans(group)))
+        return self.manifest.spans(group).file_count
 
     def file_bytes(self) -> int:
         """Bytes of all files on disk 2."""
-        return sum(file.bytes for file in list(self.manifest.files.values()))  # metrics are read in any thread
-
-    def ranges_of(self, group: int) -> list[tuple[int, int, StoreFile]]:
-        """A group's files as (after, upto, file), oldest first."""
-        return [(entry.after, entry.upto, self.manifest.files[entry.name]) for entry in self.manifest.ranges(group)]
+        return sum(sums.bytes for sums in self.manifest.files.levels.copy().values())  # metrics are read in any thread
 
     def in_order(self) -> Iterator[tuple[StoreFile, list[int]]]:
         """Yield every file and the groups it counts for, such that the files of every group come oldest first; see

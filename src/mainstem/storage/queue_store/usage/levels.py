@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from mainstem.storage.queue_store.manifest.file_table import Level
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
+from mainstem.storage.store_files.store_file import FileKind, kind_of
 
-FILES_PER_TURN = 2_000
-"""Files counted in one turn of the event loop: about a millisecond."""
+FILES_PER_TURN = 500
+"""Files counted in one turn of the event loop: some milliseconds."""
 
 
 class LevelCount(NamedTuple):
@@ -24,25 +25,24 @@ class LevelCount(NamedTuple):
     batch_bytes: int
 
 
-async def of_store(manifest: Manifest) -> list[LevelCount]:
+def of_store(manifest: Manifest) -> list[LevelCount]:
     """All files of a store, lowest level first."""
-    return await _counted(list(manifest.files.values()))
+    return _in_order({level: list(sums) for level, sums in manifest.files.levels.items()})
 
 
 async def of_group(manifest: Manifest, group: int) -> list[LevelCount]:
     """The files that count for a write group, whole: a run may count for several."""
-    found = (manifest.files.get(entry.name) for span in manifest.spans(group) for entry in span)
-    return await _counted(file for file in found if file is not None)
-
-
-async def _counted(files: Iterable[StoreFile]) -> list[LevelCount]:
-    counts: dict[tuple[int, FileKind], list[int]] = {}
-    for number, file in enumerate(files, 1):
+    counts: dict[Level, list[int]] = {}
+    for number, (_after, _upto, file) in enumerate(manifest.spans(group).described(), 1):
         count = counts.setdefault((file.level, kind_of(file.name)), [0, 0, 0])
         count[0] += 1
         count[1] += file.bytes
         count[2] += file.batch_bytes
         if number % FILES_PER_TURN == 0:
             await asyncio.sleep(0)
+    return _in_order(counts)
+
+
+def _in_order(counts: Mapping[Level, Sequence[int]]) -> list[LevelCount]:
     ordered = sorted(counts.items(), key=lambda item: (item[0][0], item[0][1].value))
     return [LevelCount(level, kind, *count) for (level, kind), count in ordered]

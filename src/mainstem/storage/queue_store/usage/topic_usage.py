@@ -12,30 +12,31 @@ with topics or with rows is done in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy
+import numpy.typing
 
-from mainstem.model import topic_number_of
+from mainstem.model import PARTITION_BITS
 from mainstem.ports import Clock
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS
+from mainstem.storage.queue_store.manifest.file_table import Level, Page
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import Integers, TopicSums
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
+from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile, kind_of
 
 LOOK_SECONDS_MAX = 5.0
 """For one answer: somebody waits for it."""
 
-FILES_PER_TURN = 2_000
-"""Files looked at in one turn of the event loop: a few milliseconds."""
+SHARED_PER_TURN = 256
+"""Files of several topics in one turn of the event loop where none is read: about a millisecond."""
 
 ROWS_KEPT_MAX = 1 << 20
 """Rows of sums, a row per topic and file: 24 MiB."""
-
-Level = tuple[int, FileKind]
 
 
 class StoreUsage(NamedTuple):
@@ -82,33 +83,33 @@ class TopicUsage:
 
     async def _look(self) -> StoreUsage:
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
-        files = list(self._stored.manifest.files.values())
-        self._forget_but({file.name for file in files})
+        self._forget_gone()
         parts: dict[Level, list[TopicSums]] = {}
-        alone: dict[Level, tuple[list[int], list[int]]] = {}
         shared: list[StoreFile] = []
-        for number, file in enumerate(files, 1):
-            level = file.level, kind_of(file.name)
-            topic = topic_number_of(file.first_queue)
-            if file.is_merged and topic == topic_number_of(file.last_queue):
-                topics, sizes = alone.setdefault(level, ([], []))
-                topics.append(topic)
-                sizes.append(file.batch_bytes)
-            elif file.name in self._kept:
-                parts.setdefault(level, []).append(self._kept[file.name])
-            else:
-                shared.append(file)
-            if number % FILES_PER_TURN == 0:
-                await asyncio.sleep(0)
+        async for page in self._stored.manifest.files.each_page():
+            places = page.places()
+            first, last = (page.rows.column(end)[places] >> PARTITION_BITS for end in ("first_queue", "last_queue"))
+            alone = (page.rows.column("group")[places] != MANY_GROUPS) & (first == last)
+            for at in places[~alone].tolist():
+                file = page.rows.file(at)
+                kept = self._kept.get(file.name)
+                if kept is None:
+                    shared.append(file)
+                else:
+                    parts.setdefault((file.level, kind_of(file.name)), []).append(kept)
+            for level, found in _of_page(page, places[alone], first[alone]):
+                parts.setdefault(level, []).append(found)
         unread_files = unread_bytes = 0
-        for file in shared:
+        for number, file in enumerate(shared, 1):
+            if number % SHARED_PER_TURN == 0:
+                await asyncio.sleep(0)
             sums = await self._read(file) if self._clock.monotonic() < give_up else None
             if sums is not None:
                 parts.setdefault((file.level, kind_of(file.name)), []).append(sums)
             elif file.name in self._stored.manifest.files:  # otherwise replaced or dropped meanwhile
                 unread_files += 1
                 unread_bytes += file.batch_bytes
-        return StoreUsage(await asyncio.to_thread(_added_up, parts, alone), unread_files, unread_bytes)
+        return StoreUsage(await asyncio.to_thread(_added_up, parts), unread_files, unread_bytes)
 
     async def _read(self, file: StoreFile) -> TopicSums | None:
         """The sums of a shared file; None when it cannot be read."""
@@ -122,19 +123,26 @@ class TopicUsage:
             self._kept_rows += len(sums.topics)
         return sums
 
-    def _forget_but(self, names: set[str]) -> None:
-        if any(name not in names for name in self._kept):
-            self._kept = {name: sums for name, sums in self._kept.items() if name in names}
-            self._kept_rows = sum(len(sums.topics) for sums in self._kept.values())
+    def _forget_gone(self) -> None:
+        gone = [name for name in self._kept if name not in self._stored.manifest.files]
+        for name in gone:
+            self._kept_rows -= len(self._kept.pop(name).topics)
 
 
-def _added_up(
-    parts: dict[Level, list[TopicSums]], alone: dict[Level, tuple[list[int], list[int]]]
-) -> dict[Level, TopicSums]:
-    for level, (topics, sizes) in alone.items():
-        numbers = numpy.array(topics, numpy.int64)
-        files = numpy.ones(len(topics), numpy.int64)
-        parts.setdefault(level, []).append(TopicSums(numbers, files, numpy.array(sizes, numpy.int64)))
+def _of_page(
+    page: Page, places: numpy.typing.NDArray[numpy.intp], topics: Integers
+) -> Iterator[tuple[Level, TopicSums]]:
+    """The sums of files of a page that have one topic each, by level."""
+    levels, sizes = page.rows.column("level")[places], page.rows.column("batch_bytes")[places]
+    kinds = page.rows.kinds()[places]
+    for level in numpy.unique(levels).tolist():
+        for kind, letter in KIND_LETTERS.items():
+            mine = (levels == level) & (kinds == letter)
+            if mine.any():
+                yield (level, kind), TopicSums(topics[mine], numpy.ones(int(mine.sum()), numpy.int64), sizes[mine])
+
+
+def _added_up(parts: dict[Level, list[TopicSums]]) -> dict[Level, TopicSums]:
     return {level: topic_sums.together(parts[level]) for level in sorted(parts, key=lambda it: (it[0], it[1].value))}
 
 
