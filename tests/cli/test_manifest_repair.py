@@ -166,8 +166,9 @@ def test_another_disk_and_a_node_that_runs_are_refused(
 
 
 def test_a_copy_that_is_damaged_is_found_set_aside_and_begun_anew(
-    disks: Lost, capsys: pytest.CaptureFixture[str]
+    disks: Lost, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # no path is wrapped
     path = f"{COPY_DIRECTORY}/{1:020d}.changes"
     disks.flip(path, 70)
     assert not disks.is_sound()
