@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from mainstem.config import NodeConfig
-from mainstem.node import RunningNode
+from mainstem.node.config import NodeConfig
+from mainstem.node.node import RunningNode
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame

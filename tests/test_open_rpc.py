@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.config import NodeConfig
-from mainstem.node import warn_of_open_rpc
+from mainstem.node.config import NodeConfig
+from mainstem.node.node import warn_of_open_rpc
 from mainstem.rpc.wire.tls import RpcTlsConfig
 
 TLS = RpcTlsConfig(certificate="c", key="k", ca="a")

@@ -14,7 +14,7 @@ from mainstem.cli.bench.live_line import LiveLine
 from mainstem.cli.bench.load import random_texts
 from mainstem.cli.bench.sender import client_settings
 from mainstem.cli.bench.tally import SILENCE_SECONDS_MAX, Tally
-from mainstem.cli.connection_news import ConnectionNews
+from mainstem.cli.terminal.connection_news import ConnectionNews
 
 RUN = b"a run..."
 SECOND = 10**9

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mainstem.cli.main import root
 from mainstem.nameserver.disk.starts import Remembers
 from mainstem.nameserver.disk.starts_file import StartsFile
-from mainstem.node import lock
+from mainstem.node.node import lock
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from mainstem.cli.main import root
-from mainstem.config import NODE_WIDE, NodeConfig
-from mainstem.config_sources import sections
+from mainstem.node.config import NODE_WIDE, NodeConfig
+from mainstem.node.config_sources import sections
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", PROJECT / "CHANGELOG.md", *sorted((PROJECT / "docs").rglob("*.md"))]

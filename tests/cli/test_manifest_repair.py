@@ -17,7 +17,7 @@ from tests.cli.test_store_repair import Damaged, queue
 from tests.cli.test_store_verify import SystemClock
 
 from mainstem.cli.main import run
-from mainstem.node import lock
+from mainstem.node.node import lock
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.config import QueueStoreConfig

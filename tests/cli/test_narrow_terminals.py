@@ -12,7 +12,7 @@ from tests.cli.fake_node import serving
 from tests.console.views import FLIGHTS
 
 from mainstem.cli.main import run
-from mainstem.cli.output import counted, print_fields, print_table
+from mainstem.cli.terminal.output import counted, print_fields, print_table
 from mainstem.cli.topic.describe import print_topic
 from mainstem.cli.topic.view import PartitionTree, TopicTree
 from mainstem.console.views import (

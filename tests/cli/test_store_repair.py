@@ -12,7 +12,7 @@ from tests.cli.test_store_verify import Disks
 from tests.storage.queue_store.runs import Batch, make_batch
 
 from mainstem.cli.main import run
-from mainstem.node import lock
+from mainstem.node.node import lock
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
 from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, StoreFile, path_of, paths_of
 from mainstem.storage.verifying.remaking import SET_ASIDE

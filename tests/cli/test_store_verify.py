@@ -14,8 +14,8 @@ from tests.cli.test_narrow_terminals import fitting
 from tests.storage.queue_store.merges import PlainTarget
 from tests.storage.queue_store.runs import Batch, make_batch, write
 
-from mainstem.cli import progress_line
 from mainstem.cli.main import run
+from mainstem.cli.terminal import progress_line
 from mainstem.kernel import walk_batches
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.queue_store.config import QueueStoreConfig

@@ -14,7 +14,7 @@ from tests.fakes.split_node import SkippingClock
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.node import NodeClock
 
-from mainstem.node import SystemClock
+from mainstem.node.node import SystemClock
 from mainstem.ports import Clock
 
 LOOKS = 50

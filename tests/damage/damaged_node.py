@@ -20,12 +20,12 @@ from tests.fakes.run_target import dying_writers
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import new_batch
 
-from mainstem.config import NodeConfig
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Node, Outcome, QueueRead
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.node_ports import NodePorts
-from mainstem.node_roles import Roles
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_ports import NodePorts
+from mainstem.node.node_roles import Roles
 from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import split_slice
 from mainstem.rpc.handlers import Handlers

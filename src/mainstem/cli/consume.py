@@ -20,9 +20,10 @@ from typing import Any
 
 import click
 
-from mainstem.cli import message_format, names, options, position
-from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
 from mainstem.cli.errors import NodeUnreachable, RequestRefused
+from mainstem.cli.parameters import names, options, position
+from mainstem.cli.terminal import message_format
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX, ConnectionNews
 
 _POLL_SECONDS = 0.2
 """How long a quiet topic keeps us from seeing Ctrl-C."""
@@ -114,7 +115,7 @@ def command(
 
     Without --follow the command ends at the end of the topic. In a consumer group it commits what it has printed.
     """
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     _check_usage(
         partitions=partitions,
@@ -356,7 +357,7 @@ class Reading:
 
     def _committed(self, error: Any, queues: list[Any]) -> None:
         """The client's `on_commit`. What failed stays uncommitted, and goes with the next commit."""
-        from mainstem.cli import kafka_node
+        from mainstem.cli.clients import kafka_node
 
         self._committing = False
         failure = error or next((queue.error for queue in queues if queue.error), None)
@@ -388,7 +389,7 @@ class Reading:
         """Whether this is news about a partition instead of a message. Raises RequestRefused for an error."""
         from confluent_kafka import KafkaError
 
-        from mainstem.cli import kafka_node
+        from mainstem.cli.clients import kafka_node
 
         error = message.error()
         if error is None:

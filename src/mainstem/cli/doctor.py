@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from mainstem.address import parsed
-from mainstem.cli import options
 from mainstem.cli.errors import CommandLineError
-from mainstem.cli.output import print_json, print_table, size
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json, print_table, size
 from mainstem.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mainstem.config import NodeConfig
+    from mainstem.node.config import NodeConfig
 
 PYTHON_MIN = (3, 11)
 OPEN_FILES_WANTED = 65_536
@@ -65,7 +65,7 @@ def command(file: Path | None, http: str | None, bootstrap: str | None, as_json:
 
     The exit code is 1 when something fails that a node cannot do without. Warnings are advice.
     """
-    from mainstem.config_sources import load
+    from mainstem.node.config_sources import load
 
     config = load(file=file, environment=os.environ, flags={})
     checks = list(_checks(config, at_home=http is None and bootstrap is None))
@@ -214,7 +214,7 @@ def port(name: str, address: str) -> Check:
 
 def node_health(address: str) -> Iterator[Check]:
     """Whether the node whose HTTP answers at `address` is ready, how its disks stand, and its splitter."""
-    from mainstem.cli.http_node import HttpNode
+    from mainstem.cli.clients.http_node import HttpNode
     from mainstem.console.views import ClusterView, SplitView
 
     node = HttpNode(address)
@@ -240,7 +240,7 @@ def node_health(address: str) -> Iterator[Check]:
 
 def kafka_answers(address: str) -> Check:
     """Whether a Kafka client gets an answer at `address`, and from where it is told to come back."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     try:
         brokers = kafka_node.advertised(kafka_node.admin(address))

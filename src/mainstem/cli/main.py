@@ -15,7 +15,7 @@ import click
 from mainstem import __version__
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.lazy_group import LazyCommand, LazyGroup
-from mainstem.cli.profiles import root_option
+from mainstem.cli.parameters.profiles import root_option
 from mainstem.errors import ConfigError, MainstemError
 
 COMMANDS = {

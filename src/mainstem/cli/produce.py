@@ -12,10 +12,10 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from mainstem.cli import names, options
-from mainstem.cli.connection_news import ConnectionNews
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, duration, print_json, size, stderr
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.connection_news import ConnectionNews
+from mainstem.cli.terminal.output import counted, duration, print_json, size, stderr
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -202,7 +202,7 @@ class Sender:
     ) -> None:
         from confluent_kafka import Producer
 
-        from mainstem.cli import kafka_node
+        from mainstem.cli.clients import kafka_node
 
         self._news = ConnectionNews(bootstrap)
         self._producer = Producer(kafka_node.settings(bootstrap, **settings, error_cb=self._news.on_error))
@@ -262,7 +262,7 @@ class Sender:
 def _batch_bytes(bootstrap: str, topic: str) -> int:
     """How much goes into one batch: no more than the topic takes, since a batch is refused as a whole and one long
     line would take its neighbours with it. A line that is longer goes alone."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     limit = kafka_node.topic_config(kafka_node.admin(bootstrap), topic, "max.message.bytes")
     if limit is None or not limit.isdecimal():
@@ -290,7 +290,7 @@ def _pieces(files: tuple[Path, ...], whole: bool, key_separator: str | None, key
 
 
 def _json_piece(line: bytes, place: str, keep_partition: bool) -> Piece:
-    from mainstem.cli.json_lines import message_of
+    from mainstem.cli.terminal.json_lines import message_of
 
     try:
         message = message_of(line)

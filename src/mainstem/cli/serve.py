@@ -23,8 +23,8 @@ from mainstem.cli.errors import CommandLineError, DiskFailed, NodeDied
 from mainstem.errors import DISK_REMEDY, MainstemError, is_of_disk
 
 if TYPE_CHECKING:
-    from mainstem.config import NodeConfig
-    from mainstem.node import Addresses, RunningNode
+    from mainstem.node.config import NodeConfig
+    from mainstem.node.node import Addresses, RunningNode
 
 logger = logging.getLogger("mainstem")
 
@@ -85,8 +85,8 @@ def command(
     key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
-    from mainstem.config_sources import load
     from mainstem.event_loop import new_event_loop
+    from mainstem.node.config_sources import load
 
     flags = {
         "listen": listen,
@@ -105,7 +105,7 @@ def command(
 async def _run(config: NodeConfig) -> None:
     from mainstem.event_loop import chosen_loop
     from mainstem.kernel import KERNEL
-    from mainstem.node import RunningNode
+    from mainstem.node.node import RunningNode
 
     stopping = asyncio.Event()
     _stop_on_signals(stopping)

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from mainstem.cli.http_node import HttpNode
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.console.views import SplitEndpoint
 
 

@@ -15,9 +15,9 @@ from tests.simulation.whole.node import WholeNode
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.groups.config import GroupsConfig
-from mainstem.config import NodeConfig
 from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.node.config import NodeConfig
 
 
 class WholeSettings(Settings):

@@ -1,4 +1,4 @@
-"""A whole node of the cluster: the roles that `mainstem.node_roles` wires, on simulated disks, network and time."""
+"""A whole node of the cluster: the roles that `mainstem.node` wires, on simulated disks, network and time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
-from mainstem.node_ports import NodePorts, OpeningWatch
-from mainstem.node_roles import Roles
+from mainstem.node.node_ports import NodePorts, OpeningWatch
+from mainstem.node.node_roles import Roles
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.errors import StorageFailed

@@ -10,9 +10,9 @@ import struct
 import threading
 from typing import Any, NamedTuple
 
-from mainstem.cli import kafka_node
 from mainstem.cli.bench.latency_histogram import LatencyHistogram
 from mainstem.cli.bench.tally import Clock
+from mainstem.cli.clients import kafka_node
 
 _LAYOUT = struct.Struct(">8sQQ")
 STAMP_BYTES = _LAYOUT.size

@@ -10,7 +10,7 @@ import click
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from mainstem.cli import kafka_node
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import RequestRefused
 
 DEFAULT = "mainstem-bench"

@@ -12,15 +12,16 @@ from typing import Any
 
 import click
 
-from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.bench_topic import DEFAULT
 from mainstem.cli.bench.ending import SECONDS_MAX, Interruption, Positive
 from mainstem.cli.bench.live_line import LiveLine, progress_option
 from mainstem.cli.bench.reading import BenchReading
 from mainstem.cli.bench.summary import per_second, speeds
-from mainstem.cli.connection_news import ConnectionNews
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, print_fields, print_json
+from mainstem.cli.parameters import options, position
+from mainstem.cli.terminal.connection_news import ConnectionNews
+from mainstem.cli.terminal.output import counted, print_fields, print_json
 
 _TURN_SECONDS = 0.1
 """How often the progress is looked at, and by how much `--seconds` and Ctrl-C may be late."""

@@ -16,8 +16,8 @@ import click
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
-from mainstem.cli import kafka_node
 from mainstem.cli.bench.tally import SILENCE_SECONDS_MAX, Tally
+from mainstem.cli.clients import kafka_node
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

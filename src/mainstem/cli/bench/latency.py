@@ -15,7 +15,6 @@ from collections.abc import Callable
 import click
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mainstem.cli import kafka_node, options, position
 from mainstem.cli.bench.arrivals import STAMP_BYTES
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
 from mainstem.cli.bench.ending import (
@@ -42,9 +41,11 @@ from mainstem.cli.bench.summary import (
     quick_percentiles_text,
 )
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, print_fields, print_json, size
+from mainstem.cli.parameters import options, position
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX, ConnectionNews
+from mainstem.cli.terminal.output import counted, print_fields, print_json, size
 
 RECORDS_MAX = 100_000_000
 """A bit of memory each; a day at more than 1,000 per second."""

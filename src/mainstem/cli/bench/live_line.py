@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mainstem.cli.bench.summary import speeds
-from mainstem.cli.progress_line import StatusLine
+from mainstem.cli.terminal.progress_line import StatusLine
 
 _PIPE_SECONDS = 1.0
 

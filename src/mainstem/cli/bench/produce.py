@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from mainstem.cli import kafka_node, options
 from mainstem.cli.bench.bench_topic import BenchTopic, bench_topic, topic_options
 from mainstem.cli.bench.ending import (
     LINGER_MS_MAX,
@@ -34,10 +33,12 @@ from mainstem.cli.bench.summary import (
     speeds,
 )
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.connection_news import ConnectionNews
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, print_fields, print_json, size
+from mainstem.cli.parameters import options
 from mainstem.cli.produce import COMPRESSIONS
+from mainstem.cli.terminal.connection_news import ConnectionNews
+from mainstem.cli.terminal.output import counted, print_fields, print_json, size
 
 PARTITIONS_DEFAULT = 16
 

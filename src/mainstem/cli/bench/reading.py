@@ -16,8 +16,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from mainstem.cli import kafka_node
-from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
+from mainstem.cli.clients import kafka_node
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX, ConnectionNews
 
 _BATCH_RECORDS = 1000
 """Taken from a client at once: past this a record does not get cheaper."""

@@ -15,7 +15,7 @@ from mainstem.cli.bench.ending import Interruption, RunLimits
 from mainstem.cli.bench.load import Load, random_texts
 from mainstem.cli.bench.sender import BenchSender
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.connection_news import LOST_SECONDS_MAX
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX
 
 _LOOK_SECONDS = 0.01
 """Between two looks at what has arrived; nothing is timed by it."""

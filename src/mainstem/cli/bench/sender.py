@@ -15,9 +15,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from mainstem.cli import kafka_node
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.connection_news import LOST_SECONDS_MAX
+from mainstem.cli.clients import kafka_node
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX
 
 RECORD_BYTES_MAX = 100 * 1024 * 1024
 """The largest record the client lets through: the node's own limit is to decide."""

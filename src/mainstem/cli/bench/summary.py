@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainstem.cli.bench.latency_histogram import NANOSECONDS_MAX, LatencyHistogram
 from mainstem.cli.bench.tally import Tally
-from mainstem.cli.output import print_table
+from mainstem.cli.terminal.output import print_table
 
 _PERCENTS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 

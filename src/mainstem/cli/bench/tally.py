@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainstem.cli.bench.latency_histogram import LatencyHistogram
-from mainstem.cli.connection_news import LOST_SECONDS_MAX, ConnectionNews
+from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX, ConnectionNews
 
 Clock = Callable[[], int]
 """Nanoseconds since any moment."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import options
 from mainstem.cli.errors import CommandFailed
+from mainstem.cli.parameters import options
 
 if TYPE_CHECKING:
     from mainstem.storage.repair.lost_blocks import Loss
@@ -131,7 +131,7 @@ def command(
 
 
 async def _give_up(write_dir: Path, names: tuple[str, ...], without: tuple[int, ...], *, yes: bool) -> None:
-    from mainstem.node import DirectoryInUse, lock
+    from mainstem.node.node import DirectoryInUse, lock
     from mainstem.storage.disks.disk_files import DiskFiles
     from mainstem.storage.errors import StorageError
     from mainstem.storage.repair.lost_blocks import LostBlocks
@@ -206,7 +206,7 @@ def _offsets(first: int, last: int) -> str:
 
 async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
     from mainstem.nameserver.disk.starts_file import NAME, StartsFile
-    from mainstem.node import DirectoryInUse, lock
+    from mainstem.node.node import DirectoryInUse, lock
     from mainstem.storage.disks.disk_files import DiskFiles
 
     if not (write_dir / NAME).exists():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import print_json
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json
 from mainstem.console.views import ReplaceNodeRequest
 
 

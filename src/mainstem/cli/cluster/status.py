@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from mainstem.address import Address, AddressError, parsed
-from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, print_text, size
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views import ClusterView, DiskView, NodeView, ReplicaView
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from mainstem.cli.http_node import HttpNode
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.errors import MainstemError
 
 NODES_MAX = 15

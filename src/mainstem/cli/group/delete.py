@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import print_json
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import print_json
 
 
 @click.command("delete")
@@ -15,7 +15,7 @@ from mainstem.cli.output import print_json
 @options.as_json
 def command(groups: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Delete consumer groups that have no members, and their offsets."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)
     futures = admin.delete_consumer_groups(list(groups), request_timeout=kafka_node.REQUEST_SECONDS)

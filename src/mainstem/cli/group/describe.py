@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import counted, print_json, print_table, print_text
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import counted, print_json, print_table, print_text
 
 
 @click.command("describe")
@@ -19,7 +19,7 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
     The command lists every partition of the topics that the group reads. END is the offset after the last message. LAG
     counts the offsets from the committed one to END; where nothing is committed (-), all that the partition has.
     """
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
     from mainstem.cli.group.offsets import of_all_partitions
 
     admin = kafka_node.admin(bootstrap)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.output import print_json, print_table
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json, print_table
 
 
 @click.command("list")
@@ -13,7 +13,7 @@ from mainstem.cli.output import print_json, print_table
 @options.as_json
 def command(bootstrap: str, as_json: bool) -> None:
     """List the consumer groups."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)  # held until the answer is there: a request ends with its client
     future = admin.list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from mainstem.cli import kafka_node
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.position import bounds, partitions_of
+from mainstem.cli.parameters.position import bounds, partitions_of
 
 
 class GroupOffset(NamedTuple):

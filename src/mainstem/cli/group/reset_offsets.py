@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import names, options, position
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import print_json, print_table, stderr
+from mainstem.cli.parameters import names, options, position
+from mainstem.cli.terminal.output import print_json, print_table, stderr
 
 
 @click.command("reset-offsets")
@@ -52,7 +52,7 @@ def command(
     """
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
     from mainstem.cli.group.offsets import committed
 
     admin = kafka_node.admin(bootstrap)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.output import print_json
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json
 from mainstem.pipeline.embedded.config import PipelineConfig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
+from mainstem.cli.parameters import options
 from mainstem.cli.split_application import become
 
 

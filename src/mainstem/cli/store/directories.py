@@ -47,7 +47,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def found(file: Path | None, write_dir: str | None, store_dir: str | None) -> Directories:
     """The directories, of which the store's is there. Raises ConfigError, CommandFailed."""
-    from mainstem.config_sources import load
+    from mainstem.node.config_sources import load
 
     config = load(file=file, environment=os.environ, flags={"write_dir": write_dir, "store_dir": store_dir})
     place = config.store_dir.removeprefix("file://")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from mainstem.cli import names, options
 from mainstem.cli.errors import CommandFailed, RequestRefused
-from mainstem.cli.output import counted, duration, print_json, print_table, print_text, size
-from mainstem.cli.progress_line import ProgressLine, progress_option
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text, size
+from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 
 SEGMENT_BYTES = 1 << 30
 """Kafka's default for `segment.bytes`."""
@@ -61,7 +61,7 @@ def command(
     the end of the partition when its turn comes; they are fetched as any consumer would. Nothing is written over. A
     directory has its name when it is whole; one that ends in .partial is not.
     """
-    from mainstem.cli.kafka_node import admin, topic_config
+    from mainstem.cli.clients.kafka_node import admin, topic_config
     from mainstem.cli.store.queue_copy import TopicSource, Written, directory_of, export_partition, refuse_existing
 
     source = TopicSource(bootstrap, topic)

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, print_fields, print_json, print_text, size
 from mainstem.cli.store.directories import Directories
+from mainstem.cli.terminal.output import counted, print_fields, print_json, print_text, size
 
 if TYPE_CHECKING:
     from mainstem.storage.verifying.rebuilding import Absent, Rebuild

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import options
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, print_json, print_text
-from mainstem.cli.progress_line import ProgressLine, progress_option
+from mainstem.cli.parameters import options
 from mainstem.cli.store import directories
 from mainstem.cli.store.directories import Directories
 from mainstem.cli.store.manifest_repair import repair_manifest
 from mainstem.cli.store.verify import checked, finding_data, print_findings
+from mainstem.cli.terminal.output import counted, print_json, print_text
+from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 
 if TYPE_CHECKING:
     from mainstem.storage.verifying.remaking import Remade, Remake
@@ -60,7 +60,7 @@ def command(
     With --manifest it is the manifest that is made anew, and nothing else, from the copy that a node keeps of it on
     disk 2: if it is lost, cannot be read, or is older than the store's mark.
     """
-    from mainstem.node import DirectoryInUse, lock
+    from mainstem.node.node import DirectoryInUse, lock
 
     where = directories.found(file, write_dir, store_dir)
     if not manifest and not where.manifest.exists():

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, size
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
 from mainstem.console.views import CompactionsView, MergesView, MergeView, StoreView
 
 TIMEOUT_SECONDS = 30.0

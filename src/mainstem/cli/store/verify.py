@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import options
 from mainstem.cli.errors import CommandFailed
-from mainstem.cli.output import counted, duration, print_fields, print_json, print_table, print_text, size
-from mainstem.cli.progress_line import ProgressLine, progress_option
+from mainstem.cli.parameters import options
 from mainstem.cli.store import directories
+from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
+from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 
 if TYPE_CHECKING:
     from mainstem.storage.verifying.findings import Finding, UnnamedFile

@@ -13,8 +13,8 @@ from types import FrameType
 
 import click
 
-from mainstem.cli import names, options
-from mainstem.cli.output import print_json, print_json_line
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import print_json, print_json_line
 
 
 @click.command("top")

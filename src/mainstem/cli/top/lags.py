@@ -8,9 +8,9 @@ from typing import NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mainstem.cli import kafka_node
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.position import listed
+from mainstem.cli.parameters.position import listed
 
 GROUPS_MAX = 50
 """Asked for in one look: each is a request of its own."""

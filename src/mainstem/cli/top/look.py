@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mainstem.address import Address, AddressError, parsed
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import CommandLineError
-from mainstem.cli.http_node import HttpNode
 from mainstem.console.views import ClusterView, DiskView, NodeView
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import datetime
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from mainstem.cli.output import (
+from mainstem.cli.terminal.output import (
     counted,
     print_fields,
     print_table,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import names, options
-from mainstem.cli.output import print_json
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import print_json
 
 
 @click.command("alter")
@@ -32,7 +32,7 @@ def command(
         ResourceType,
     )
 
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     assigned = options.topic_configs(configs)
     if not assigned and not unset and partitions is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.output import print_json
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json
 
 
 @click.command("create")
@@ -39,7 +39,7 @@ def command(
     """Create a topic."""
     from confluent_kafka.admin import NewTopic
 
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     wanted = NewTopic(
         topic,

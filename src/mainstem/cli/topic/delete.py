@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import names, options
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.output import print_json
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import print_json
 
 
 @click.command("delete")
@@ -16,7 +16,7 @@ from mainstem.cli.output import print_json
 @options.as_json
 def command(topics: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete topics and free their data."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)
     if not yes:

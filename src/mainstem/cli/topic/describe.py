@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstem.cli import names, options
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import counted, print_fields, print_json, print_table, print_text, size
+from mainstem.cli.parameters import names, options
+from mainstem.cli.terminal.output import counted, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views import TopicView
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, 
     below SPLIT; the journal on disk 1 has those from there on, and may still have some below. Files are segments of the
     journal and runs of the queue store; INDEX counts the entries that their index has for the partition.
     """
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
     from mainstem.cli.topic import view
 
     tree = view.tree(kafka_node.admin(bootstrap), topic)

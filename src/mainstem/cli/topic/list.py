@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli import options
-from mainstem.cli.http_node import HttpNode
-from mainstem.cli.output import print_json, print_table, size
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json, print_table, size
 from mainstem.console.views import TopicSummary
 
 
@@ -16,7 +16,7 @@ from mainstem.console.views import TopicSummary
 @options.as_json
 def command(internal: bool, bootstrap: str, http: str, as_json: bool) -> None:
     """List the topics and, where HTTP answers, the bytes they hold on each disk."""
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
     from mainstem.cli.topic import view
 
     topics = [topic for topic in view.lines(kafka_node.admin(bootstrap)) if internal or not topic.internal]

@@ -17,8 +17,8 @@ import msgspec
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-from mainstem.cli import kafka_node
-from mainstem.cli.position import answers
+from mainstem.cli.clients import kafka_node
+from mainstem.cli.parameters.position import answers
 from mainstem.console.views import FileView, PartitionView, SegmentView, TopicSummary, TopicView
 
 

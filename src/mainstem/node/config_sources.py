@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainstem.config import NODE_WIDE, NodeConfig
 from mainstem.errors import ConfigError
+from mainstem.node.config import NODE_WIDE, NodeConfig
 from mainstem.quantities import bytes_of
 
 DEFAULT_FILE = "mainstem.toml"

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import pytest
 
-from mainstem.cli import options
 from mainstem.cli.lazy_group import LazyGroup
-from mainstem.cli.profiles import root_option
+from mainstem.cli.parameters import options
+from mainstem.cli.parameters.profiles import root_option
 
 FILE = """
 default = "home"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from mainstem.cli.output import size, stderr
+from mainstem.cli.terminal.output import size, stderr
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from mainstem.cli.message_format import as_json_line, compiled
-from mainstem.cli.position import Anchor, Position, parsed
+from mainstem.cli.parameters.position import Anchor, Position, parsed
+from mainstem.cli.terminal.message_format import as_json_line, compiled
 
 
 class FakeMessage(NamedTuple):

@@ -22,7 +22,6 @@ from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.queue_care import QueueCare
-from mainstem.config import NodeConfig
 from mainstem.errors import DISK_REMEDY
 from mainstem.model import Durability, Node
 from mainstem.nameserver.cluster.heartbeats import Condition
@@ -38,10 +37,11 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.node_ports import NO_WATCH, NodePorts, OpeningWatch
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
+from mainstem.node.served_groups import ServedGroups
 from mainstem.ports import QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
-from mainstem.served_groups import ServedGroups
 from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps

@@ -15,8 +15,8 @@ import click
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from mainstem.cli import kafka_node
-from mainstem.cli.options import OptionType
+from mainstem.cli.clients import kafka_node
+from mainstem.cli.parameters.options import OptionType
 from mainstem.quantities import milliseconds_of
 
 HELP = (

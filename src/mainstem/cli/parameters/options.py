@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainstem.address import AddressError, parsed
-from mainstem.cli.profiles import ClusterOption, profile_option
+from mainstem.cli.parameters.profiles import ClusterOption, profile_option
 from mainstem.quantities import bytes_of, milliseconds_of
 
 if TYPE_CHECKING:

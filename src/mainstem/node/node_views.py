@@ -15,7 +15,6 @@ import mainstem
 from mainstem.address import Address
 from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
-from mainstem.config import NodeConfig
 from mainstem.console.views import (
     ClusterView,
     CompactionsView,
@@ -49,7 +48,8 @@ from mainstem.console.views import (
 from mainstem.model import OWN_LEVELS, Node, QueueUsage, Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.node_reports import NodeReports
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_reports import NodeReports
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError

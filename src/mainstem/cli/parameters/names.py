@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from mainstem.cli.options import OptionType
+from mainstem.cli.parameters.options import OptionType
 
 _ANSWER_SECONDS = 2.0
 """A person waits for a completion with a finger on the key."""
@@ -36,13 +36,13 @@ class NameType(OptionType[str]):
 
 
 def _topics(bootstrap: str) -> Iterable[str]:
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     return list(kafka_node.admin(bootstrap).list_topics(timeout=_ANSWER_SECONDS).topics)
 
 
 def _groups(bootstrap: str) -> Iterable[str]:
-    from mainstem.cli import kafka_node
+    from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)
     found = admin.list_consumer_groups(request_timeout=_ANSWER_SECONDS).result(timeout=_ANSWER_SECONDS)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.cli.json_lines import JsonMessage, message_of
-from mainstem.cli.message_format import as_json_line
+from mainstem.cli.terminal.json_lines import JsonMessage, message_of
+from mainstem.cli.terminal.message_format import as_json_line
 
 
 class Message(NamedTuple):

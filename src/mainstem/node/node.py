@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstem.address import Address
-from mainstem.config import NodeConfig
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
@@ -31,10 +30,11 @@ from mainstem.heap import Heap, give_memory_back
 from mainstem.loop_watch import LoopWatch
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.node_ports import NodePorts
-from mainstem.node_reports import NodeReports
-from mainstem.node_roles import Roles, rpc_advertised
-from mainstem.node_views import LocalNodeViews
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_ports import NodePorts
+from mainstem.node.node_reports import NodeReports
+from mainstem.node.node_roles import Roles, rpc_advertised
+from mainstem.node.node_views import LocalNodeViews
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers

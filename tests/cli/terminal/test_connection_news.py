@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from mainstem.cli.connection_news import ConnectionNews
+from mainstem.cli.terminal.connection_news import ConnectionNews
 
 
 def test_a_loss_and_a_return_are_told_once_each(capsys: pytest.CaptureFixture[str]) -> None:

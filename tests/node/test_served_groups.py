@@ -11,7 +11,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.served_groups import ServedGroups
+from mainstem.node.served_groups import ServedGroups
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 
 TOPIC = Topic(name="t", number=1, topic_id=UUID(int=1), partitions=1)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.config import NodeConfig
-from mainstem.config_sources import load
 from mainstem.errors import ConfigError
 from mainstem.model import Durability
+from mainstem.node.config import NodeConfig
+from mainstem.node.config_sources import load
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What commands write: text, tables, JSON, messages, lines of progress."""
