@@ -10,7 +10,7 @@ import numpy
 from mainstem.storage.queue_store.manifest.file_pages import Integers
 from mainstem.storage.queue_store.manifest.file_table import Blocks, FileTable
 from mainstem.storage.queue_store.manifest.manifest_database import Contents
-from mainstem.storage.queue_store.manifest.span_lists import Pages, SpanFiles, SpanList
+from mainstem.storage.queue_store.manifest.span_lists import Chunks, Pages, SpanFiles, SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import MANY_GROUPS
 
@@ -52,7 +52,7 @@ class Mirror:
     def spans(self, group: int) -> SpanList:
         spans = self._spans.get(group)
         if spans is None:
-            spans = self._spans[group] = SpanList(group, self._pages, ())
+            spans = self._spans[group] = SpanList(group, self._pages, Chunks.of(()))
         return spans
 
     def counts_for(self, name: str) -> frozenset[int]:

@@ -164,19 +164,39 @@ class ListedSpan(Span):
         return FileRange(int(self._chunk.sequences[at]), self._group, self.after, self.upto, name)
 
 
+class Chunks(NamedTuple):
+    """Chunks that follow each other, and their sums."""
+
+    all: tuple[Chunk, ...]
+    firsts: list[int]
+    """The place of the first span of each chunk, and behind them the number of spans."""
+    lasts: list[Blocks]
+    files: int
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Chunks:
+        return cls((), [0], [], 0).exchanged(0, chunks)
+
+    def exchanged(self, at: int, chunks: Sequence[Chunk]) -> Chunks:
+        """With these in place of all chunks from `at` on; it costs what is there."""
+        firsts, lasts = self.firsts[:at], self.lasts[:at]
+        firsts += accumulate(map(len, chunks), initial=self.firsts[at])
+        lasts += [chunk.last for chunk in chunks]
+        files = self.files - sum(len(chunk.rows) for chunk in self.all[at:])
+        return Chunks(self.all[:at] + tuple(chunks), firsts, lasts, files + sum(len(chunk.rows) for chunk in chunks))
+
+
 class SpanList(Sequence[ListedSpan]):
     """The spans of one write group; equal to any sequence of the same spans."""
 
-    __slots__ = ("_chunks", "_firsts", "_group", "_lasts", "_pages", "file_count")
+    __slots__ = ("_chunks", "_firsts", "_group", "_lasts", "_pages", "_sums", "file_count")
 
-    def __init__(self, group: int, pages: Pages, chunks: Sequence[Chunk]) -> None:
+    def __init__(self, group: int, pages: Pages, chunks: Chunks) -> None:
         self._group = group
         self._pages = pages
-        self._chunks = tuple(chunks)
-        self._firsts = [0, *accumulate(len(chunk.uptos) for chunk in chunks)]
-        self._lasts = [chunk.last for chunk in chunks]
-        self.file_count = sum(len(chunk.rows) for chunk in chunks)
-        """Files of all spans; one that lies in several counts in each."""
+        self._sums = chunks
+        self._chunks, self._firsts, self._lasts, self.file_count = chunks
+        """The last: files of all spans; one that lies in several counts in each."""
 
     @classmethod
     def of_columns(
@@ -184,7 +204,7 @@ class SpanList(Sequence[ListedSpan]):
     ) -> SpanList:
         """Of columns with a place per file, in the order of spans and of the files in each."""
         if not len(uptos):
-            return cls(group, pages, ())
+            return cls(group, pages, Chunks.of(()))
         begins = numpy.ones(len(uptos), numpy.bool_)
         begins[1:] = (uptos[1:] != uptos[:-1]) | (afters[1:] != afters[:-1])
         firsts = numpy.flatnonzero(begins)
@@ -203,7 +223,7 @@ class SpanList(Sequence[ListedSpan]):
                 )
             )  # fmt: skip
             place = end
-        return cls(group, pages, chunks)
+        return cls(group, pages, Chunks.of(chunks))
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -274,7 +294,7 @@ class SpanList(Sequence[ListedSpan]):
             number = min(bisect.bisect_left(self._lasts, blocks), max(len(self._chunks) - 1, 0))
             touched.setdefault(number, set()).add(blocks)
         chunks: list[Chunk] = []
-        done = 0
+        shared = done = max(0, min(touched, default=0) - 1)
         for number in sorted(touched):
             chunks += self._chunks[done:number]
             spans = self._chunks[number].spans() if self._chunks else {}
@@ -288,7 +308,7 @@ class SpanList(Sequence[ListedSpan]):
             chunks += _cut(sorted(spans.items()))
             done = number + 1
         chunks += self._chunks[done:]
-        return SpanList(self._group, pages, chunks)
+        return SpanList(self._group, pages, self._sums.exchanged(shared, chunks))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
