@@ -19,6 +19,7 @@ from mainstem import kernel
 from mainstem.model import Outcome, Tier
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
+from mainstem.storage.extents import extent_pages
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.reading.queue_history import NearFile
 from mainstem.storage.role import Storage
@@ -168,8 +169,8 @@ def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes
         near = history.near
         read: set[FileKind] = set()
 
-        async def watched(queue_id: int, group: int, offset: int) -> list[NearFile]:
-            found = await near(queue_id, group, offset)
+        async def watched(queue_id: int, group: int, offset: int, *, few: bool = False) -> list[NearFile]:
+            found = await near(queue_id, group, offset, few=few)
             read.update(kind_of(one.source.name) for one in found)
             return found
 
@@ -406,6 +407,27 @@ def test_a_full_response_asks_no_index_for_the_partitions_behind_it(tmp_path: Pa
         assert loads[0] == loads[1] > 0
         await reader.read_all()
         assert {len(batches) for batches in reader.found.values()} == {60}
+
+    simulated(tmp_path, story, without_indexes)
+
+
+def test_fetches_of_few_queues_read_pages_of_large_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 0)
+
+    def without_indexes(node: SmallNode) -> None:
+        prepare(node)
+        node.store_config = msgspec.structs.replace(node.store_config, index_cache_bytes=0)
+
+    async def story(node: SmallNode) -> None:
+        await stored(node, 60)
+        files = node.storage.queue_store.stored.open_files
+        await Reader(node, [1]).read_all()
+        loads = files.index_loads
+        for partition in (2, 3, 4):
+            reader = Reader(node, [partition])
+            await reader.read_all()
+            assert len(reader.found[partition]) == 60
+        assert files.index_loads == loads > 0
 
     simulated(tmp_path, story, without_indexes)
 

@@ -447,6 +447,10 @@ class Journal:
             await self.sync()
         return identity_of(info)
 
+    def reads_pages(self, sequence: int) -> bool:
+        """Whether a look-up reads pages of a segment's index, which memory has not as a whole."""
+        return self._indexes.reads_pages(sequence)
+
     def may_hold(self, sequence: int, queue_id: int) -> bool:
         """Whether a sealed segment may have batches of a queue; False is certain, True is not."""
         return self._indexes.may_hold(sequence, queue_id)

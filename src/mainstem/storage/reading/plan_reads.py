@@ -92,6 +92,11 @@ class _Near(NamedTuple):
     limits: PickLimits
 
 
+TOGETHER_MIN = 16
+"""Partitions of a fetch from which on it is worth reading an index of megabytes: that takes as long as dozens of its
+pages."""
+
+
 class PlanReads:
     """Settles the partitions of a plan that memory left pending. `logs` and `slots` are as `FetchPlan.read_cached`
     takes them."""
@@ -154,7 +159,7 @@ class PlanReads:
             self._leave_rest(plan)
             return 0
         try:
-            near = await self._near(read, bytes_max, reach)
+            near = await self._near(read, bytes_max, reach, few=len(plan) < TOGETHER_MIN)
         except (StorageError, OSError) as error:  # the read of the queue alone meets the error again, and reports it
             log.debug("queue %#x cannot be read together with others: %s", read.queue_id, error)
             return 0
@@ -196,8 +201,9 @@ class PlanReads:
         picks.choose(self._table, self._index, self._logs, self._slots, [], limits)
         self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
 
-    async def _near(self, read: QueueRead, bytes_max: int, reach: int) -> _Near | None:
-        """The place on a disk where the queue lies; None when only a read of its own can find it."""
+    async def _near(self, read: QueueRead, bytes_max: int, reach: int, *, few: bool) -> _Near | None:
+        """The place on a disk where the queue lies; None when only a read of its own can find it. `few`: the fetch has
+        so few partitions that no large index is read for them."""
         if not self._store.cache.enabled:
             return None
         idle = self._pacing.idle
@@ -214,7 +220,7 @@ class PlanReads:
             sparse_window_bytes=ANYWHERE,
         )
         known = self._path.position_in_memory(read.queue_id, read.offset)
-        segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window, known)
+        segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window, known, few=few)
         if segments:
             return _Near(segments, [], limits._replace(
                 source_bytes=self._sealed.segment_bytes, start=max(0, position - window),
@@ -223,5 +229,5 @@ class PlanReads:
         stays = self._path.placement.history(read.queue_id)
         if len(stays) > 1:
             return None  # the kernel's picks go by one write group per queue
-        runs = await self._store.history.near(read.queue_id, stays[0].group, read.offset)
+        runs = await self._store.history.near(read.queue_id, stays[0].group, read.offset, few=few)
         return _Near([], runs, limits) if runs else None

@@ -158,11 +158,12 @@ class SealedSegments:
                     raise
 
     async def near(
-        self, queue_id: int, offset: int, window_bytes: int, position: int | None
+        self, queue_id: int, offset: int, window_bytes: int, position: int | None, *, few: bool = False
     ) -> tuple[list[NearSegment], int]:
         """The segments from the one that holds this offset of the queue on, sealed or not, as far as a window of so
         many bytes may reach and the kernel picks from, and the byte of the first at which the batch lies. No segments
-        when none holds it. `position`: the batch's journal position, if memory knows it. Raises as `places`."""
+        when none holds it, or when `few` queues are wanted and its index is read in pages. `position`: the batch's
+        journal position, if memory knows it. Raises as `places`."""
         if position is None:
             position = await self._position_of(queue_id, offset)
             if position is None:
@@ -176,6 +177,8 @@ class SealedSegments:
             if sequence != candidate + len(segments) or len(segments) > reach:
                 continue
             if segment.index_ready:
+                if few and self._journal.reads_pages(sequence):
+                    break
                 self._unsealed.forget(sequence)
                 extents = await self._journal.index(sequence)
             else:

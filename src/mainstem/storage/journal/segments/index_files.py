@@ -158,6 +158,11 @@ class IndexFiles:
             await file.close()
         return pages.checked(wanted, content)
 
+    def reads_pages(self, sequence: int) -> bool:
+        """Whether `rows_with` reads pages of an index, which memory has not as a whole."""
+        summary = self._summaries.get(sequence)
+        return sequence not in self._cached and summary is not None and summary.pages is not None
+
     def may_hold(self, sequence: int, queue_id: int) -> bool:
         """False: the segment has no batch of the queue, known from memory without its index."""
         summary = self._summaries.get(sequence)

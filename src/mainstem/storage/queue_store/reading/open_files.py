@@ -193,6 +193,10 @@ class OpenFiles:
             self._indexes.put(known.name, index)
         return index
 
+    def reads_pages(self, known: KnownFile) -> bool:
+        """Whether a look-up reads pages of a file's index, which memory has not as a whole."""
+        return known.name not in self._indexes and self.summaries.pages(known.name) is not None
+
     async def rows_with(self, known: KnownFile, queue_id: int) -> ExtentIndex:
         """As `index`, but perhaps only some rows of it: all those of this queue, and neighbours."""
         index = self._indexes.get(known.name)

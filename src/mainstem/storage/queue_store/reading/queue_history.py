@@ -87,9 +87,10 @@ class QueueHistory:
                 if self._manifest.spans(group) is spans:
                     raise
 
-    async def near(self, queue_id: int, group: int, offset: int) -> list[NearFile]:
+    async def near(self, queue_id: int, group: int, offset: int, *, few: bool = False) -> list[NearFile]:
         """The files from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
-        queue; empty when none holds it. Raises as `read`."""
+        queue; empty when none holds it, or when `few` queues are wanted and an index is read in pages. Raises as
+        `read`."""
         spans = self._manifest.spans(group)
         found: list[NearFile] = []
         near_bytes = 0
@@ -99,6 +100,8 @@ class QueueHistory:
                 return []
             for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
                 known, file = self._search.known(entry.name), self._manifest.files[entry.name]
+                if few and self._stored.open_files.reads_pages(known):
+                    break
                 index = await self._stored.open_files.index(known)
                 found.append(
                     NearFile(FileSource(self._stored.open_files, known), index, self._manifest.groups_of(entry.name))
