@@ -13,6 +13,7 @@ from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
 from mainstem.storage.queue_store.reading import file_summaries, open_files
+from mainstem.storage.queue_store.reading.file_summaries import FileSummary
 from mainstem.storage.queue_store.reading.open_files import KnownFile, OpenFiles
 from mainstem.storage.store_files.store_file import path_of
 
@@ -153,6 +154,31 @@ def test_pages_that_rot_after_the_index_was_checked_are_told_as_damage(monkeypat
         with pytest.raises(FormatError, match="many"):
             await opened.rows_with(run, 995)
         assert told == [run.name]
+        await opened.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_was_put_in_the_place_of_another_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the old one that ends after it was replaced leaves its pages behind."""
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 60_000)
+
+    async def scenario() -> None:
+        files, run = run_of_many()
+        told: list[str] = []
+        opened = OpenFiles(
+            files, index_bytes_max=1 << 20, open_files_max=2, damaged=lambda name, _error: told.append(name)
+        )
+        await opened.rows_with(run, 1)
+        old = opened.summaries.pages(run.name)
+        assert old is not None
+        write_run(files, run.name, [make_batch(queue_id, 8) for queue_id in MANY])
+        await opened.renewed(run.name)
+        opened.summaries.keep(run.name, FileSummary(None, old))
+        rows = await opened.rows_with(run, 700)
+        assert rows.rows["base_offset"][rows.queue_rows(700)[0]] == 8
+        assert told == []
+        assert len(await opened.rows_with(run, 700)) <= 512, "by the new pages"
         await opened.close()
 
     asyncio.run(scenario())

@@ -33,6 +33,7 @@ from mainstem.storage.extents.extent_format import (
     name_crc_of,
 )
 from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.extent_pages import ExtentPages
 from mainstem.storage.queue_store.reading.file_summaries import FileSummaries, summary_of
 from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
 
@@ -203,25 +204,31 @@ class OpenFiles:
         if index is not None:
             return index
         pages = self.summaries.pages(known.name)
-        if pages is None:
-            with self._noting(known):
-                index = await self._index_loads.run(known.name, lambda: self._look_at_index(known))
-            if not known.dropped and self.summaries.pages(known.name) is None:
-                self._indexes.put(known.name, index)
-            return index
-        wanted = pages.of_queue(queue_id)
-        if len(wanted) > extent_pages.PAGES_AT_ONCE_MAX:
-            return await self.index(known)
+        if pages is not None:
+            wanted = pages.of_queue(queue_id)
+            if len(wanted) > extent_pages.PAGES_AT_ONCE_MAX:
+                return await self.index(known)
+            try:
+                return await self._read_pages(known, pages, wanted)
+            except FormatError:  # the file is damaged, or another was put in its place: the whole index tells
+                self.summaries.pop(known.name)
         with self._noting(known):
+            index = await self._index_loads.run(known.name, lambda: self._look_at_index(known))
+        if not known.dropped and self.summaries.pages(known.name) is None:
+            self._indexes.put(known.name, index)
+        return index
+
+    async def _read_pages(self, known: KnownFile, pages: ExtentPages, wanted: range) -> ExtentIndex:
+        with self._noting(known, but=FormatError):
             async with self.opened(known) as file:
                 return pages.checked(wanted, bytes(await file.read(*pages.place(wanted), at_once=True)))
 
     @contextmanager
-    def _noting(self, known: KnownFile) -> Iterator[None]:
-        """Report what keeps a file from being read, unless it is that the file was dropped."""
+    def _noting(self, known: KnownFile, but: type[StorageError] = FileGone) -> Iterator[None]:
+        """Report what keeps a file from being read, unless the file was dropped, or the error is of the kind `but`."""
         try:
             yield
-        except FileGone:
+        except (FileGone, but):
             raise
         except (StorageError, OSError) as error:
             self._damaged(known.name, error)
