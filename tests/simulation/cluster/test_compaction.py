@@ -41,10 +41,12 @@ def test_no_older_value_comes_back_with_a_replica_that_was_away(first: int, tmp_
 
 
 def test_replicas_that_were_away_take_snapshots_of_what_was_compacted(tmp_path: Path) -> None:
-    for seed in range(2000, 2020):
-        if play(seed, tmp_path / str(seed), faults=[COMPACTION, LEFT_BEHIND, "crash"]).snapshots:
-            return
-    raise AssertionError("no replica took a snapshot")
+    snapshots = 0
+    for seed in range(2000, 2030):
+        snapshots += play(seed, tmp_path / str(seed), faults=[COMPACTION, LEFT_BEHIND, "crash"]).snapshots
+        if snapshots > 3:
+            break
+    assert snapshots > 3
 
 
 def test_passes_are_recorded_and_killed_and_come_too_late(tmp_path: Path) -> None:

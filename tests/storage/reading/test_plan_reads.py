@@ -16,12 +16,13 @@ from tests.simulation.merger import Mergers
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem import kernel
-from mainstem.model import Outcome, Tier
+from mainstem.model import Outcome, Sample, Tier
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.reading.queue_history import NearFile
+from mainstem.storage.reading import plan_reads
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 
@@ -411,23 +412,42 @@ def test_a_full_response_asks_no_index_for_the_partitions_behind_it(tmp_path: Pa
     simulated(tmp_path, story, without_indexes)
 
 
-def test_fetches_of_few_queues_read_pages_of_large_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("disk", ["journal", "queue_store"])
+def test_fetches_of_few_queues_read_pages_of_large_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
     monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 0)
 
     def without_indexes(node: SmallNode) -> None:
         prepare(node)
         node.store_config = msgspec.structs.replace(node.store_config, index_cache_bytes=0)
+        node.journal_config = msgspec.structs.replace(node.journal_config, index_cache_bytes=0)
 
     async def story(node: SmallNode) -> None:
-        await stored(node, 60)
-        files = node.storage.queue_store.stored.open_files
+        if disk == "queue_store":
+            await stored(node, 60)
+        else:
+            await publish(node, 60)
+            await publish(node, 150, [0])  # so that the others' batches are in sealed segments, and not in memory
+            await node.rounds(3)
+        journal, files = node.storage.journal, node.storage.queue_store.stored.open_files
+
+        def loads_so_far() -> float:
+            if disk == "queue_store":
+                return files.index_loads
+            name = "mainstem_journal_index_loads_total"
+            return next(one.value for one in journal.samples() if isinstance(one, Sample) and one.name == name)
+
         await Reader(node, [1]).read_all()
-        loads = files.index_loads
+        loads = loads_so_far()
         for partition in (2, 3, 4):
             reader = Reader(node, [partition])
             await reader.read_all()
             assert len(reader.found[partition]) == 60
-        assert files.index_loads == loads > 0
+        assert loads_so_far() == loads
+        monkeypatch.setattr(plan_reads, "TOGETHER_MIN", 0)
+        await Reader(node, [5]).read_all()
+        assert loads_so_far() > loads, f"it is not the {disk} that is read"
 
     simulated(tmp_path, story, without_indexes)
 
