@@ -153,7 +153,7 @@ class Indexes:
 
 
 class Cases:
-    """What is asked of the manifest, one thing after the other."""
+    """Asks a store for one thing after the other; the files themselves are nowhere, so no index is read."""
 
     def __init__(self, store: QueueStore) -> None:
         self._store = store
