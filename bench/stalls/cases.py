@@ -9,7 +9,7 @@ import numpy
 
 from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
-from mainstem.rpc.messages.split import GroupRange
+from mainstem.rpc.messages.split import WriteGroupRange
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.manifest.file_table import FileTable, SeenTimes
 from mainstem.storage.queue_store.manifest.mirror import Mirror
@@ -72,7 +72,7 @@ async def split_commit(node: CrowdedNode) -> None:
     reached = storage.queue_store.commits.split_position(0)
     storage.state.manifest._splits[0].applied = reached + 1
     storage.state.manifest._splits[0].committed = reached
-    outcomes = await storage.split_log.commit([GroupRange(0, reached, reached + 1)], [])
+    outcomes = await storage.split_log.commit([WriteGroupRange(0, reached, reached + 1)], [])
     assert outcomes == ["committed"], outcomes
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
+from mainstem.rpc.messages.split import RunFile, SegmentExtent, Slice, WaitsFor, WriteGroupPositions, WriteGroupRange
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
@@ -63,7 +63,7 @@ class SplitJournal:
         """Every batch ever appended, by queue, in offset order."""
         self.blocks: list[Block] = []
         self.split: dict[int, int] = {}
-        self.committed: list[tuple[tuple[GroupRange, ...], tuple[RunFile, ...]]] = []
+        self.committed: list[tuple[tuple[WriteGroupRange, ...], tuple[RunFile, ...]]] = []
         self.remote_reads = 0
         self.path_prefix = str(directory)
         """What extents are said to lie under; another one makes splitters read over rpc."""
@@ -171,7 +171,7 @@ class SplitJournal:
 
     # SplitLog
 
-    def positions(self) -> list[GroupPositions]:
+    def positions(self) -> list[WriteGroupPositions]:
         found = []
         for group, last in sorted(self._last_index.items()):
             split = self.split.get(group, 0)
@@ -181,7 +181,7 @@ class SplitJournal:
                 if block.group == group and block.index > split and block.kind == KIND_DATA
             )
             found.append(
-                GroupPositions(
+                WriteGroupPositions(
                     group=group,
                     committed=last,
                     durable=last,
@@ -217,7 +217,7 @@ class SplitJournal:
         ranges = []
         for group in sorted({block.group for block in taken}):
             indexes = [block.index for block in taken if block.group == group]
-            ranges.append(GroupRange(group, indexes[0] - 1, indexes[-1]))
+            ranges.append(WriteGroupRange(group, indexes[0] - 1, indexes[-1]))
         extents = []
         for sequence in sorted({block.sequence for block in taken}):
             inside = [block for block in taken if block.sequence == sequence]
@@ -234,7 +234,7 @@ class SplitJournal:
             raise SegmentGone(f"segment {sequence} is gone") from error
         return data[offset : offset + length]
 
-    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
         outcomes = []
         for entry in ranges:
             split = self.split.get(entry.group, 0)

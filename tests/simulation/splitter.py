@@ -18,7 +18,7 @@ from tests.simulation.oracle import require
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
-from mainstem.rpc.messages.split import GroupPositions, Slice
+from mainstem.rpc.messages.split import Slice, WriteGroupPositions
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.role import Storage
 
@@ -101,7 +101,7 @@ class Splitters:
                 await log.damaged(error.position)
             raise
 
-    def _check(self, group: GroupPositions) -> None:
+    def _check(self, group: WriteGroupPositions) -> None:
         require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
         require(group.durable <= group.committed, f"durable beyond committed: {group}")
 

@@ -30,7 +30,7 @@ from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.rpc.messages.split import Slice
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig

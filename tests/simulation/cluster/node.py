@@ -24,17 +24,17 @@ from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
 from mainstem.rpc.wire.method import Method
-from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.membership_steps import MembershipSteps
-from mainstem.storage.groups import control
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.store_files.store_file import owner_of, paths_of
+from mainstem.storage.write_groups import control
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster

@@ -23,10 +23,6 @@ from mainstem.storage.compacting.compact_plan import CompactionStanding, Flags, 
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.groups.hard_states import HardStates
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.owners import QueueOwners
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.manifest import Manifest
@@ -35,6 +31,10 @@ from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.hard_states import HardStates
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.owners import QueueOwners
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 
 def _ack_before_quorum() -> tuple[type, str, Any]:

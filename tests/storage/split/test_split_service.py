@@ -25,8 +25,6 @@ from mainstem.rpc.messages.split import (
     RETENTION_CLASSES,
     AcquireLease,
     CommitSlice,
-    GroupPositions,
-    GroupRange,
     HeldLease,
     Lease,
     LeaseHeld,
@@ -37,6 +35,8 @@ from mainstem.rpc.messages.split import (
     RunFile,
     SplitPace,
     SplitProgress,
+    WriteGroupPositions,
+    WriteGroupRange,
 )
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.method import Nothing
@@ -74,14 +74,14 @@ class SlowCommits(SplitJournal):
         self.unsplit_bytes: int | None = None
         """What is said to be unsplit; None: what is."""
 
-    def positions(self) -> list[GroupPositions]:
+    def positions(self) -> list[WriteGroupPositions]:
         found = super().positions()
         if self.unsplit_bytes is None:
             return found
-        return [GroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
+        return [WriteGroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
                                unsplit_bytes=self.unsplit_bytes, oldest_unsplit_ms=-1)]  # fmt: skip
 
-    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[WriteGroupRange], files: Sequence[RunFile]) -> list[str]:
         self.begun.set()
         await self.go.wait()
         return await super().commit(ranges, files)
@@ -139,7 +139,7 @@ def held(lease: Lease) -> HeldLease:
     return HeldLease(lease.lease_id, lease.epoch)
 
 
-async def commit(client: Client, lease: Lease, *ranges: GroupRange) -> list[str]:
+async def commit(client: Client, lease: Lease, *ranges: WriteGroupRange) -> list[str]:
     request = CommitSlice(held(lease), ranges, (FILE,))
     return (await client.call(COMMIT, request, timeout_seconds=15)).message.outcomes
 
@@ -174,11 +174,11 @@ def test_zombie_commits_nothing(bench: Bench) -> None:
         bench.clock.advance(LEASE_SECONDS)
         heir = await acquire(client, "heir")
         with pytest.raises(LeaseLost, match="has ended"):
-            await commit(client, zombie, GroupRange(0, 0, 5))
+            await commit(client, zombie, WriteGroupRange(0, 0, 5))
         assert bench.journal.split == {}
-        assert await commit(client, heir, GroupRange(0, 0, 5)) == ["committed"]
+        assert await commit(client, heir, WriteGroupRange(0, 0, 5)) == ["committed"]
         with pytest.raises(LeaseLost):
-            await commit(client, zombie, GroupRange(0, 5, 9))
+            await commit(client, zombie, WriteGroupRange(0, 5, 9))
         assert bench.journal.split == {0: 5}
 
     bench.run(test)
@@ -190,7 +190,7 @@ def test_lease_from_before_a_restart_is_refused_and_epochs_rise(bench: Bench) ->
         server, restarted = await bench.serve(bench.start(2))
         async with restarted:
             with pytest.raises(LeaseLost, match="no splitter holds it"):
-                await commit(restarted, before, GroupRange(0, 0, 5))
+                await commit(restarted, before, WriteGroupRange(0, 0, 5))
             assert (await acquire(restarted, "after it")).epoch > before.epoch
         await server.close()
 
@@ -230,7 +230,7 @@ def test_grant_waits_for_a_commit_that_was_begun(bench: Bench) -> None:
         first = await acquire(client, "first")
         bench.journal.go.clear()
         async with asyncio.TaskGroup() as tasks:
-            committing = tasks.create_task(commit(client, first, GroupRange(0, 0, 5)))
+            committing = tasks.create_task(commit(client, first, WriteGroupRange(0, 0, 5)))
             await bench.journal.begun.wait()
             bench.clock.advance(LEASE_SECONDS)
             granted = tasks.create_task(acquire(client, "second", wait_seconds=30))
@@ -247,12 +247,12 @@ def test_commit_is_finished_when_its_caller_gives_up(bench: Bench) -> None:
     async def test(client: Client) -> None:
         lease = await acquire(client, "first")
         bench.journal.go.clear()
-        request = CommitSlice(held(lease), (GroupRange(0, 0, 5),), (FILE,))
+        request = CommitSlice(held(lease), (WriteGroupRange(0, 0, 5),), (FILE,))
         with pytest.raises(DeadlineExceeded):
             await client.call(COMMIT, request, timeout_seconds=0.05)
         bench.journal.go.set()
-        assert await commit(client, lease, GroupRange(0, 0, 5)) == ["replayed"]
-        assert bench.journal.committed == [((GroupRange(0, 0, 5),), (FILE,))]
+        assert await commit(client, lease, WriteGroupRange(0, 0, 5)) == ["replayed"]
+        assert bench.journal.committed == [((WriteGroupRange(0, 0, 5),), (FILE,))]
 
     bench.run(test)
 
@@ -261,7 +261,8 @@ def test_gap_is_refused_and_a_repeat_ignored(bench: Bench) -> None:
     async def test(client: Client) -> None:
         lease = await acquire(client, "first")
         outcomes = [
-            await commit(client, lease, GroupRange(0, after, upto)) for after, upto in ((0, 5), (0, 5), (6, 9), (5, 9))
+            await commit(client, lease, WriteGroupRange(0, after, upto))
+            for after, upto in ((0, 5), (0, 5), (6, 9), (5, 9))
         ]
         assert [outcome.split(":")[0] for (outcome,) in outcomes] == ["committed", "replayed", "refused", "committed"]
 

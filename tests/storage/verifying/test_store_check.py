@@ -27,7 +27,7 @@ from tests.storage.queue_store.test_store import Bench
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, GroupPosition
+from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, WriteGroupPosition
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
 from mainstem.storage.store_files.segment_writer import SegmentWriter
@@ -456,7 +456,7 @@ def test_a_manifest_that_is_missing_is_told_and_the_files_are_checked_all_the_sa
 def faults(*ranges: tuple[int, int, int, str], files: list[StoreFile], position: int = 100) -> list[str]:
     entries = [FileRange(number, *entry) for number, entry in enumerate(ranges)]
     contents = Contents(
-        identity=None, commits=1, files=files, ranges=entries, positions={0: GroupPosition(position, 0)},
+        identity=None, commits=1, files=files, ranges=entries, positions={0: WriteGroupPosition(position, 0)},
         dropped=set(), seen={},
     )  # fmt: skip
     return [finding.what for finding in manifest_faults(contents, "manifest.sqlite")]

@@ -17,7 +17,7 @@ import pyarrow
 
 from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.slices.journal_slice import Bytes, Pace
-from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
+from mainstem.rpc.messages.split import RunFile, Slice, WriteGroupRange
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
@@ -41,7 +41,7 @@ OpenTarget = Callable[[str], RunTarget]
 class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A task's result: the runs of a slice, not recorded yet."""
 
-    ranges: tuple[GroupRange, ...]
+    ranges: tuple[WriteGroupRange, ...]
     files: tuple[RunFile, ...]
     bytes: int
     """Journal bytes of the slice."""

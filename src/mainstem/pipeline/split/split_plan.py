@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from mainstem.rpc.messages.split import GroupPositions, PlannedSlices, PositionsReply
+from mainstem.rpc.messages.split import PlannedSlices, PositionsReply, WriteGroupPositions
 from mainstem.rpc.wire.tls import RpcTlsConfig
 
 Offsets = dict[str, int]
@@ -77,7 +77,7 @@ def next_offsets(
     return {**start, **ends}
 
 
-def worth_a_trigger(groups: list[GroupPositions], now_ms: int, settings: SplitSettings) -> bool:
+def worth_a_trigger(groups: list[WriteGroupPositions], now_ms: int, settings: SplitSettings) -> bool:
     waiting = [group for group in groups if group.unsplit_bytes > 0]
     if not waiting:
         return False

@@ -22,7 +22,7 @@ BYTE_RANGES_MAX = 5_000
 NAME_LENGTH_MAX = 512
 """Of a file: a queue segment's begins with a topic's name of up to 249 characters."""
 
-Group = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
+WriteGroupNumber = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 NodeIds = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]], msgspec.Meta(max_length=1_000)]
 Checksum = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
@@ -37,26 +37,26 @@ PRODUCERS = "producers"
 END = "end"
 
 
-class GroupSnapshotRefused(Refused):
+class WriteGroupSnapshotRefused(Refused):
     """There is no snapshot, or the member does not take it; the message says why. The caller may try
     again."""
 
     kind = "group snapshot refused"
 
 
-class OfferGroupSnapshot(msgspec.Struct, frozen=True):
+class OfferWriteGroupSnapshot(msgspec.Struct, frozen=True):
     """The leader of `term` asks a member to fetch its snapshot of a write group, at block `index` or a later
     one. The member answers when it has installed it."""
 
-    group: Group
+    group: WriteGroupNumber
     term: Index
     index: Index
 
 
-class FetchGroupSnapshot(msgspec.Struct, frozen=True):
+class FetchWriteGroupSnapshot(msgspec.Struct, frozen=True):
     """Asks for the name and runs of the newest snapshot and, if wanted, the state."""
 
-    group: Group
+    group: WriteGroupNumber
     with_state: bool
 
 
@@ -68,7 +68,7 @@ class RunRange(msgspec.Struct, frozen=True, array_like=True):
     file: RunFile
 
 
-class GroupSnapshotPart(msgspec.Struct, frozen=True):
+class WriteGroupSnapshotPart(msgspec.Struct, frozen=True):
     """One part of a snapshot; each part names the snapshot."""
 
     index: Index
@@ -98,11 +98,13 @@ class RunPart(msgspec.Struct, frozen=True):
     """Whether the attachment has bytes of the ranges that were asked for, one behind the other."""
 
 
-OFFER_GROUP_SNAPSHOT = Method(
-    98, "groups.offer_snapshot", OfferGroupSnapshot, Nothing, (GroupSnapshotRefused,), nodes_only=True
+OFFER_WRITE_GROUP_SNAPSHOT = Method(
+    98, "groups.offer_snapshot", OfferWriteGroupSnapshot, Nothing, (WriteGroupSnapshotRefused,), nodes_only=True
 )
-FETCH_GROUP_SNAPSHOT = Method(
-    99, "groups.fetch_snapshot", FetchGroupSnapshot, GroupSnapshotPart, (GroupSnapshotRefused,),
+FETCH_WRITE_GROUP_SNAPSHOT = Method(
+    99, "groups.fetch_snapshot", FetchWriteGroupSnapshot, WriteGroupSnapshotPart, (WriteGroupSnapshotRefused,),
     streams=True, nodes_only=True,
 )  # fmt: skip
-FETCH_RUN = Method(100, "groups.fetch_run", FetchRun, RunPart, (GroupSnapshotRefused,), streams=True, nodes_only=True)
+FETCH_RUN = Method(
+    100, "groups.fetch_run", FetchRun, RunPart, (WriteGroupSnapshotRefused,), streams=True, nodes_only=True
+)

@@ -33,7 +33,7 @@ class RangeGone(Refused):
     kind = "range gone"
 
 
-class GroupPositions(msgspec.Struct, frozen=True, kw_only=True):
+class WriteGroupPositions(msgspec.Struct, frozen=True, kw_only=True):
     """The positions of one write group, as block indexes; `pruned` <= `split` <= `committed`."""
 
     group: int
@@ -53,7 +53,7 @@ class GroupPositions(msgspec.Struct, frozen=True, kw_only=True):
     """Runs in the manifest that hold blocks of this write group."""
 
 
-class GroupRange(msgspec.Struct, frozen=True, order=True):
+class WriteGroupRange(msgspec.Struct, frozen=True, order=True):
     """Blocks of one write group: indexes after `after`, up to and including `upto`."""
 
     group: int
@@ -73,7 +73,7 @@ class SegmentExtent(msgspec.Struct, frozen=True):
 class Slice(msgspec.Struct, frozen=True):
     """The work of one split task, in journal order; the slices of an answer are in journal order, too."""
 
-    ranges: tuple[GroupRange, ...]
+    ranges: tuple[WriteGroupRange, ...]
     extents: tuple[SegmentExtent, ...]
     bytes: int
     run_format: int = 1
@@ -159,7 +159,7 @@ class MergeWaits(NamedTuple):
 
 
 class PositionsReply(msgspec.Struct, frozen=True, kw_only=True):
-    groups: list[GroupPositions]
+    groups: list[WriteGroupPositions]
     now_ms: int
     """The node's clock, from which ages are computed."""
 
@@ -249,7 +249,7 @@ class CommitSlice(msgspec.Struct, frozen=True):
     """Asks to record the runs that hold the batches of these ranges, all of one slice."""
 
     lease: HeldLease
-    ranges: tuple[GroupRange, ...]
+    ranges: tuple[WriteGroupRange, ...]
     files: tuple[RunFile, ...]
 
 

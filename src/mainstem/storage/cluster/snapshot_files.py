@@ -21,7 +21,7 @@ from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.snapshot_image import GroupImage, log_starts_of
+from mainstem.storage.state.snapshot_image import WriteGroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class SnapshotFiles:
         self.ranges: list[tuple[int, int, StoreFile]] = []
         """(after, upto, file) of those that go behind these."""
 
-    async def take(self, image_of: Callable[[bool], Awaitable[GroupImage]]) -> GroupImage:
+    async def take(self, image_of: Callable[[bool], Awaitable[WriteGroupImage]]) -> WriteGroupImage:
         """Fetch the files of the sender's newest snapshot, again until there is nothing new, and its state last.
         `image_of(with_state)` fetches the snapshot without its files. Returns the one whose files these are. Raises
         `RpcError`, `StorageError`, OSError."""
@@ -115,7 +115,7 @@ class SnapshotFiles:
             log.info("write group %d: offsets are missing behind what is split here; all is copied", self._group)
             self._keeps_own = False
 
-    async def fetch(self, image: GroupImage) -> bool:
+    async def fetch(self, image: WriteGroupImage) -> bool:
         """Fetch what this node lacks of the snapshot's files, and note what is to count then. Returns whether anything
         was asked for. Raises `RpcError`, `StorageError`, OSError."""
         asked = self._sender.asked
@@ -127,7 +127,7 @@ class SnapshotFiles:
             await self._fetch(image)
         return self._sender.asked > asked
 
-    async def _fetch(self, image: GroupImage) -> None:
+    async def _fetch(self, image: WriteGroupImage) -> None:
         manifest, damaged = self._store.manifest, self._store.damaged
         split_upto = min(manifest.position(self._group).position, image.name.index) if self._keeps_own else 0
         choice = choose(

@@ -39,13 +39,13 @@ from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, MissingOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

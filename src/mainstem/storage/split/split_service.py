@@ -35,8 +35,6 @@ from mainstem.rpc.messages.split import (
     CommitSlice,
     DamageMet,
     DamageReply,
-    GroupPositions,
-    GroupRange,
     HeldLease,
     Lease,
     LeaseHeld,
@@ -56,6 +54,8 @@ from mainstem.rpc.messages.split import (
     SplitPace,
     SplitProgress,
     WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
 )
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.rpc.wire.method import Nothing, Reply
@@ -98,7 +98,7 @@ LOOK_SECONDS = 1.0
 class SplitLog(Protocol):
     """The journal as splitters see it; implemented by the storage role."""
 
-    def positions(self) -> list[GroupPositions]: ...
+    def positions(self) -> list[WriteGroupPositions]: ...
 
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         """Per write group, the block up to which about `bytes_max` bytes of journal behind `after` reach: committed and
@@ -114,7 +114,7 @@ class SplitLog(Protocol):
         """Raw bytes of one segment. Raises `SegmentGone`."""
         ...
 
-    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def commit(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
         """Record the split of a slice, compare-and-set per write group; durable when it returns. Per range:
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...

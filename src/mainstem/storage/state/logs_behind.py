@@ -10,9 +10,9 @@ import numpy
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.model import Topic
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
 from mainstem.storage.queue_store.copies.kept_history import choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span
-from mainstem.storage.state.snapshot_image import GroupImage
+from mainstem.storage.state.snapshot_image import WriteGroupImage
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 
 QUEUES = 6
@@ -182,10 +182,10 @@ class Replica:
         await self.bench.store.changes.merge(GROUP, inputs, [output])
         return gone
 
-    def image(self, starts: dict[int, int]) -> GroupImage:
+    def image(self, starts: dict[int, int]) -> WriteGroupImage:
         """A snapshot of the write group, with its queues' log starts."""
         ranges = list(self.bench.store.manifest.spans(GROUP).described())
-        image = GroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), ranges)
+        image = WriteGroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), ranges)
         for queue_id in range(GROUP, QUEUES, 2):
             image.state[QUEUES_OF_GROUP] += struct.pack("<3q", queue_id, 1 << 40, starts.get(queue_id, 0))
         return image
@@ -250,7 +250,7 @@ async def take(
     """Take a snapshot, as a member does."""
     files = SnapshotFiles(receiver.bench.store, Halves(), GROUP, source, keeps_own=True)  # type: ignore[arg-type]
 
-    async def image_of(with_state: bool) -> GroupImage:
+    async def image_of(with_state: bool) -> WriteGroupImage:
         return sender.image(starts or {})
 
     try:

@@ -17,7 +17,7 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     FIRST_SCHEMA_VERSION,
     MERGED_SCHEMA_VERSION,
     Contents,
-    GroupPosition,
+    WriteGroupPosition,
 )
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     CHANGES_SUFFIX,
@@ -62,7 +62,7 @@ class _Copied:
     def __init__(self) -> None:
         self.files: dict[str, StoreFile] = {}
         self.ranges: dict[int, FileRange] = {}
-        self.positions: dict[int, GroupPosition] = {}
+        self.positions: dict[int, WriteGroupPosition] = {}
         self.dropped: set[str] = set()
         self.seen: dict[str, int] = {}
         self.schema_version = FIRST_SCHEMA_VERSION
@@ -81,7 +81,7 @@ class _Copied:
                 if self.ranges.pop(row.sequence, None) is None and not repeated:
                     raise FormatError(f"range {row.sequence} goes, which never came")
             case PositionRow():
-                self.positions[row.group] = GroupPosition(row.position, row.applied_index)
+                self.positions[row.group] = WriteGroupPosition(row.position, row.applied_index)
             case DroppedRow():
                 self.dropped.add(row.name)
             case RecalledRow():

@@ -33,7 +33,7 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     Database,
     Entries,
     GroupCommit,
-    GroupPosition,
+    WriteGroupPosition,
 )
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     DroppedRow,
@@ -99,8 +99,8 @@ class Manifest:
             raise
         return cls(database, contents, executor, page_files)
 
-    def position(self, group: int) -> GroupPosition:
-        return self._positions.get(group, GroupPosition(0, 0))
+    def position(self, group: int) -> WriteGroupPosition:
+        return self._positions.get(group, WriteGroupPosition(0, 0))
 
     @property
     def schema_version(self) -> int:
@@ -162,7 +162,7 @@ class Manifest:
             for commit in commits:
                 for file in commit.files:
                     self.files.add(file)
-                self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
+                self._positions[commit.group] = WriteGroupPosition(commit.upto, commit.applied_index)
             self._mirror.exchange((), ranges)
             rows = new_rows(ranges, {file.name: file for commit in commits for file in commit.files}.values())
             self.on_change([*rows, *(PositionRow(one, *self.position(one)) for one in positions)])
@@ -230,7 +230,7 @@ class Manifest:
         none of these counts as dropped any more. Returns the files that no write group needs any more: they are
         forgotten, but not kept under `dropped`."""
         assert all(after >= kept_upto for after, _upto, _file in entries), "they lie behind what is kept"
-        moved = group, GroupPosition(position, applied_index)
+        moved = group, WriteGroupPosition(position, applied_index)
         spans = self.spans(group)
         gone = [entry for span in spans[spans.behind(kept_upto) :] for entry in span]
         return await self._exchange({group: (gone, entries)}, moved)
@@ -279,7 +279,7 @@ class Manifest:
     async def _exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
-        moved: tuple[int, GroupPosition] | None,
+        moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int] | None = None,
     ) -> list[str]:
         left: list[str] = []

@@ -122,7 +122,7 @@ _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGE
 """A table made where it is missing; versions that do not know it leave it alone."""
 
 
-class GroupPosition(NamedTuple):
+class WriteGroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
@@ -154,7 +154,7 @@ class Contents(NamedTuple):
     commits: int
     files: list[StoreFile]
     ranges: list[FileRange]
-    positions: dict[int, GroupPosition]
+    positions: dict[int, WriteGroupPosition]
     dropped: set[str]
     seen: dict[str, int]
     pages: Sequence[StoredPage] = ()
@@ -325,7 +325,7 @@ class Database:
             commits=store[1] if store else 0,
             files=[_file(row, keys.get(row[0])) for row in files],
             ranges=[FileRange(*row) for row in ranges],
-            positions={group: GroupPosition(*rest) for group, *rest in positions},
+            positions={group: WriteGroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
             seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
             pages=list(self._pages(database)) if self.version >= SCHEMA_VERSION else (),
@@ -413,14 +413,14 @@ class Database:
         statements: list[Statement] = []
         for commit in commits:
             statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
-            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
+            statements.append(_position(commit.group, WriteGroupPosition(commit.upto, commit.applied_index)))
         self._transaction([*statements, _CHANGED])
         return self._newest_ranges(sum(len(commit.files) for commit in commits))
 
     def exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
-        moved: tuple[int, GroupPosition] | None,
+        moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int],
         states: PageStates,
     ) -> list[FileRange]:
@@ -611,7 +611,7 @@ def _keys_of(file: StoreFile) -> tuple[object, ...]:
     return msgspec.structs.astuple(file)[len(_COLUMNS) :]
 
 
-def _position(group: int, position: GroupPosition) -> Statement:
+def _position(group: int, position: WriteGroupPosition) -> Statement:
     return (
         "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
         "SET position = excluded.position, applied_index = excluded.applied_index",

@@ -28,7 +28,7 @@ from mainstem.storage.store_files.store_file import StoreFile, kind_of, owner_of
 
 log = logging.getLogger(__name__)
 
-GroupsAt = Callable[[QueueIds, numpy.typing.NDArray[numpy.int64]], numpy.typing.NDArray[numpy.int64]]
+WriteGroupsAt = Callable[[QueueIds, numpy.typing.NDArray[numpy.int64]], numpy.typing.NDArray[numpy.int64]]
 """Gives the write group in whose log each of these offsets is, one per queue id."""
 
 
@@ -94,7 +94,7 @@ class StoredFiles:
 
     # --- what is in them ------------------------------------------------------------------------------------
 
-    async def all_rows(self, groups_at: GroupsAt, *, whole: bool = False) -> AsyncIterator[Rows]:
+    async def all_rows(self, groups_at: WriteGroupsAt, *, whole: bool = False) -> AsyncIterator[Rows]:
         """The extents of every file, those of each queue oldest first, including those that are no longer live.
         Extents of a group that the file does not count for are left out; `groups_at` gives the group per queue
         id and offset. So are files that cannot be read; `whole`: what keeps one from being read is raised instead."""
@@ -106,7 +106,7 @@ class StoredFiles:
                 await self.open_files.index(self.search.known(name))
                 raise StorageError(f"{name}: it could not be read, and now it can; try again")
 
-    async def rows_of(self, name: str, groups: Sequence[int], groups_at: GroupsAt) -> Rows | None:
+    async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:
         """The extents of one file that are of these groups; None when it is gone or cannot be read. Readers' indexes
         stay in memory."""
         try:
