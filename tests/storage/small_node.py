@@ -177,7 +177,7 @@ class SmallNode:
     async def split(self) -> list[str]:
         outcomes = []
         for done in await self.slices():
-            outcomes += await self.storage.split_log.commit(done.ranges, done.files)
+            outcomes += await self.storage.split_log.record(done.ranges, done.files)
         return outcomes
 
     async def rounds(self, count: int = 3) -> None:

@@ -92,7 +92,7 @@ class StorageParts:
             store, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
         )
         self.replication = WriteGroupReplication(
-            consensus, journal, state.journal_map, self.hard_states, store.commits.journal_index
+            consensus, journal, state.journal_map, self.hard_states, store.splits.journal_index
         )
         self.groups = groups = [
             WriteGroup(
@@ -126,7 +126,7 @@ class StorageParts:
             self.producers,
             node_id,
             self.has_alone,
-            store.commits.split_position,
+            store.splits.split_position,
             {group: position for group, (position, _by) in self.lost.raises().items()},
         )
 

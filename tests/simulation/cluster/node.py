@@ -558,7 +558,7 @@ class SimulatedNode:
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
-            split = storage.queue_store.commits.split_position(group.group)
+            split = storage.queue_store.splits.split_position(group.group)
             blocks = self.cluster.history.blocks.get(group.group, [])
             for index in range(split + 1, group.blocks.last_index() + 1):
                 if index <= len(blocks) and index <= group.applied_index and blocks[index - 1].kind != KIND_DATA:

@@ -1,4 +1,4 @@
-"""The split service over its port: lease and fencing, commits that take turns with grants, status."""
+"""The split service over its port: lease and fencing, splits that take turns with grants, status."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from mainstem.rpc.errors import CallFailed, DeadlineExceeded
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.split import (
     ACQUIRE,
-    COMMIT,
     PACE,
     PROGRESS,
     READ,
+    RECORD_SPLIT,
     RELEASE,
     RENEW,
     RETENTION_CLASSES,
     AcquireLease,
-    CommitSlice,
     HeldLease,
     Lease,
     LeaseHeld,
     LeaseLost,
     RangeGone,
     ReadExtent,
+    RecordSplit,
     ReportProgress,
     RunFile,
     SplitPace,
@@ -63,8 +63,8 @@ FILE = RunFile(
 )
 
 
-class SlowCommits(SplitJournal):
-    """A journal whose commits wait until the test lets them go."""
+class SlowRecording(SplitJournal):
+    """A journal whose splits wait until the test lets them go."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, segment_bytes=4 << 20, classes={0: "default"})
@@ -81,17 +81,17 @@ class SlowCommits(SplitJournal):
         return [WriteGroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
                                unsplit_bytes=self.unsplit_bytes, oldest_unsplit_ms=-1)]  # fmt: skip
 
-    async def commit(self, ranges: Sequence[WriteGroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], files: Sequence[RunFile]) -> list[str]:
         self.begun.set()
         await self.go.wait()
-        return await super().commit(ranges, files)
+        return await super().record(ranges, files)
 
 
 class Bench:
     """A node's split service behind a server, and a client of it."""
 
     def __init__(self, directory: Path) -> None:
-        self.journal = SlowCommits(directory)
+        self.journal = SlowRecording(directory)
         self.clock = FakeClock(NOW_MS)
         self.ids = 0
         self.pacing = Pacing(self.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
@@ -140,8 +140,8 @@ def held(lease: Lease) -> HeldLease:
 
 
 async def commit(client: Client, lease: Lease, *ranges: WriteGroupRange) -> list[str]:
-    request = CommitSlice(held(lease), ranges, (FILE,))
-    return (await client.call(COMMIT, request, timeout_seconds=15)).message.outcomes
+    request = RecordSplit(held(lease), ranges, (FILE,))
+    return (await client.call(RECORD_SPLIT, request, timeout_seconds=15)).message.outcomes
 
 
 def test_second_splitter_is_refused_naming_the_first(bench: Bench) -> None:
@@ -168,7 +168,7 @@ def test_renewed_lease_lives_and_a_silent_one_ends(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_zombie_commits_nothing(bench: Bench) -> None:
+def test_zombie_records_nothing(bench: Bench) -> None:
     async def test(client: Client) -> None:
         zombie = await acquire(client, "zombie")
         bench.clock.advance(LEASE_SECONDS)
@@ -225,7 +225,7 @@ def test_holder_that_does_not_yield_is_not_asked_to(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_grant_waits_for_a_commit_that_was_begun(bench: Bench) -> None:
+def test_grant_waits_for_a_split_that_was_begun(bench: Bench) -> None:
     async def test(client: Client) -> None:
         first = await acquire(client, "first")
         bench.journal.go.clear()
@@ -243,16 +243,16 @@ def test_grant_waits_for_a_commit_that_was_begun(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_commit_is_finished_when_its_caller_gives_up(bench: Bench) -> None:
+def test_split_is_finished_when_its_caller_gives_up(bench: Bench) -> None:
     async def test(client: Client) -> None:
         lease = await acquire(client, "first")
         bench.journal.go.clear()
-        request = CommitSlice(held(lease), (WriteGroupRange(0, 0, 5),), (FILE,))
+        request = RecordSplit(held(lease), (WriteGroupRange(0, 0, 5),), (FILE,))
         with pytest.raises(DeadlineExceeded):
-            await client.call(COMMIT, request, timeout_seconds=0.05)
+            await client.call(RECORD_SPLIT, request, timeout_seconds=0.05)
         bench.journal.go.set()
         assert await commit(client, lease, WriteGroupRange(0, 0, 5)) == ["replayed"]
-        assert bench.journal.committed == [((WriteGroupRange(0, 0, 5),), (FILE,))]
+        assert bench.journal.recorded == [((WriteGroupRange(0, 0, 5),), (FILE,))]
 
     bench.run(test)
 

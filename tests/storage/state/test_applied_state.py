@@ -22,7 +22,7 @@ class NothingSplit:
     """The queue store as far as this asks for it: the part of it that knows the positions."""
 
     def __init__(self) -> None:
-        self.commits = self
+        self.splits = self
 
     def split_position(self, group: int) -> int:
         return 0

@@ -62,7 +62,7 @@ def next_offsets(
     """Decide where the next trigger ends: at `start` itself when there is nothing to do.
 
     With a target (a run that ends), everything up to it is work. Without one only data is, and enough of it:
-    a commit writes control blocks, and a splitter that took those for work would never rest. Groups of
+    retention writes control blocks, and a splitter that took those for work would never rest. Write groups of
     `start` that the node does not name are carried over: Spark takes offsets that vanish for progress."""
     found = node.positions()
     if target is None and not worth_a_trigger(found.groups, found.now_ms, settings):

@@ -48,7 +48,7 @@ class CompactedFile(msgspec.Struct, frozen=True):
     """In its place, in the order of their keys; none: nothing of it is left."""
 
 
-class CommitCompaction(msgspec.Struct, frozen=True, kw_only=True):
+class RecordCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to put the outputs of a pass in the place of its inputs, each of which is named."""
 
     lease: HeldLease
@@ -62,4 +62,5 @@ class CompactionReply(msgspec.Struct, frozen=True):
 
 
 COMPACT_WORK = Method(32, "compact.work", AskCompaction, CompactionWork, (LeaseLost,))
-COMPACT_COMMIT = Method(33, "compact.commit", CommitCompaction, CompactionReply, (LeaseLost,))
+RECORD_COMPACTION = Method(33, "compact.commit", RecordCompaction, CompactionReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1."""

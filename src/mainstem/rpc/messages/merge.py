@@ -77,7 +77,7 @@ class LiveReply(msgspec.Struct, frozen=True):
     """Of the attachment."""
 
 
-class CommitMerge(msgspec.Struct, frozen=True, kw_only=True):
+class RecordMerge(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to put these files in the place of the inputs."""
 
     lease: HeldLease
@@ -100,5 +100,6 @@ class MergeDamage(msgspec.Struct, frozen=True, kw_only=True):
 
 MERGE_WORK = Method(28, "merge.work", AskMerge, MergeWork, (LeaseLost,))
 MERGE_LIVE = Method(29, "merge.live", AskLive, LiveReply, (MergeGone,))
-MERGE_COMMIT = Method(30, "merge.commit", CommitMerge, MergeReply, (LeaseLost,))
+RECORD_MERGE = Method(30, "merge.commit", RecordMerge, MergeReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1."""
 MERGE_DAMAGED = Method(31, "merge.damaged", MergeDamage, Nothing, (MergeGone,))

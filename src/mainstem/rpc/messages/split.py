@@ -245,7 +245,7 @@ class RetentionClasses(msgspec.Struct, frozen=True):
     """Topic number → retention class. A topic that is absent is deleted."""
 
 
-class CommitSlice(msgspec.Struct, frozen=True):
+class RecordSplit(msgspec.Struct, frozen=True):
     """Asks to record the runs that hold the batches of these ranges, all of one slice."""
 
     lease: HeldLease
@@ -253,9 +253,9 @@ class CommitSlice(msgspec.Struct, frozen=True):
     files: tuple[RunFile, ...]
 
 
-class CommitReply(msgspec.Struct, frozen=True):
+class RecordSplitReply(msgspec.Struct, frozen=True):
     outcomes: list[str]
-    """Per range: 'committed', 'replayed', or 'refused: …'."""
+    """Per range: 'committed' (recorded, as version 0.1 says it), 'replayed', or 'refused: …'."""
 
 
 class ReportProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,7 +273,8 @@ SLICES = Method(21, "split.slices", PlanSlices, PlannedSlices)
 READ = Method(22, "split.read", ReadExtent, Nothing, (RangeGone,), streams=True)
 """The extent's bytes as attachments, in order."""
 RETENTION_CLASSES = Method(23, "split.retention_classes", Nothing, RetentionClasses)
-COMMIT = Method(24, "split.commit", CommitSlice, CommitReply, (LeaseLost,))
+RECORD_SPLIT = Method(24, "split.commit", RecordSplit, RecordSplitReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1, so that nodes and splitters of both work together."""
 PROGRESS = Method(25, "split.progress", ReportProgress, Nothing, (LeaseLost,))
 PACE = Method(26, "split.pace", SplitPace, Nothing)
 """Answered when so many bytes may be split without slowing down publishers, after some seconds at the

@@ -126,9 +126,7 @@ class Departures:
 
     async def _empty(self, group: WriteGroup) -> None:
         number = group.group
-        if not (
-            group.last_index or self._store.commits.split_position(number) or self._store.stored.file_count(number)
-        ):
+        if not (group.last_index or self._store.splits.split_position(number) or self._store.stored.file_count(number)):
             return
         if self._store.being_copied.is_kept(number):
             return

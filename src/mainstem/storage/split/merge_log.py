@@ -107,9 +107,9 @@ class LocalMergeLog:
         await self._confirm()
         return found
 
-    async def commit(self, merge_id: str, files: Sequence[RunFile]) -> str:
+    async def record(self, merge_id: str, files: Sequence[RunFile]) -> str:
         try:
-            await self._store.merges.commit(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
+            await self._store.merges.record(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
         except (StorageError, OSError) as error:
             return f"refused: {error}"
         return "merged"

@@ -1,7 +1,7 @@
 """Shows splitters the journal: which blocks are committed, which are split, and which to take next.
 
 Only blocks that are committed *and* synced are offered, so that the queue store never holds a record the journal could
-still lose. A commit counts, per write group, if its start continues the write group's split position; it is confirmed
+still lose. A split counts, per write group, if its start continues the write group's split position; it is confirmed
 when the manifest has recorded it.
 """
 
@@ -108,7 +108,7 @@ class LocalSplitLog:
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         return bytes(await self._journal.read(position_of(sequence, offset), length))
 
-    async def commit(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)

@@ -34,7 +34,7 @@ class LogStartMoved(msgspec.Struct, frozen=True, tag="log_start", array_like=Tru
     starts: tuple[tuple[int, int], ...]
 
 
-class SplitCommitted(msgspec.Struct, frozen=True, tag="split", array_like=True):
+class SplitRecorded(msgspec.Struct, frozen=True, tag="split", array_like=True):
     """Blocks (after, upto] of this group are in these runs. Journals of version 0.1 have it; later versions record
     splits in each replica's own manifest."""
 
@@ -43,7 +43,7 @@ class SplitCommitted(msgspec.Struct, frozen=True, tag="split", array_like=True):
     files: tuple[RunFile, ...]
 
 
-Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitCommitted
+Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[Command, ...])

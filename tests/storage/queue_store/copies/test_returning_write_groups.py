@@ -14,7 +14,7 @@ from tests.storage.queue_store.test_store import GONE, Bench, log_starts, read_a
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.file_retention import EverIn
-from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
+from mainstem.storage.queue_store.changes.splits import SplitOutcome
 from mainstem.storage.store_files.store_file import StoreFile
 
 HERE, AWAY = 0, 1
@@ -28,7 +28,7 @@ def ever_in(queue_ids: QueueIds, groups: Collection[int]) -> numpy.ndarray:
 async def shared_run(bench: Bench) -> StoreFile:
     run = write_run(bench.files, "shared.run", [make_batch(1, 0), *(make_batch(2, offset) for offset in range(3))])
     for group in (HERE, AWAY):
-        await bench.store.commits.commit(group, 0, 5, [run], applied_index=5)
+        await bench.store.splits.record(group, 0, 5, [run], applied_index=5)
     return run
 
 
@@ -101,31 +101,31 @@ def test_extents_of_groups_that_are_not_here_keep_no_run(tmp_path: Path) -> None
     Bench(tmp_path).run(scenario)
 
 
-def test_what_was_dropped_for_some_groups_is_missed_by_a_commit_of_another(tmp_path: Path) -> None:
-    """A commit that comes after all is refused, and its blocks are split again: they are still in the journal."""
+def test_what_was_dropped_for_some_groups_is_missed_by_a_split_of_another(tmp_path: Path) -> None:
+    """A split that comes after all is refused, and its blocks are split again: they are still in the journal."""
 
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
-        await bench.store.commits.commit(HERE, 0, 5, [run], applied_index=5)
+        await bench.store.splits.record(HERE, 0, 5, [run], applied_index=5)
         await bench.store.retention.retain(log_starts({1: 1, 2: 0}), ever_in=ever_in)
         with pytest.raises(StorageError, match=r"shared\.run"):
-            await bench.store.commits.verify([run])
+            await bench.store.splits.verify([run])
         with pytest.raises(StorageError, match=r"shared\.run"):
-            await bench.store.commits.commit(AWAY, 0, 5, [run], applied_index=5)
-        assert bench.store.commits.split_position(AWAY) == 0
+            await bench.store.splits.record(AWAY, 0, 5, [run], applied_index=5)
+        assert bench.store.splits.split_position(AWAY) == 0
         again = write_run(bench.files, "again.run", [make_batch(2, 0)])
-        assert await bench.store.commits.commit(AWAY, 0, 5, [again], applied_index=5) is CommitOutcome.COMMITTED
+        assert await bench.store.splits.record(AWAY, 0, 5, [again], applied_index=5) is SplitOutcome.RECORDED
 
     Bench(tmp_path).run(scenario)
 
 
-def test_a_commit_for_another_group_saves_a_run_that_was_found_dead(tmp_path: Path) -> None:
+def test_a_split_for_another_group_saves_a_run_that_was_found_dead(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
-        await bench.store.commits.commit(HERE, 0, 5, [run], applied_index=5)
+        await bench.store.splits.record(HERE, 0, 5, [run], applied_index=5)
 
         async def meanwhile() -> None:
-            await bench.store.commits.commit(AWAY, 0, 5, [run], applied_index=5)
+            await bench.store.splits.record(AWAY, 0, 5, [run], applied_index=5)
 
         assert await bench.store.retention.retain(log_starts({1: 1, 2: 0}), meanwhile, ever_in) == []
         assert len(await read_all(bench.store, 2, AWAY, 0, 1000)) == 1
@@ -136,13 +136,13 @@ def test_a_commit_for_another_group_saves_a_run_that_was_found_dead(tmp_path: Pa
 def test_a_run_that_is_being_dropped_is_not_verified(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
-        await bench.store.commits.commit(HERE, 0, 5, [run], applied_index=5)
+        await bench.store.splits.record(HERE, 0, 5, [run], applied_index=5)
         refused = 0
         dropping = asyncio.ensure_future(bench.store.retention.retain(log_starts({1: 1, 2: 0}), ever_in=ever_in))
         while not dropping.done():
             bench.store.orphans.hold(run.name)
             try:
-                await bench.store.commits.verify([run])
+                await bench.store.splits.verify([run])
             except StorageError:
                 refused += 1
             bench.store.orphans.let_go(run.name)

@@ -91,7 +91,7 @@ class _Copied:
             case SchemaRow():
                 self.schema_version = max(self.schema_version, row.version)
 
-    def contents(self, identity: uuid.UUID, commits: int) -> Contents:
+    def contents(self, identity: uuid.UUID, changes: int) -> Contents:
         """All of it, as a database gives it. Raises `FormatError`."""
         first: dict[str, int] = {}
         for sequence, entry in sorted(self.ranges.items()):
@@ -100,7 +100,7 @@ class _Copied:
                 raise FormatError(f"{entry.name} counts for write group {entry.group}, and is not described")
         return Contents(
             identity=identity,
-            commits=commits,
+            changes=changes,
             files=[self.files[name] for name in first],
             ranges=sorted(self.ranges.values(), key=lambda one: (one.group, one.upto, one.after, one.sequence)),
             positions=self.positions,
@@ -195,7 +195,7 @@ async def copy_faults(files: Files, identity: uuid.UUID, contents: Contents | No
         copied, _faults = await read_copy(files, identity)
     except FileNotFoundError:
         return found
-    if copied is not None and copied.contents.commits == contents.commits:
+    if copied is not None and copied.contents.changes == contents.changes:
         said = copied.contents._replace(seen=contents.seen)  # those come with the next change
         if said != contents:
             found.append((COPY_DIRECTORY, "the copy of the manifest does not say what the manifest says"))

@@ -69,7 +69,7 @@ class StoredFiles:
     # --- which there are ------------------------------------------------------------------------------------
 
     def file(self, name: str) -> StoreFile:
-        """A file as its commit described it. Raises `FileGone`."""
+        """A file as it was described when it was recorded. Raises `FileGone`."""
         file = self.manifest.files.get(name) or self.lingering.get(name)
         if file is None:
             raise FileGone(f"{name}: the manifest of this node does not name it")
@@ -150,7 +150,7 @@ class StoredFiles:
         if known is None:
             check_content(await self.open_files.index(KnownFile(file.name)), file)
         elif known != file:
-            raise StorageError(f"{file.name}: committed before as {known}, now as {file}")
+            raise StorageError(f"{file.name}: recorded before as {known}, now as {file}")
 
     def _check(self, name: str, index: ExtentIndex) -> None:
         """Raises `StorageError` when a file has not what the manifest says of it."""

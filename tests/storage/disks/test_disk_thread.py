@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.storage.disks.commit_thread import CommitThread
+from mainstem.storage.disks.disk_thread import DiskThread
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -20,7 +20,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 def test_jobs_are_done_in_order_by_one_thread_that_is_not_the_loop() -> None:
     async def scenario() -> None:
-        commits = CommitThread("commits")
+        commits = DiskThread("commits")
         done: list[int] = []
         threads: set[int] = set()
 
@@ -39,7 +39,7 @@ def test_jobs_are_done_in_order_by_one_thread_that_is_not_the_loop() -> None:
 
 def test_a_failure_reaches_who_waits_and_the_next_job_is_done() -> None:
     async def scenario() -> None:
-        commits = CommitThread("commits")
+        commits = DiskThread("commits")
 
         def fail() -> None:
             raise OSError(5, "the disk is gone")
@@ -56,7 +56,7 @@ def test_a_failure_reaches_who_waits_and_the_next_job_is_done() -> None:
 
 def test_a_job_whose_caller_was_cancelled_is_done_all_the_same() -> None:
     async def scenario() -> None:
-        commits = CommitThread("commits")
+        commits = DiskThread("commits")
         may_go_on = threading.Event()
         done: list[int] = []
         first = asyncio.ensure_future(commits.run(may_go_on.wait))
@@ -78,7 +78,7 @@ def test_a_job_whose_caller_was_cancelled_is_done_all_the_same() -> None:
 
 def test_close_waits_for_what_was_given() -> None:
     async def scenario() -> None:
-        commits = CommitThread("commits")
+        commits = DiskThread("commits")
         may_go_on = threading.Event()
         done: list[int] = []
         jobs = [asyncio.ensure_future(commits.run(work)) for work in (may_go_on.wait, partial(done.append, 1))]
@@ -97,7 +97,7 @@ def test_close_waits_for_what_was_given() -> None:
 def test_a_thread_without_a_job_never_begins() -> None:
     async def scenario() -> None:
         before = threading.active_count()
-        commits = CommitThread("commits")
+        commits = DiskThread("commits")
         await commits.idle()
         assert threading.active_count() == before
         await commits.close()

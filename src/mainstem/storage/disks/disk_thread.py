@@ -1,9 +1,8 @@
-"""The commit thread runs the journal's writes and syncs, one job after the other, with as little as possible around
-each.
+"""A disk thread runs one kind of work on a disk, one job after the other, with as little as possible around each.
 
-Commits have a thread of their own so that no other work of the disk delays them. It is not an executor because handing
-a job over and back is a third of what a small commit costs: here a job crosses a queue in C on the way there and one
-wake-up of the event loop on the way back.
+The journal's writes with their syncs have one of their own so that no other work of the disk delays them. It is not an
+executor because handing a job over and back is a third of what a small write costs: here a job crosses a queue in C on
+the way there and one wake-up of the event loop on the way back.
 
 Jobs run in the order they were given and are never abandoned: when a waiting caller is cancelled its job is still done,
 and `idle` tells when.
@@ -38,7 +37,7 @@ class _Job(Generic[T]):
             self.done.set_exception(error)
 
 
-class CommitThread:
+class DiskThread:
     """Runs jobs on one thread, which starts with the first job. The owner calls `close` after the last."""
 
     def __init__(self, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Commits of splits: a write group's blocks, up to its new position, are in these runs.
+"""Records splits: a write group's blocks, up to its new position, are in these runs.
 
-A run may cover several write groups; it counts for a write group once that one's commit is in the manifest, and a write
-group whose commit was refused never sees it.
+A run may cover several write groups; it counts for a write group once that one's split is in the manifest, and a write
+group whose split was refused never sees it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
-from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
 
@@ -20,16 +20,16 @@ LOST_CLASS = "forever"
 """Retention class of runs that replace blocks lost before they were split: they may hold any topic."""
 
 
-class CommitOutcome(enum.Enum):
-    COMMITTED = "committed"
+class SplitOutcome(enum.Enum):
+    RECORDED = "recorded"
     REPLAY = "replay"
-    """The range is behind the group's position: it was committed before. Nothing changed."""
+    """The range is behind the group's position: it was recorded before. Nothing changed."""
     GAP = "gap"
     """The range does not start at the group's position. Nothing changed."""
 
 
-class SplitCommits:
-    """Says how far each write group is split, and makes the commits that move it on."""
+class Splits:
+    """Says how far each write group is split, and records the splits that move it on."""
 
     def __init__(self, stored: StoredFiles, changes: StoreChanges, orphans: Orphans) -> None:
         self._stored = stored
@@ -42,7 +42,7 @@ class SplitCommits:
         return self._manifest.position(group).position
 
     def applied_index(self, group: int) -> int:
-        """The index of the control block whose commit was the group's last; 0 at first."""
+        """The write group's last block when its last split was decided; 0 at first."""
         return self._manifest.position(group).applied_index
 
     def journal_index(self, group: int) -> int:
@@ -50,7 +50,7 @@ class SplitCommits:
         return min(self._manifest.position(group))
 
     async def verify(self, files: Sequence[StoreFile]) -> None:
-        """Check that the files of a commit are there, whole, and as described: call this before the commit is decided,
+        """Check that the files of a split are there, whole, and as described: call this before the split is decided,
         while holding them. Raises `StorageError`."""
         for file in files:
             if file.name in self._changes.going:
@@ -59,56 +59,56 @@ class SplitCommits:
                 self._orphans.spare(file.name)
                 await self._stored.verify(file)
 
-    async def commit(
+    async def record(
         self, group: int, after: int, upto: int, files: Sequence[StoreFile], *, applied_index: int
-    ) -> CommitOutcome:
+    ) -> SplitOutcome:
         """Record that blocks (after, upto] of a write group are in these runs: compare-and-set on its split position.
 
         Durable when it returns. Raises `StorageError`, nothing being changed, when a file is missing or not
-        what it is described as; a file that retention dropped since another group's commit is left out."""
-        (outcome,) = await self.commit_all([GroupCommit(group, after, upto, tuple(files), applied_index)])
+        what it is described as; a file that retention dropped since another write group's split is left out."""
+        (outcome,) = await self.record_all([WriteGroupSplit(group, after, upto, tuple(files), applied_index)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
-        """Make many commits, in order, in one durable step, and return the outcome of each. An error prevents the
-        commits of its own write group, not those of others. Raises `StorageError`, nothing being changed, when none
+    async def record_all(self, splits: Sequence[WriteGroupSplit]) -> list[SplitOutcome | StorageError]:
+        """Record many splits, in order, in one durable step, and return the outcome of each. An error prevents the
+        splits of its own write group, not those of others. Raises `StorageError`, nothing being changed, when none
         can."""
         async with self._changes.lock:
-            outcomes: list[CommitOutcome | StorageError] = []
-            accepted: list[GroupCommit] = []
+            outcomes: list[SplitOutcome | StorageError] = []
+            accepted: list[WriteGroupSplit] = []
             positions: dict[int, int] = {}
             failed: dict[int, StorageError] = {}
-            for commit in commits:
-                position = positions.get(commit.group, self.split_position(commit.group))
-                if commit.group in failed:
-                    outcomes.append(failed[commit.group])
-                elif commit.upto <= position:
-                    outcomes.append(CommitOutcome.REPLAY)
-                elif commit.after != position:
-                    outcomes.append(CommitOutcome.GAP)
+            for split in splits:
+                position = positions.get(split.group, self.split_position(split.group))
+                if split.group in failed:
+                    outcomes.append(failed[split.group])
+                elif split.upto <= position:
+                    outcomes.append(SplitOutcome.REPLAY)
+                elif split.after != position:
+                    outcomes.append(SplitOutcome.GAP)
                 else:
                     try:
-                        accepted.append(await self._acceptable(commit))
+                        accepted.append(await self._acceptable(split))
                     except (StorageError, OSError) as error:
-                        failed[commit.group] = refused = StorageError(str(error))
+                        failed[split.group] = refused = StorageError(str(error))
                         refused.__cause__ = error
                         outcomes.append(refused)
                     else:
-                        positions[commit.group] = commit.upto
-                        outcomes.append(CommitOutcome.COMMITTED)
+                        positions[split.group] = split.upto
+                        outcomes.append(SplitOutcome.RECORDED)
             if accepted:
-                await self._changes.commit(accepted)
+                await self._changes.record_splits(accepted)
         return outcomes
 
-    async def _acceptable(self, commit: GroupCommit) -> GroupCommit:
-        """The commit without runs that retention dropped, every file checked. Raises `StorageError`, OSError."""
-        assert commit.after <= commit.upto
-        kept = tuple(file for file in commit.files if file.name not in self._manifest.dropped)
+    async def _acceptable(self, split: WriteGroupSplit) -> WriteGroupSplit:
+        """The split without runs that retention dropped, every file checked. Raises `StorageError`, OSError."""
+        assert split.after <= split.upto
+        kept = tuple(file for file in split.files if file.name not in self._manifest.dropped)
         for file in kept:
             await self._stored.verify(file)
-        return commit._replace(files=kept)
+        return split._replace(files=kept)
 
     async def lose(self, group: int, upto: int, name: str, why: str, *, applied_index: int) -> None:
         """Record a missing run in place of a write group's unsplit blocks up to this one, which this node's journal has
@@ -120,5 +120,7 @@ class SplitCommits:
             queue_count=0, min_timestamp=0, max_timestamp=0,
         )  # fmt: skip
         async with self._changes.lock:
-            await self._changes.commit([GroupCommit(group, self.split_position(group), upto, (file,), applied_index)])
+            await self._changes.record_splits(
+                [WriteGroupSplit(group, self.split_position(group), upto, (file,), applied_index)]
+            )
         self._stored.damaged.note(name, StorageError(f"{name}: {why}"))
