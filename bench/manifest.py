@@ -25,7 +25,7 @@ import numpy
 
 from bench.stalls.turns import MeasuredLoop
 from mainstem.ports import Clock
-from mainstem.rpc.messages.snapshots import RANGES_PER_PART, RunRange
+from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex
@@ -231,7 +231,9 @@ class Cases:
     async def listing(self) -> dict[str, object]:
         """As a snapshot of a write group lists its files."""
         count = 0
-        described = (RunRange(after, upto, file.message()) for after, upto, file in self._manifest.spans(0).described())
+        described = (
+            DescribedRange(after, upto, file.message()) for after, upto, file in self._manifest.spans(0).described()
+        )
         while part := list(islice(described, RANGES_PER_PART)):
             count += len(part)
             await asyncio.sleep(0)

@@ -14,7 +14,14 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.rpc.messages.split import RunFile, SegmentExtent, Slice, WaitsFor, WriteGroupPositions, WriteGroupRange
+from mainstem.rpc.messages.split import (
+    FileDescription,
+    SegmentExtent,
+    Slice,
+    WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
+)
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
@@ -63,7 +70,7 @@ class SplitJournal:
         """Every batch ever appended, by queue, in offset order."""
         self.blocks: list[Block] = []
         self.split: dict[int, int] = {}
-        self.recorded: list[tuple[tuple[WriteGroupRange, ...], tuple[RunFile, ...]]] = []
+        self.recorded: list[tuple[tuple[WriteGroupRange, ...], tuple[FileDescription, ...]]] = []
         self.remote_reads = 0
         self.path_prefix = str(directory)
         """What extents are said to lie under; another one makes splitters read over rpc."""
@@ -234,7 +241,7 @@ class SplitJournal:
             raise SegmentGone(f"segment {sequence} is gone") from error
         return data[offset : offset + length]
 
-    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         outcomes = []
         for entry in ranges:
             split = self.split.get(entry.group, 0)

@@ -71,7 +71,7 @@ def test_committed_offsets_are_those_of_before() -> None:
             await cluster.restart()
             await loaded(cluster)
             assert await answers(cluster) == before
-            assert measured(cluster, "mainstem_group_partitions_incomplete") == 0
+            assert measured(cluster, "mainstem_consumer_group_partitions_incomplete") == 0
         assert await commit(cluster, 50, group="often") is ErrorCode.NONE
         await cluster.restart()
         await loaded(cluster)

@@ -575,12 +575,12 @@ def test_samples_count_what_is_there() -> None:
         await sync(cluster, member)
         await commit(cluster, 5, group="simple")
         values = {(it.name, it.labels): it.value for it in cluster.groups.samples() if isinstance(it, Sample)}
-        assert values["mainstem_groups", (("state", "Stable"),)] == 1
-        assert values["mainstem_groups", (("state", "Empty"),)] == 1
-        assert values["mainstem_group_members", ()] == 1
-        assert values["mainstem_group_offsets", ()] == 1
-        assert values["mainstem_group_rebalances_total", ()] == 1
-        assert values["mainstem_group_offset_commits_total", ()] == 1
+        assert values["mainstem_consumer_groups", (("state", "Stable"),)] == 1
+        assert values["mainstem_consumer_groups", (("state", "Empty"),)] == 1
+        assert values["mainstem_consumer_group_members", ()] == 1
+        assert values["mainstem_consumer_group_offsets", ()] == 1
+        assert values["mainstem_consumer_group_rebalances_total", ()] == 1
+        assert values["mainstem_consumer_group_offset_commits_total", ()] == 1
 
     simulated(story)
 

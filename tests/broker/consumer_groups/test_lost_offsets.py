@@ -70,8 +70,8 @@ def test_what_may_be_lost_is_told_and_what_was_committed_since_is_known() -> Non
         assert await asked(cluster, "never heard of") is LOST, "so may its only one"
         assert await fetch(cluster, "lost") is LOST
         assert await fetch(cluster, "since") == {0: 7}
-        assert measured(cluster, "mainstem_group_partitions_incomplete") == 1
-        assert measured(cluster, "mainstem_group_offsets_doubtful") == 1
+        assert measured(cluster, "mainstem_consumer_group_partitions_incomplete") == 1
+        assert measured(cluster, "mainstem_consumer_group_offsets_doubtful") == 1
         assert await commit(cluster, 4, group="lost") is ErrorCode.NONE
         assert await asked(cluster, "lost") == 4
         assert await asked(cluster, "lost", partition=1) is LOST
@@ -99,7 +99,7 @@ def test_what_is_there_again_is_loaded_and_nothing_was_dropped_meanwhile() -> No
             await asyncio.sleep(1)
         assert await asked(cluster, "early") == 5
         assert await asked(cluster, "busy") == 39
-        assert measured(cluster, "mainstem_group_partitions_incomplete") == 0
+        assert measured(cluster, "mainstem_consumer_group_partitions_incomplete") == 0
         await commit(cluster, 40, group="busy")
         await asyncio.sleep(1)
         assert queue_of(cluster).log_start > 0, "with everything known again, the log is kept short again"
@@ -139,7 +139,7 @@ def test_somebody_may_give_up_what_is_lost_for_good() -> None:
         await cluster.restart()
         await asyncio.sleep(PATIENCE_SECONDS)
         assert [await asked(cluster, group) for group in ("early", "since", "new")] == [1, 7, -1]
-        assert measured(cluster, "mainstem_group_records_given_up_total") == 1
+        assert measured(cluster, "mainstem_consumer_group_records_given_up_total") == 1
         assert queue_of(cluster).log_start == 3, "the lost part is gone"
         cluster.config = ONE_PARTITION
         await cluster.restart()

@@ -22,7 +22,7 @@ from mainstem.nameserver.disk import starts
 from mainstem.nameserver.disk.starts import LossCause, Remembers
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
+from mainstem.rpc.messages.snapshots import FETCH_FILE, FetchFile
 from mainstem.rpc.wire.method import Method
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.write_group_replication import Consensus
@@ -171,8 +171,8 @@ class WholeFiles(Handlers):
     """Those of a version that knows nothing of parts of files."""
 
     def stream(self, method: Method[Any, Any], handler: Callable[..., Any]) -> None:
-        if method is FETCH_RUN:
-            super().stream(method, lambda call: handler(call._replace(request=FetchRun(call.request.name))))
+        if method is FETCH_FILE:
+            super().stream(method, lambda call: handler(call._replace(request=FetchFile(call.request.name))))
         else:
             super().stream(method, handler)
 

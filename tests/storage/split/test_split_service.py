@@ -24,6 +24,7 @@ from mainstem.rpc.messages.split import (
     RENEW,
     RETENTION_CLASSES,
     AcquireLease,
+    FileDescription,
     HeldLease,
     Lease,
     LeaseHeld,
@@ -32,7 +33,6 @@ from mainstem.rpc.messages.split import (
     ReadExtent,
     RecordSplit,
     ReportProgress,
-    RunFile,
     SplitPace,
     SplitProgress,
     WriteGroupPositions,
@@ -50,7 +50,7 @@ from mainstem.storage.split.split_service import (
     SplitService,
 )
 
-FILE = RunFile(
+FILE = FileDescription(
     name="a.run",
     retention_class="default",
     bytes=1,
@@ -81,7 +81,7 @@ class SlowRecording(SplitJournal):
         return [WriteGroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
                                unsplit_bytes=self.unsplit_bytes, oldest_unsplit_ms=-1)]  # fmt: skip
 
-    async def record(self, ranges: Sequence[WriteGroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], files: Sequence[FileDescription]) -> list[str]:
         self.begun.set()
         await self.go.wait()
         return await super().record(ranges, files)

@@ -32,29 +32,37 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
             members += len(group.members)
     for state in _LIVE_STATES:
         labels = (("state", state.value),)
-        yield Sample("mainstem_groups", "gauge", "Consumer groups by state.", states[state], labels)
-    yield Sample("mainstem_group_members", "gauge", "Members of consumer groups.", members)
-    yield Sample("mainstem_group_members_bytes", "gauge", "Held by members of consumer groups.", holdings.bytes_held)
-    yield Sample("mainstem_group_offsets", "gauge", "Committed offsets held.", offsets)
-    yield Sample("mainstem_group_partitions_not_served", "gauge", "Partitions without groups loaded.", loading)
+        yield Sample("mainstem_consumer_groups", "gauge", "Consumer groups by state.", states[state], labels)
+    yield Sample("mainstem_consumer_group_members", "gauge", "Members of consumer groups.", members)
     yield Sample(
-        "mainstem_group_partitions_incomplete", "gauge", "Partitions served without a part of their log.", incomplete
+        "mainstem_consumer_group_members_bytes", "gauge", "Held by members of consumer groups.", holdings.bytes_held
+    )
+    yield Sample("mainstem_consumer_group_offsets", "gauge", "Committed offsets held.", offsets)
+    yield Sample("mainstem_consumer_group_partitions_not_served", "gauge", "Partitions without groups loaded.", loading)
+    yield Sample(
+        "mainstem_consumer_group_partitions_incomplete",
+        "gauge",
+        "Partitions served without a part of their log.",
+        incomplete,
     )
     yield Sample(
-        "mainstem_group_offsets_doubtful", "gauge", "Offsets held of which a later commit may be lost.", doubtful
+        "mainstem_consumer_group_offsets_doubtful",
+        "gauge",
+        "Offsets held of which a later commit may be lost.",
+        doubtful,
     )
-    yield Sample("mainstem_group_rebalances_total", "counter", "Rebalances completed.", counts.rebalances)
+    yield Sample("mainstem_consumer_group_rebalances_total", "counter", "Rebalances completed.", counts.rebalances)
     for name, help_text, count in (
-        ("mainstem_group_offset_commits_total", "Offsets committed.", counts.offset_commits),
-        ("mainstem_group_offset_expirations_total", "Offsets expired.", counts.offset_expirations),
-        ("mainstem_group_sessions_expired_total", "Members lost by silence.", counts.sessions_expired),
+        ("mainstem_consumer_group_offset_commits_total", "Offsets committed.", counts.offset_commits),
+        ("mainstem_consumer_group_offset_expirations_total", "Offsets expired.", counts.offset_expirations),
+        ("mainstem_consumer_group_sessions_expired_total", "Members lost by silence.", counts.sessions_expired),
         (
-            "mainstem_group_log_failures_total",
+            "mainstem_consumer_group_log_failures_total",
             "Times a partition had to be loaded again.",
             counts.log_failures,
         ),
         (
-            "mainstem_group_records_given_up_total",
+            "mainstem_consumer_group_records_given_up_total",
             "Records of consumer groups that could not be read and were taken for nothing.",
             counts.records_lost,
         ),

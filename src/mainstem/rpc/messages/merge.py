@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.split import HeldLease, LeaseLost, RunFile
+from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
 from mainstem.rpc.wire.method import Method, Nothing
 
 
@@ -30,7 +30,7 @@ class MergeTopic(msgspec.Struct, frozen=True):
 class MergeInput(msgspec.Struct, frozen=True):
     """A file that has blocks (after, upto] of the write group."""
 
-    file: RunFile
+    file: FileDescription
     after: int
     upto: int
 
@@ -82,7 +82,7 @@ class RecordMerge(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: HeldLease
     merge_id: str
-    files: tuple[RunFile, ...]
+    files: tuple[FileDescription, ...]
 
 
 class MergeReply(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class Slice(msgspec.Struct, frozen=True):
     """The newest format version of runs that the cluster's feature level allows."""
 
 
-class RunFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A finished file of the queue store. What runs do not have is left out of messages, as older versions had it."""
 
     name: str
@@ -250,7 +250,7 @@ class RecordSplit(msgspec.Struct, frozen=True):
 
     lease: HeldLease
     ranges: tuple[WriteGroupRange, ...]
-    files: tuple[RunFile, ...]
+    files: tuple[FileDescription, ...]
 
 
 class RecordSplitReply(msgspec.Struct, frozen=True):

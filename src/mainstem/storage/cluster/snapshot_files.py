@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 
 from mainstem.kernel import crc32c
-from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_RUN, FetchRun
+from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_FILE, FetchFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
@@ -45,7 +45,7 @@ class FileSender:
 
     async def whole(self, name: str) -> AsyncIterator[bytes]:
         """All bytes of a file, or of one that lies beside a queue segment. Raises `RpcError`, `StorageError`."""
-        async with aclosing(self._pieces(FetchRun(name))) as pieces:
+        async with aclosing(self._pieces(FetchFile(name))) as pieces:
             async for piece, _of_ranges in pieces:
                 yield piece
 
@@ -53,17 +53,17 @@ class FileSender:
         """The bytes of these ranges of a file, which rise, one behind the other. Raises `GivesWholeFiles`, `RpcError`,
         `StorageError`."""
         for first in range(0, len(ranges), BYTE_RANGES_MAX):
-            request = FetchRun(name, list[tuple[int, int]](ranges[first : first + BYTE_RANGES_MAX]))
+            request = FetchFile(name, list[tuple[int, int]](ranges[first : first + BYTE_RANGES_MAX]))
             async with aclosing(self._pieces(request)) as pieces:
                 async for piece, of_ranges in pieces:
                     if not of_ranges:
                         raise GivesWholeFiles(f"node {self._node_id} gives no parts of files")
                     yield piece
 
-    async def _pieces(self, request: FetchRun) -> AsyncGenerator[tuple[bytes, bool], None]:
+    async def _pieces(self, request: FetchFile) -> AsyncGenerator[tuple[bytes, bool], None]:
         self.asked += 1
         async with aclosing(
-            self._calls.stream(self._node_id, FETCH_RUN, request, timeout_seconds=RUN_SECONDS_MAX)
+            self._calls.stream(self._node_id, FETCH_FILE, request, timeout_seconds=RUN_SECONDS_MAX)
         ) as replies:
             async for message, attachment in replies:
                 assert isinstance(attachment, (bytes, bytearray, memoryview)), "as it is received"

@@ -16,10 +16,10 @@ from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.snapshots import (
     OFFER_WRITE_GROUP_SNAPSHOT,
-    FetchRun,
+    FetchFile,
     FetchWriteGroupSnapshot,
+    FilePart,
     OfferWriteGroupSnapshot,
-    RunPart,
     WriteGroupSnapshotPart,
     WriteGroupSnapshotRefused,
 )
@@ -135,7 +135,7 @@ class SnapshotSending:
         ):
             yield part
 
-    async def give_run(self, call: RpcCall[FetchRun]) -> AsyncIterator[Reply[RunPart]]:
+    async def give_run(self, call: RpcCall[FetchFile]) -> AsyncIterator[Reply[FilePart]]:
         """Raises `WriteGroupSnapshotRefused`."""
         name, ranges = call.request.name, [ByteRange(*one) for one in call.request.ranges]
         copies = self._store.copies
@@ -144,7 +144,7 @@ class SnapshotSending:
                 await self._rate.take(len(piece))
                 await self._pace(len(piece))
                 self.sent_bytes += len(piece)
-                yield Reply(RunPart(crc32c(piece), bool(ranges)), piece)
+                yield Reply(FilePart(crc32c(piece), bool(ranges)), piece)
         except FileGone as error:  # whoever mends its own asks everybody
             raise WriteGroupSnapshotRefused(f"run {name}: {error}") from error
         except (StorageError, OSError) as error:

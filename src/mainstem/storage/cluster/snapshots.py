@@ -26,7 +26,7 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.snapshots import (
-    FETCH_RUN,
+    FETCH_FILE,
     FETCH_WRITE_GROUP_SNAPSHOT,
     OFFER_WRITE_GROUP_SNAPSHOT,
     PRODUCERS,
@@ -117,7 +117,7 @@ class Snapshots:
     def register(self, handlers: Handlers) -> None:
         handlers.unary(OFFER_WRITE_GROUP_SNAPSHOT, self._take)
         handlers.stream(FETCH_WRITE_GROUP_SNAPSHOT, self._sending.give)
-        handlers.stream(FETCH_RUN, self._sending.give_run)
+        handlers.stream(FETCH_FILE, self._sending.give_run)
 
     def _index_of(self, group: WriteGroup) -> int:
         """The index of the snapshot that a leader can give: its split position, once it has applied that much. It may

@@ -130,7 +130,7 @@ class WaitingWriteGroups:
     def samples(self) -> Iterable[Sample]:
         for group in range(self._count):
             yield Sample(
-                "mainstem_group_waits", "gauge",
+                "mainstem_write_group_waits", "gauge",
                 "1 while this node has no part in a write group because blocks of it cannot be read", group in self,
                 (("group", str(group)),),
             )  # fmt: skip

@@ -31,7 +31,7 @@ from mainstem.rpc.messages.merge import (
     MergeWork,
     RecordMerge,
 )
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.merges import LiveBounds
@@ -54,7 +54,7 @@ class MergeLog(Protocol):
         """Which offsets of these queues the merge keeps. Raises `MergeGone`."""
         ...
 
-    async def record(self, merge_id: str, files: Sequence[RunFile]) -> str:
+    async def record(self, merge_id: str, files: Sequence[FileDescription]) -> str:
         """Put these files in the place of the inputs: 'merged', or 'refused: …'. Durable when it returns."""
         ...
 

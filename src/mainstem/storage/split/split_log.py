@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from mainstem.rpc.messages.split import RunFile, SegmentExtent, Slice, WaitsFor, WriteGroupPositions, WriteGroupRange
+from mainstem.rpc.messages.split import (
+    FileDescription,
+    SegmentExtent,
+    Slice,
+    WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
+)
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import FORMAT_VERSION
 from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
@@ -108,7 +115,7 @@ class LocalSplitLog:
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         return bytes(await self._journal.read(position_of(sequence, offset), length))
 
-    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)

@@ -33,6 +33,7 @@ from mainstem.rpc.messages.split import (
     AcquireLease,
     DamageMet,
     DamageReply,
+    FileDescription,
     HeldLease,
     Lease,
     LeaseHeld,
@@ -48,7 +49,6 @@ from mainstem.rpc.messages.split import (
     RenewReply,
     ReportProgress,
     RetentionClasses,
-    RunFile,
     Slice,
     SplitLag,
     SplitPace,
@@ -114,7 +114,7 @@ class SplitLog(Protocol):
         """Raw bytes of one segment. Raises `SegmentGone`."""
         ...
 
-    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         """Record the split of a slice, compare-and-set per write group; durable when it returns. Per range:
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...

@@ -31,7 +31,7 @@ from mainstem.rpc.messages.snapshots import (
     RANGES_PER_PART,
     RUNS,
     TOPICS,
-    RunRange,
+    DescribedRange,
     WriteGroupSnapshotPart,
     WriteGroupSnapshotRefused,
 )
@@ -95,7 +95,7 @@ async def parts(
     spans = store.manifest.spans(group.group)  # in the same turn, so that they end at exactly this block
     totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
     totals[RUNS] = spans.file_count
-    ranges = (RunRange(after, upto, file.message()) for after, upto, file in spans.described())
+    ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
     while found := list(islice(ranges, RANGES_PER_PART)):
         yield Reply(_part(name, RUNS, ranges=found))
     if with_state:
@@ -113,7 +113,7 @@ async def parts(
 
 
 def _part(
-    name: Snapshot, holds: str, *, crc: int = 0, ranges: list[RunRange] | None = None,
+    name: Snapshot, holds: str, *, crc: int = 0, ranges: list[DescribedRange] | None = None,
     totals: dict[str, int] | None = None,
 ) -> WriteGroupSnapshotPart:  # fmt: skip
     voters, learners = sorted(name.membership.voters), sorted(name.membership.learners)

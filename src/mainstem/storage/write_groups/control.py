@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.errors import FormatError
 
 
@@ -40,7 +40,7 @@ class SplitRecorded(msgspec.Struct, frozen=True, tag="split", array_like=True):
 
     after: int
     upto: int
-    files: tuple[RunFile, ...]
+    files: tuple[FileDescription, ...]
 
 
 Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded

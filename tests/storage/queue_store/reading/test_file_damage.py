@@ -152,7 +152,7 @@ def test_a_bad_run_costs_itself_only(tmp_path: Path, how: str) -> None:
         (damage,) = store.damaged.all()
         assert damage.name == "1.run"
         assert "runs/1.run" in damage.reason
-        assert samples_of(store)["mainstem_queue_store_damaged_runs"] == 1
+        assert samples_of(store)["mainstem_queue_store_damaged_files"] == 1
         await store.retention.retain(log_starts({1: 3, 4: 1}))
         assert list(store.manifest.files) == ["1.run"]
         assert "runs/orphan.run" in files.paths()

@@ -189,7 +189,7 @@ class FileRetention:
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
         yield Sample(
-            "mainstem_queue_store_dropped_runs_total", "counter", "Runs deleted by retention.", self._dropped_files
+            "mainstem_queue_store_dropped_files_total", "counter", "Files deleted by retention.", self._dropped_files
         )
         yield Sample(
             "mainstem_queue_store_dropped_bytes_total",

@@ -191,7 +191,7 @@ class StoredFiles:
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
-        yield Sample("mainstem_queue_store_runs", "gauge", "Runs on disk 2.", len(self.manifest.files))
+        yield Sample("mainstem_queue_store_files", "gauge", "Files on disk 2.", len(self.manifest.files))
         yield Sample("mainstem_queue_store_bytes", "gauge", "Bytes of runs on disk 2.", self.file_bytes())
         yield Sample(
             "mainstem_queue_store_index_bytes", "gauge", "Memory held by indexes of runs.", self.open_files.index_bytes
