@@ -14,6 +14,7 @@ from bench.workloads import (
     isolation,
     kernel_alone,
     large_requests,
+    long_term_store,
     many_queues,
     small_requests,
     splitting,
@@ -98,7 +99,10 @@ def _own(results: Results, row: Row | None, metric: str) -> float | None:
 
 def all_targets() -> list[Target]:
     """In the order of the workloads."""
-    return [*_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel()]
+    return [
+        *_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel(),
+        *_long_term(),
+    ]  # fmt: skip
 
 
 def _times_kafka(
@@ -201,3 +205,19 @@ def _catch_up() -> list[Target]:
 def _kernel() -> list[Target]:
     titles = [kernel_alone.title(queues, size) for queues in (16, 1_000_000) for size in (170, 1024)]
     return [Target("kernel", title, 1.3, False, "× plain C", own("kernel", title, "to_plain_c")) for title in titles]
+
+
+def _long_term() -> list[Target]:
+    large, small = long_term_store.LARGE.title, long_term_store.SMALL.title
+    passes = ((long_term_store.MERGE_LARGE, 200), (long_term_store.MERGE_SMALL, 200), (long_term_store.COMPACT, 100))
+    files, written = "files_per_tib", "written_per_byte"
+    return [
+        Target("9", f"merged files per TiB, {large}", 1_100, False, "", own("9", large, files)),
+        Target("9", f"merged files per TiB, {small}", 9_000, False, "", own("9", small, files)),
+        Target("9", f"written to disk 2 per byte, {large}", 2.05, False, "", own("9", large, written)),
+        Target("9", f"written to disk 2 per byte, {small}", 3, False, "", own("9", small, written)),
+        *(Target("9", f"per core, {title}", bound, True, "MB/s", own("9", title, "mb_per_cpu_s"))
+          for title, bound in passes),
+        Target("9", f"CPU of {long_term_store.READ}", 5, False, "ms",
+               own("9", long_term_store.READ, "cpu_ms_per_queue")),
+    ]  # fmt: skip

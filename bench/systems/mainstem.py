@@ -24,6 +24,8 @@ _DURABILITIES = {Durability.SYNC: "sync", Durability.ASYNC: "async"}
 
 RESERVES = (".free", ".new")
 """The journal's pool of files to write to."""
+MERGE_SCALE = "bench.merge_scale"
+"""A setting of the bench's own: the node is `bench.scaled_node` with this scale."""
 LEADERS_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.3
 
@@ -46,13 +48,15 @@ class Mainstem:
         settings = {
             "journal.durability": _DURABILITIES[setup.durability],
             "pipeline.mode": "embedded" if setup.splitter else "off",
-            **{key: value for key, value in setup.settings.items() if not key.startswith("kafka.")},
+            **{key: value for key, value in setup.settings.items() if not key.startswith(("kafka.", "bench."))},
         }
+        scale = setup.settings.get(MERGE_SCALE)
+        program = ["mainstem.cli.main"] if scale is None else ["bench.scaled_node", scale]
         commands = []
         for at in range(count):
             directory = setup.directory if count == 1 else setup.directory / f"node-{at + 1}"
             command = [
-                sys.executable, "-m", "mainstem.cli.main", "serve",
+                sys.executable, "-m", *program, "serve",
                 "--listen", kafka[at], "--http", http[at], "--rpc", rpc[at],
                 "--write-dir", str(directory / "write"), "--store-dir", str(directory / "store"),
             ]  # fmt: skip

@@ -10,6 +10,7 @@ from bench.workloads import (
     isolation,
     kernel_alone,
     large_requests,
+    long_term_store,
     many_queues,
     real_clients,
     small_requests,
@@ -27,4 +28,5 @@ WORKLOADS: tuple[Workload, ...] = (
     catching_up.WORKLOAD,
     real_clients.WORKLOAD,
     kernel_alone.WORKLOAD,
+    long_term_store.WORKLOAD,
 )

@@ -13,7 +13,7 @@ from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters.position import bounds, partitions_of
 
 
-class ConsumerGroupOffset(NamedTuple):
+class GroupOffset(NamedTuple):
     topic: str
     partition: int
     committed: int | None
@@ -28,16 +28,14 @@ class ConsumerGroupOffset(NamedTuple):
         return max(self.end - max(self.committed or 0, self.log_start), 0)
 
 
-def committed(admin: AdminClient, group: str) -> list[ConsumerGroupOffset]:
+def committed(admin: AdminClient, group: str) -> list[GroupOffset]:
     """Every queue that the group has an offset for, in order. Raises RequestRefused."""
     offsets = _committed(admin, group)
     ranges = bounds(admin, sorted(offsets))
-    return [ConsumerGroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
+    return [GroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
 
 
-def of_all_partitions(
-    admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]
-) -> list[ConsumerGroupOffset]:
+def of_all_partitions(admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]) -> list[GroupOffset]:
     """Every queue of the topics that the group has an offset in or a member reads, in order: one that nobody has
     committed for has a lag, too. Topics that were deleted are left out. Raises RequestRefused."""
     offsets = _committed(admin, group)
@@ -48,7 +46,7 @@ def of_all_partitions(
         except RequestRefused:
             continue
     ranges = bounds(admin, sorted(queues))
-    return [ConsumerGroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
+    return [GroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
 
 
 def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:

@@ -34,7 +34,7 @@ MERGED_SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 1
 
 DROPPED_REMEMBERED_MS = 7 * 86_400_000
-"""A split decided before a drop is written within seconds, or at the next start; a week is a long stop."""
+"""A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
 
 _SCHEMA = """
 CREATE TABLE store (identity BLOB NOT NULL, commits INTEGER NOT NULL);
@@ -122,7 +122,7 @@ _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGE
 """A table made where it is missing; versions that do not know it leave it alone."""
 
 
-class WriteGroupPosition(NamedTuple):
+class GroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
@@ -130,8 +130,8 @@ class WriteGroupPosition(NamedTuple):
     the files."""
 
 
-class WriteGroupSplit(NamedTuple):
-    """Blocks (after, upto] of a write group are in these files."""
+class GroupCommit(NamedTuple):
+    """Blocks (after, upto] of a group are in these files."""
 
     group: int
     after: int
@@ -151,11 +151,10 @@ Statement = tuple[str, tuple[object, ...]]
 
 class Contents(NamedTuple):
     identity: uuid.UUID | None
-    changes: int
-    """To the set of files since the store was made; the column is called `commits`."""
+    commits: int
     files: list[StoreFile]
     ranges: list[FileRange]
-    positions: dict[int, WriteGroupPosition]
+    positions: dict[int, GroupPosition]
     dropped: set[str]
     seen: dict[str, int]
     pages: Sequence[StoredPage] = ()
@@ -287,7 +286,7 @@ class Database:
             )
         contents = self._contents(database)
         self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
-        if self._is_sealed(database, contents.changes) is False:
+        if self._is_sealed(database, contents.commits) is False:
             raise FormatError(
                 f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
             )
@@ -323,10 +322,10 @@ class Database:
         positions = database.execute("SELECT write_group, position, applied_index FROM positions")
         return Contents(
             identity=uuid.UUID(bytes=store[0]) if store else None,
-            changes=store[1] if store else 0,
+            commits=store[1] if store else 0,
             files=[_file(row, keys.get(row[0])) for row in files],
             ranges=[FileRange(*row) for row in ranges],
-            positions={group: WriteGroupPosition(*rest) for group, *rest in positions},
+            positions={group: GroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
             seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
             pages=list(self._pages(database)) if self.version >= SCHEMA_VERSION else (),
@@ -344,12 +343,12 @@ class Database:
                 raise FormatError(f"{self._path}: the manifest is damaged ({error}); {_REMEDY}") from error
             yield StoredPage(number, rows, ranges, state)
 
-    def _is_sealed(self, database: sqlite3.Connection, changes: int) -> bool | None:
+    def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
         """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
             return None
         sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
-        if sealed is None or sealed[0] != changes:
+        if sealed is None or sealed[0] != commits:
             return None
         return bool(sealed[1] == self._digest(database))
 
@@ -407,21 +406,21 @@ class Database:
         statements += [(_SEEN, (name, now_ms)) for name in new]
         self._transaction([*statements, *_of_states(states)])
 
-    def adopt(self, identity: uuid.UUID, changes: int) -> None:
-        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, changes))])
+    def adopt(self, identity: uuid.UUID, commits: int) -> None:
+        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
 
-    def record_splits(self, splits: Sequence[WriteGroupSplit]) -> list[FileRange]:
+    def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
         statements: list[Statement] = []
-        for split in splits:
-            statements += _additions(split.group, [(split.after, split.upto, file) for file in split.files])
-            statements.append(_position(split.group, WriteGroupPosition(split.upto, split.applied_index)))
+        for commit in commits:
+            statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
+            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
         self._transaction([*statements, _CHANGED])
-        return self._newest_ranges(sum(len(split.files) for split in splits))
+        return self._newest_ranges(sum(len(commit.files) for commit in commits))
 
     def exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
-        moved: tuple[int, WriteGroupPosition] | None,
+        moved: tuple[int, GroupPosition] | None,
         seen: Mapping[str, int],
         states: PageStates,
     ) -> list[FileRange]:
@@ -474,7 +473,7 @@ class Database:
         to have been dropped."""
         assert contents.identity is not None
         statements: Iterable[Statement] = chain(
-            [("INSERT INTO store VALUES (?, ?)", (contents.identity.bytes, contents.changes))],
+            [("INSERT INTO store VALUES (?, ?)", (contents.identity.bytes, contents.commits))],
             chain.from_iterable(map(_description, contents.files)),
             (("INSERT INTO ranges VALUES (?, ?, ?, ?, ?)", tuple(entry)) for entry in contents.ranges),
             (_position(group, position) for group, position in contents.positions.items()),
@@ -612,7 +611,7 @@ def _keys_of(file: StoreFile) -> tuple[object, ...]:
     return msgspec.structs.astuple(file)[len(_COLUMNS) :]
 
 
-def _position(group: int, position: WriteGroupPosition) -> Statement:
+def _position(group: int, position: GroupPosition) -> Statement:
     return (
         "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
         "SET position = excluded.position, applied_index = excluded.applied_index",
