@@ -25,13 +25,13 @@ import numpy
 
 from bench.stalls.turns import MeasuredLoop
 from mainstem.ports import Clock
-from mainstem.rpc.messages.snapshots import RANGES_PER_PART, RunRange
+from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Database, GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.open_files import KnownFile
@@ -181,8 +181,8 @@ class Cases:
             )  # fmt: skip
             positions = [self._manifest.position(group).position for group in range(GROUPS)]
             began = time.perf_counter()
-            await self._manifest.commit(
-                [GroupCommit(group, after, after + 1, (file,), after) for group, after in enumerate(positions)]
+            await self._manifest.record_splits(
+                [WriteGroupSplit(group, after, after + 1, (file,), after) for group, after in enumerate(positions)]
             )
             times.append(1000 * (time.perf_counter() - began))
         return {"p50_ms": round(statistics.median(times), 2), "max_ms": round(max(times), 2)}
@@ -231,7 +231,9 @@ class Cases:
     async def listing(self) -> dict[str, object]:
         """As a snapshot of a write group lists its files."""
         count = 0
-        described = (RunRange(after, upto, file.message()) for after, upto, file in self._manifest.spans(0).described())
+        described = (
+            DescribedRange(after, upto, file.message()) for after, upto, file in self._manifest.spans(0).described()
+        )
         while part := list(islice(described, RANGES_PER_PART)):
             count += len(part)
             await asyncio.sleep(0)

@@ -93,7 +93,7 @@ class PlainSplitter:
         planned = plan(self._node, target_offsets(self._node), self._settings.slice_bytes)
         for number, work in enumerate(planned.slices, 1):
             done = split_partition(SlicePartition(number, work, planned.host), self._settings)
-            self._node.commit(self._keeper.held, done)
+            self._node.record_split(self._keeper.held, done)
             self.runs += len(done.files)
             self._run_bytes += sum(file.bytes for file in done.files)
             self.taken_bytes += sum(file.batch_bytes for file in done.files)

@@ -9,7 +9,7 @@ import numpy
 
 from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
-from mainstem.rpc.messages.split import GroupRange
+from mainstem.rpc.messages.split import WriteGroupRange
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.manifest.file_table import FileTable, SeenTimes
 from mainstem.storage.queue_store.manifest.mirror import Mirror
@@ -67,12 +67,12 @@ async def retention_pass(node: CrowdedNode) -> None:
         manifest._mirror, manifest.files, manifest.seen = kept
 
 
-async def split_commit(node: CrowdedNode) -> None:
+async def split_recorded(node: CrowdedNode) -> None:
     storage = node.storage
-    reached = storage.queue_store.commits.split_position(0)
+    reached = storage.queue_store.splits.split_position(0)
     storage.state.manifest._splits[0].applied = reached + 1
-    storage.state.manifest._splits[0].committed = reached
-    outcomes = await storage.split_log.commit([GroupRange(0, reached, reached + 1)], [])
+    storage.state.manifest._splits[0].decided = reached
+    outcomes = await storage.split_log.record([WriteGroupRange(0, reached, reached + 1)], [])
     assert outcomes == ["committed"], outcomes
 
 
@@ -84,5 +84,5 @@ CASES: dict[str, Case] = {
     "journal asked before the store": store_read,
     "deletion of many topics": deletion,
     "retention pass": retention_pass,
-    "split commit": split_commit,
+    "recording of a split": split_recorded,
 }

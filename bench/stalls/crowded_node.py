@@ -27,7 +27,7 @@ from mainstem.storage.journal.encoding.format import FIRST_BLOCK, position_of, s
 from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.journal.segments.inventory import SegmentInfo
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.manifest_database import GroupPosition
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.queue_store.manifest.mirror import columns_of
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.file_summaries import FileSummary
@@ -153,7 +153,7 @@ def _have_runs(storage: Storage, crowd: Crowd) -> None:
         store.stored.open_files.summaries.keep(name, FileSummary(known, None))
         manifest.files.witness(name, (1 << 32, 5))
     manifest._mirror.load_ranges(columns_of(ranges, rows))
-    manifest._positions[0] = GroupPosition(crowd.runs, crowd.runs)
+    manifest._positions[0] = WriteGroupPosition(crowd.runs, crowd.runs)
 
 
 def _have_segments(storage: Storage, crowd: Crowd) -> None:

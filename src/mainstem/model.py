@@ -202,7 +202,7 @@ class Node:
     rack: str | None = None
 
 
-class GroupReplicas(NamedTuple):
+class WriteGroupNodes(NamedTuple):
     """The nodes of a write group, by their ids."""
 
     leader: int

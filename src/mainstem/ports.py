@@ -19,7 +19,6 @@ from mainstem.model import (
     AppendResult,
     BatchAppend,
     Buffer,
-    GroupReplicas,
     HistogramSample,
     NewTopic,
     Node,
@@ -32,6 +31,7 @@ from mainstem.model import (
     TimestampOffset,
     Topic,
     WantedReads,
+    WriteGroupNodes,
 )
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class QueueLeadership(Protocol):
         """The write groups of these queues, in their order."""
         ...
 
-    def replicas(self, group: int) -> GroupReplicas: ...
+    def replicas(self, group: int) -> WriteGroupNodes: ...
 
     def leads(self, group: int) -> bool:
         """Whether this node leads a write group and has applied all that was committed before it did: appends to it are

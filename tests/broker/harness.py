@@ -15,11 +15,11 @@ from tests.server.raw_client import RawClient
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.groups.config import GroupsConfig
-from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Session
@@ -63,9 +63,9 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
         store=store,
         leadership=leadership,
         queue_admin=store,
-        groups=GroupCoordinator(
+        groups=ConsumerGroupCoordinator(
             node_id=1,
-            config=GroupsConfig(),
+            config=ConsumerGroupsConfig(),
             metadata=metadata,
             metadata_admin=metadata,
             leadership=leadership,

@@ -93,7 +93,7 @@ def test_a_lost_manifest_is_made_anew(disks: Lost, capsys: pytest.CaptureFixture
     documented = documented_keys()["store repair --manifest"]
     assert keys_of(told, documented) == documented
     assert (told["ok"], told["made"], told["changes"], told["files"], told["absent"], told["faults"]) == (
-        True, True, disks.lost.commits, len(disks.lost.files), [], [],
+        True, True, disks.lost.changes, len(disks.lost.files), [], [],
     )  # fmt: skip
     assert disks.contents() == disks.lost
     assert disks.set_aside() == [was]

@@ -28,11 +28,11 @@ from mainstem.console.views import (
     MergeView,
     NodeView,
     ReplicaView,
-    SplitGroupView,
     SplitView,
-    StoreGroupView,
+    SplitWriteGroupView,
     StoreUsageView,
     StoreView,
+    StoreWriteGroupView,
     TopicUsageView,
     UsageLevelView,
     WriteGroupView,
@@ -72,7 +72,7 @@ CLUSTER = ClusterView(
 )  # fmt: skip
 SPLIT = SplitView(
     groups={
-        str(group): SplitGroupView(
+        str(group): SplitWriteGroupView(
             committed=987_654_321, split=987_654_320, pruned=987_654_319, lag_bytes=1023 << 30,
             lag_seconds=360_000.5, files=123_456, waits_for="runs/7.run: 3 bytes have no room for header and footer",
         )
@@ -95,7 +95,7 @@ SEGMENT = "a-topic-with-a-long-name/123456/0123456789abcdef0123456789abcdef/0000
 SEGMENTS = LevelView(level=2, kind="queue segment", files=123_456, bytes=1023 << 40, batch_bytes=1022 << 40)
 STORE = StoreView(
     levels=[SEGMENTS],
-    groups={"10": StoreGroupView(levels=[SEGMENTS]), "9": StoreGroupView(levels=[SEGMENTS])},
+    groups={"10": StoreWriteGroupView(levels=[SEGMENTS]), "9": StoreWriteGroupView(levels=[SEGMENTS])},
     merges=MergesView(
         enabled=False, allowed=True, waiting_bytes=31 << 30, unfinished=True,
         under_way=[MergeView(group=10, level=2, inputs=2048, outputs=None, bytes=32 << 30, seconds=360_000.5)],

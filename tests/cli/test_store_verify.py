@@ -52,7 +52,7 @@ class Disks:
             batches = [make_batch(queue, number, size=900) for queue in range(40)]
             summary = write(RunWriter(name, PlainTarget(self.store_dir / path_of(name))), batches)
             file = StoreFile(retention_class="forever", **summary._asdict())
-            await store.commits.commit(0, number, number + 1, [file], applied_index=number)
+            await store.splits.record(0, number, number + 1, [file], applied_index=number)
             self.names.append(name)
         await store.close()
         await files.close()

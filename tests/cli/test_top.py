@@ -21,7 +21,7 @@ from tests.serving import Serving
 
 from mainstem.cli.errors import NodeUnreachable
 from mainstem.cli.main import run
-from mainstem.cli.top.lags import GroupLag
+from mainstem.cli.top.lags import ConsumerGroupLag
 from mainstem.cli.top.look import Figures, Looks, figures_of, reached_at
 from mainstem.cli.top.screen import print_look
 from mainstem.console.views import ClusterView, DiskView, NodeView, WriteGroupView
@@ -89,8 +89,12 @@ def address(answers: dict[str, tuple[int, bytes]]) -> Iterator[str]:
         yield found
 
 
-def lags(bootstrap: str, groups: Sequence[str]) -> tuple[list[GroupLag], int]:
-    return [GroupLag("a", "empty", 3), GroupLag("b", "stable", None), GroupLag("c", "stable", 70)], 2
+def lags(bootstrap: str, groups: Sequence[str]) -> tuple[list[ConsumerGroupLag], int]:
+    return [
+        ConsumerGroupLag("a", "empty", 3),
+        ConsumerGroupLag("b", "stable", None),
+        ConsumerGroupLag("c", "stable", 70),
+    ], 2
 
 
 def test_rates_are_differences_of_two_looks(answers: dict[str, tuple[int, bytes]], address: str) -> None:
@@ -122,7 +126,7 @@ def test_rates_are_differences_of_two_looks(answers: dict[str, tuple[int, bytes]
 
 
 def test_what_does_not_answer_is_told_and_ends_nothing(answers: dict[str, tuple[int, bytes]], address: str) -> None:
-    def unreachable(bootstrap: str, groups: Sequence[str]) -> tuple[list[GroupLag], int]:
+    def unreachable(bootstrap: str, groups: Sequence[str]) -> tuple[list[ConsumerGroupLag], int]:
         raise NodeUnreachable(f"no node at {bootstrap}")
 
     looks = Looks(address, "gone:1", (), lags=unreachable)

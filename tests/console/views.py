@@ -21,11 +21,11 @@ from mainstem.console.views import (
     PartitionView,
     SegmentView,
     SplitEndpoint,
-    SplitGroupView,
     SplitView,
-    StoreGroupView,
+    SplitWriteGroupView,
     StoreUsageView,
     StoreView,
+    StoreWriteGroupView,
     TopicSummary,
     TopicUsageView,
     TopicView,
@@ -172,7 +172,7 @@ class FakeViews:
         return FLIGHTS if name == FLIGHTS.name else None
 
     async def split(self) -> SplitView:
-        group = SplitGroupView(
+        group = SplitWriteGroupView(
             committed=41,
             split=30,
             pruned=20,
@@ -197,7 +197,7 @@ class FakeViews:
         packed = LevelView(level=1, kind="packed file", files=1, bytes=1 << 30, batch_bytes=1 << 30)
         return StoreView(
             levels=[runs, packed],
-            groups={"0": StoreGroupView(levels=[runs]), "1": StoreGroupView(levels=[runs, packed])},
+            groups={"0": StoreWriteGroupView(levels=[runs]), "1": StoreWriteGroupView(levels=[runs, packed])},
             merges=MergesView(
                 enabled=True,
                 allowed=True,

@@ -2,7 +2,7 @@
 of three nodes.
 
 What is asked here is what a node knows when nothing moves; what it says meanwhile has tests of its own
-(`storage/groups/test_replicated_group.py`).
+(`storage/write_groups/test_replicated_group.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.fakes.metadata import FakeMetadata
 from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.patience import PATIENCE_SECONDS
-from tests.storage.groups.test_replicated_group import NODES, Cluster
+from tests.storage.write_groups.test_replicated_write_group import NODES, Cluster
 
 from mainstem.errors import LeaderMissing
 from mainstem.model import SLOTS, QueueRange, queue_id_of
 from mainstem.ports import BrokerLeadership
-from mainstem.storage.cluster.queue_leadership import GroupLeadership
+from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.placement import Placement
 
 TOPIC = 1
@@ -128,7 +128,7 @@ class Replicas(Nodes):
         return self._of(next(node_id for node_id in NODES if node_id != self.leader_id))
 
     def _of(self, node_id: int) -> BrokerLeadership:
-        return GroupLeadership(node_id, Placement([0] * SLOTS), [self._cluster.members[node_id].group])
+        return WriteGroupLeadership(node_id, Placement([0] * SLOTS), [self._cluster.members[node_id].group])
 
     async def confirmed(self, leadership: BrokerLeadership, group: int) -> None:
         confirming = asyncio.ensure_future(leadership.confirm(group))

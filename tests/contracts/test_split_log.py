@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, simulated, split, topic
 
 from mainstem.model import slot_of
-from mainstem.rpc.messages.split import GroupRange, Slice
+from mainstem.rpc.messages.split import Slice, WriteGroupRange
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.split.split_service import SplitLog
 
@@ -113,8 +113,8 @@ def test_what_is_appended_is_unsplit_until_its_split_is_recorded(tell: Tell) -> 
             assert group.durable == group.committed > group.split
             assert group.unsplit_bytes > 0
             assert group.oldest_unsplit_ms >= 0
-            done = [GroupRange(group.group, group.split, group.committed)]
-            assert await subject.log.commit(done, []) == ["committed"]
+            done = [WriteGroupRange(group.group, group.split, group.committed)]
+            assert await subject.log.record(done, []) == ["committed"]
         for group in subject.log.positions():
             assert group.split == group.committed == before[group.group].committed
             assert (group.unsplit_bytes, group.oldest_unsplit_ms) == (0, -1)
@@ -166,7 +166,7 @@ def test_nothing_is_sliced_that_is_split_or_not_asked_for(tell: Tell) -> None:
     async def story(subject: Subject) -> None:
         await subject.fill()
         (whole,) = subject.slices()
-        assert await subject.log.commit(whole.ranges, []) == ["committed"] * GROUPS
+        assert await subject.log.record(whole.ranges, []) == ["committed"] * GROUPS
         assert subject.slices() == []
         await subject.append(1)
         (work,) = subject.slices()
@@ -177,20 +177,20 @@ def test_nothing_is_sliced_that_is_split_or_not_asked_for(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_commit_is_taken_where_the_split_stands_and_nowhere_else(tell: Tell) -> None:
+def test_a_split_is_taken_where_the_split_stands_and_nowhere_else(tell: Tell) -> None:
     async def story(subject: Subject) -> None:
         await subject.fill()
         start, end = subject.split_to()[0], {it.group: it.committed for it in subject.log.positions()}[0]
         middle = end - 1
-        (ahead,) = await subject.log.commit([GroupRange(0, middle, end)], [])
+        (ahead,) = await subject.log.record([WriteGroupRange(0, middle, end)], [])
         assert ahead.startswith("refused: ")
         assert subject.split_to()[0] == start
-        assert await subject.log.commit([GroupRange(0, start, middle)], []) == ["committed"]
-        assert await subject.log.commit([GroupRange(0, start, middle)], []) == ["replayed"]
-        (across,) = await subject.log.commit([GroupRange(0, start, end)], [])
+        assert await subject.log.record([WriteGroupRange(0, start, middle)], []) == ["committed"]
+        assert await subject.log.record([WriteGroupRange(0, start, middle)], []) == ["replayed"]
+        (across,) = await subject.log.record([WriteGroupRange(0, start, end)], [])
         assert across.startswith("refused: ")
         assert subject.split_to()[0] == middle
-        assert await subject.log.commit([GroupRange(0, middle, end), GroupRange(0, start, middle)], []) == [
+        assert await subject.log.record([WriteGroupRange(0, middle, end), WriteGroupRange(0, start, middle)], []) == [
             "committed",
             "replayed",
         ]

@@ -158,7 +158,7 @@ class DamagedNode:
                 found = await log.read(part.sequence, part.start, part.end - part.start)
                 buffer[place : place + len(found)] = numpy.frombuffer(found, numpy.uint8)
             done = split_slice(work, buffer, classes, dying_writers(self.disk2))
-            await log.commit(done.ranges, done.files)
+            await log.record(done.ranges, done.files)
 
     # --- what became of it --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ BUG_VARIABLE = "TEST_WRITE_LOOP_BUG"
 
 
 def plant() -> None:
-    from mainstem.storage.groups.write_loop import WriteLoop
+    from mainstem.storage.write_groups.write_loop import WriteLoop
 
     turn, bug = WriteLoop._turn, Path(os.environ[BUG_VARIABLE])
 

@@ -1,6 +1,6 @@
 """`mainstem` that reads a damaged log of consumer groups again after half a second each time, not after ever longer.
 
-How long it waits is told by a simulated clock (`tests/broker/groups/test_lost_offsets.py`)."""
+How long it waits is told by a simulated clock (`tests/broker/consumer_groups/test_lost_offsets.py`)."""
 
 from __future__ import annotations
 

@@ -14,30 +14,30 @@ from tests.serving import Serving
 from mainstem.protocol.records import StoredBatch, read_records
 
 
-class CommittedRange(NamedTuple):
+class RecordedRange(NamedTuple):
     group: int
     after: int
     upto: int
 
 
-class Committed(NamedTuple):
+class Recorded(NamedTuple):
     """What the manifest says counts."""
 
     runs: list[str]
-    """In the order of their commits."""
-    ranges: list[CommittedRange]
+    """In the order in which they were recorded."""
+    ranges: list[RecordedRange]
     positions: dict[int, int]
     """Write group -> the last block that is split."""
 
 
-def committed(node: Serving) -> Committed:
+def recorded(node: Serving) -> Recorded:
     """The manifest as it stands."""
     with closing(sqlite3.connect(f"file:{node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
         rows = manifest.execute("SELECT write_group, after, upto, name FROM ranges ORDER BY sequence").fetchall()
         positions = dict(manifest.execute("SELECT write_group, position FROM positions"))
-    return Committed(
+    return Recorded(
         list(dict.fromkeys(name for *_, name in rows)),
-        sorted({CommittedRange(group, after, upto) for group, after, upto, _ in rows}),
+        sorted({RecordedRange(group, after, upto) for group, after, upto, _ in rows}),
         positions,
     )
 
@@ -48,15 +48,15 @@ def runs_being_written(node: Serving) -> set[str]:
 
 
 def runs_of_group(node: Serving, group: int) -> list[str]:
-    """The runs that count for a write group, in the order of commits. They may hold records of others, too."""
+    """The runs that count for a write group, in the order of recording. They may hold records of others, too."""
     with closing(sqlite3.connect(f"file:{node.write_dir}/manifest.sqlite?mode=ro", uri=True)) as manifest:
         rows = manifest.execute("SELECT name FROM ranges WHERE write_group = ? ORDER BY sequence", [group]).fetchall()
     return list(dict.fromkeys(name for (name,) in rows))
 
 
 def records_in_runs(node: Serving, names: list[str] | None = None) -> dict[int, list[Record]]:
-    """The records of these runs, or of all committed ones, per queue id, in the order of commits."""
-    runs = [node.store_dir / "runs" / name for name in (committed(node).runs if names is None else names)]
+    """The records of these runs, or of all recorded ones, per queue id, in the order of recording."""
+    runs = [node.store_dir / "runs" / name for name in (recorded(node).runs if names is None else names)]
     return {
         queue_id: [
             Record(record.offset, record.key, record.value)

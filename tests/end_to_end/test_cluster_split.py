@@ -23,7 +23,7 @@ from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import mainstem
-from tests.end_to_end.store import Committed, committed, records_in_runs, runs_of_group
+from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_of_group
 from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
@@ -53,7 +53,7 @@ class Story:
         self.again: Reading = {}
         self.by_the_lost: Reading = {}
         """The same, asked of the node that was replaced and is back."""
-        self.committed: dict[int, Committed] = {}
+        self.recorded: dict[int, Recorded] = {}
         """Node -> what its manifest says at the end."""
         self.stored: dict[int, dict[int, list[list[Record]]]] = {}
         """Node -> write group -> the queues in the runs that count for it."""
@@ -88,7 +88,7 @@ class Story:
         self._split()
         for node_id, node in cluster.nodes.items():
             eventually(partial(is_split, node), seconds=PATIENCE_SECONDS, what="everything split and pruned")
-            self.committed[node_id] = committed(node)
+            self.recorded[node_id] = recorded(node)
             self.stored[node_id] = {
                 group: list(records_in_runs(node, runs_of_group(node, group)).values()) for group in GROUPS
             }
@@ -197,7 +197,7 @@ def test_each_node_stores_every_message_once_and_nothing_else(
 
 @pytest.mark.parametrize("node_id", [1, 2, NEW])
 def test_every_block_of_a_journal_was_split_once(story: Story, node_id: int) -> None:
-    final = story.committed[node_id]
+    final = story.recorded[node_id]
     for group in GROUPS:
         reached = 0
         for entry in (entry for entry in final.ranges if entry.group == group):

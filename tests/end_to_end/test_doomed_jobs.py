@@ -111,7 +111,9 @@ def split(node: Serving) -> None:
         {group.group: group.split for group in groups}, {group.group: group.durable for group in groups}, 1 << 20
     )
     for one in planned.slices:
-        assert set(link.commit(held, split_partition(SlicePartition(0, one, planned.host), settings))) == {"committed"}
+        assert set(link.record_split(held, split_partition(SlicePartition(0, one, planned.host), settings))) == {
+            "committed"
+        }
     link.release(held)
     link.close()
 

@@ -26,7 +26,7 @@ from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands, Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem_json
-from tests.end_to_end.store import Committed, committed, records_in_runs, runs_being_written
+from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_being_written
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
@@ -156,7 +156,7 @@ class Story:
         self._split_once()
 
     def _freeze_the_driver(self) -> psutil.Process:
-        """Freeze it after a task has begun whose runs it has not committed yet."""
+        """Freeze it after a task has begun whose runs it has not handed in yet."""
 
         def caught() -> psutil.Process | None:
             begun = self._wait_for_a_task()
@@ -224,12 +224,12 @@ class Story:
 
     def _wait_for_progress(self) -> None:
         """Until more is split than now, and messages flow."""
-        before = committed(self.node).positions
+        before = recorded(self.node).positions
         sent = self.load.acknowledged_count
 
         def further() -> bool:
             self.splitters.family()
-            now = committed(self.node).positions
+            now = recorded(self.node).positions
             return all(now.get(group, 0) > before.get(group, 0) for group in range(3))
 
         eventually(further, seconds=PATIENCE_SECONDS, what="progress of the split")
@@ -244,7 +244,7 @@ class Story:
         return names
 
     def _answered(self, names: set[str]) -> set[str]:
-        return names & set(committed(self.node).runs)
+        return names & set(recorded(self.node).runs)
 
     def _served(self) -> Counter[str]:
         tiers = ("write_cache", "journal", "read_cache", "queue_store")
@@ -280,7 +280,7 @@ def test_everything_is_read_back_from_the_queue_store_alone(story: Story, expect
     assert story.again_tiers["queue_store"] > 0
 
 
-def test_committed_runs_hold_every_message_once(story: Story, expected: dict[Queue, list[Record]]) -> None:
+def test_recorded_runs_hold_every_message_once(story: Story, expected: dict[Queue, list[Record]]) -> None:
     """F, without the node: the files on disk 2, in the order of the manifest."""
     found = [records for records in records_in_runs(story.node).values() if records[0].value]
     by_content = {(records[0].key, records[0].value): records for records in found}
@@ -289,8 +289,8 @@ def test_committed_runs_hold_every_message_once(story: Story, expected: dict[Que
     assert not by_content
 
 
-def test_committed_ranges_do_not_overlap(story: Story) -> None:
-    final: Committed = committed(story.node)
+def test_recorded_ranges_do_not_overlap(story: Story) -> None:
+    final: Recorded = recorded(story.node)
     for group in range(3):
         ranges = [entry for entry in final.ranges if entry.group == group]
         assert all(entry.after < entry.upto for entry in ranges)
@@ -302,9 +302,9 @@ def test_status_tells_what_the_splitter_died_of(story: Story) -> None:
     assert "JVM" in story.jvm_error
 
 
-def test_a_zombie_commits_nothing(story: Story) -> None:
+def test_a_zombie_records_nothing(story: Story) -> None:
     assert story.unanswered_runs, "it was in the middle of a task"
-    assert not story.unanswered_runs & set(committed(story.node).runs)
+    assert not story.unanswered_runs & set(recorded(story.node).runs)
     assert "the split lease is lost" in story.zombie_log
 
 

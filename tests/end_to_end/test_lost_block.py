@@ -64,7 +64,7 @@ def test_what_is_lost_is_given_up_and_everything_else_is_read(node: Serving) -> 
     node.kill()
     spoil(node.write_dir)
     node.start()
-    waits = [group for group in range(4) if node.metric("mainstem_group_waits", group=str(group))]
+    waits = [group for group in range(4) if node.metric("mainstem_write_group_waits", group=str(group))]
     assert len(waits) == 1, node.output
     node.stop()
 
@@ -76,7 +76,7 @@ def test_what_is_lost_is_given_up_and_everything_else_is_read(node: Serving) -> 
     assert "nothing was changed" in mainstem(node, *recover)
     assert "done: start the node" in mainstem(node, *recover, "--yes")
     node.start()
-    assert not node.metric("mainstem_group_waits")
+    assert not node.metric("mainstem_write_group_waits")
     producer = librdkafka.producer(node.kafka)
     send(producer, "busy", [b"3"])
     send(producer, "idle", [b"2"])

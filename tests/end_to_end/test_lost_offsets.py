@@ -93,7 +93,8 @@ def test_consumers_whose_offsets_may_be_lost_are_told_and_all_others_go_on(node:
     damage(node.write_dir)
     node.start()
     eventually(
-        lambda: node.metric("mainstem_group_partitions_incomplete") == 1, what="a partition that is served in part"
+        lambda: node.metric("mainstem_consumer_group_partitions_incomplete") == 1,
+        what="a partition that is served in part",
     )
     assert node.output_lines("cannot be read. Consumer groups of this partition go on")
     (partition,) = node.get("/v1/topics/__consumer_offsets")["partitions"]

@@ -2,7 +2,7 @@
 frees on both disks.
 
 Topics are of different retention classes, so that each has runs of its own. While the cluster starts, a splitter
-that lives in this process takes the lease, splits a slice and falls silent: when it wants to commit after its
+that lives in this process takes the lease, splits a slice and falls silent: when it hands it in after its
 lease is over, it is refused.
 """
 
@@ -18,7 +18,7 @@ import pytest
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.shell import command, environment, mainstem, mainstem_json
 from tests.end_to_end.spark_cluster import SparkCluster, split_options
-from tests.end_to_end.store import bytes_in, committed, files_in
+from tests.end_to_end.store import bytes_in, files_in, recorded
 from tests.end_to_end.topics import VALUE_BYTES, Topics
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
@@ -62,7 +62,7 @@ def node(tmp_path: Path) -> Iterator[Serving]:
 
 
 class SilentSplitter:
-    """A splitter that has split a slice and not committed it."""
+    """A splitter that has split a slice and not handed it in."""
 
     def __init__(self, node: Serving) -> None:
         self._link = NodeLink(node.rpc, "silent splitter")
@@ -79,16 +79,16 @@ class SilentSplitter:
         )
         self.done: SplitSlice = split_partition(SlicePartition(0, planned.slices[0], planned.host), settings)
 
-    def commit(self) -> list[str]:
+    def hand_in(self) -> list[str]:
         """Under the lease of old."""
-        return self._link.commit(self._lease, self.done)
+        return self._link.record_split(self._lease, self.done)
 
-    def commit_under_new_lease(self) -> list[str]:
+    def hand_in_under_new_lease(self) -> list[str]:
         """As if it had known nothing of what happened since."""
         lease = self._link.acquire("silent splitter", wait_seconds=30, yields=False)
         held = HeldLease(lease.lease_id, lease.epoch)
         try:
-            return self._link.commit(held, self.done)
+            return self._link.record_split(held, self.done)
         finally:
             self._link.release(held)
 
@@ -117,11 +117,11 @@ def test_a_spark_cluster_splits_and_retention_frees_both_disks(
         cluster.start()
         split_on(cluster, node, commands)
         with pytest.raises(LeaseLost):
-            silent.commit()
-        assert set(silent.commit_under_new_lease()) == {"replayed"}
+            silent.hand_in()
+        assert set(silent.hand_in_under_new_lease()) == {"replayed"}
     finally:
         silent.close()
-    assert not {file.name for file in silent.done.files} & set(committed(node).runs)
+    assert not {file.name for file in silent.done.files} & set(recorded(node).runs)
 
     check_what_is_split(node)
     check_what_retention_frees(node, topics)

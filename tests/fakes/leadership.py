@@ -8,7 +8,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
 from mainstem.errors import LeaderMissing
-from mainstem.model import GroupReplicas
+from mainstem.model import WriteGroupNodes
 
 
 class FakeLeadership:
@@ -31,12 +31,12 @@ class FakeLeadership:
     def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
         return queue_ids.astype(numpy.int64)
 
-    def replicas(self, group: int) -> GroupReplicas:
+    def replicas(self, group: int) -> WriteGroupNodes:
         leader = self._metadata.leader(group)
         nodes = self.replica_nodes.get(group, () if leader < 0 else (leader,))
         (offsets,) = self.store.offsets([group]).result()
         late = self.out_of_sync.get(group, set())
-        return GroupReplicas(
+        return WriteGroupNodes(
             leader,
             -1 if offsets is None else offsets.leader_epoch,
             nodes,

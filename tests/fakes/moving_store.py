@@ -20,8 +20,8 @@ from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import (
     AppendResult,
     BatchAppend,
-    GroupReplicas,
     Outcome,
+    WriteGroupNodes,
     partition_of,
 )
 from mainstem.ports import Clock
@@ -215,9 +215,9 @@ class NodeStore:
     def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
         return numpy.array([self.group_of(queue_id) for queue_id in queue_ids.tolist()], numpy.int64)
 
-    def replicas(self, group: int) -> GroupReplicas:
+    def replicas(self, group: int) -> WriteGroupNodes:
         shared = self._shared
-        return GroupReplicas(shared.leaders[group], shared.terms[group], shared.nodes, shared.nodes)
+        return WriteGroupNodes(shared.leaders[group], shared.terms[group], shared.nodes, shared.nodes)
 
     def leads(self, group: int) -> bool:
         return group in self._shared.serving[self._node_id]

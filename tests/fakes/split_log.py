@@ -1,8 +1,8 @@
 """A journal in real segment files and the `SplitLog` over it: what a splitter sees of a node, without the
 node.
 
-The test appends blocks; every block is committed and durable at once. Commits are compared and set per group
-and kept in `committed`, so that a test can hold the runs against the journal.
+The test appends blocks; every block is committed and durable at once. Splits are compared and set per group
+and kept in `recorded`, so that a test can hold the runs against the journal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from pathlib import Path
 import google_crc32c
 import numpy
 
-from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
+from mainstem.rpc.messages.split import (
+    FileDescription,
+    SegmentExtent,
+    Slice,
+    WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
+)
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
@@ -63,14 +70,14 @@ class SplitJournal:
         """Every batch ever appended, by queue, in offset order."""
         self.blocks: list[Block] = []
         self.split: dict[int, int] = {}
-        self.committed: list[tuple[tuple[GroupRange, ...], tuple[RunFile, ...]]] = []
+        self.recorded: list[tuple[tuple[WriteGroupRange, ...], tuple[FileDescription, ...]]] = []
         self.remote_reads = 0
         self.path_prefix = str(directory)
         """What extents are said to lie under; another one makes splitters read over rpc."""
         self.before_classes: Callable[[], None] = lambda: None
         """Runs when a task asks for the retention classes: a place to fail."""
-        self.after_commit: Callable[[], None] = lambda: None
-        """Runs when a commit has been applied and its answer has not been sent."""
+        self.after_recording: Callable[[], None] = lambda: None
+        """Runs when a split has been applied and its answer has not been sent."""
         self.damage_met: list[int] = []
         self.repairs: Callable[[int], bool] = lambda position: False
         """Runs when a task says where it met damage: puts it right, or not."""
@@ -171,7 +178,7 @@ class SplitJournal:
 
     # SplitLog
 
-    def positions(self) -> list[GroupPositions]:
+    def positions(self) -> list[WriteGroupPositions]:
         found = []
         for group, last in sorted(self._last_index.items()):
             split = self.split.get(group, 0)
@@ -181,7 +188,7 @@ class SplitJournal:
                 if block.group == group and block.index > split and block.kind == KIND_DATA
             )
             found.append(
-                GroupPositions(
+                WriteGroupPositions(
                     group=group,
                     committed=last,
                     durable=last,
@@ -217,7 +224,7 @@ class SplitJournal:
         ranges = []
         for group in sorted({block.group for block in taken}):
             indexes = [block.index for block in taken if block.group == group]
-            ranges.append(GroupRange(group, indexes[0] - 1, indexes[-1]))
+            ranges.append(WriteGroupRange(group, indexes[0] - 1, indexes[-1]))
         extents = []
         for sequence in sorted({block.sequence for block in taken}):
             inside = [block for block in taken if block.sequence == sequence]
@@ -234,7 +241,7 @@ class SplitJournal:
             raise SegmentGone(f"segment {sequence} is gone") from error
         return data[offset : offset + length]
 
-    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         outcomes = []
         for entry in ranges:
             split = self.split.get(entry.group, 0)
@@ -246,8 +253,8 @@ class SplitJournal:
                 self.split[entry.group] = entry.upto
                 outcomes.append("committed")
         if "committed" in outcomes:
-            self.committed.append((tuple(ranges), tuple(runs)))
-        self.after_commit()
+            self.recorded.append((tuple(ranges), tuple(runs)))
+        self.after_recording()
         return outcomes
 
     async def damaged(self, position: int) -> bool:

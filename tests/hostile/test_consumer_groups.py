@@ -55,12 +55,12 @@ def test_members_that_wait_in_a_rebalance_do_not_hold_the_memory_for_requests(st
         honest.goes_on()
         for sender in senders:
             sender.join()
-        assert node.metric("mainstem_group_members") <= 1
+        assert node.metric("mainstem_consumer_group_members") <= 1
         large = Wire(node.kafka)
         stack.enter_context(large)
         large.send(join_request("small", 100_000), VERSION)  # more than a buffer has at first
         honest.goes_on()
-    assert node.metric("mainstem_group_members") >= 1
+    assert node.metric("mainstem_consumer_group_members") >= 1
 
 
 def test_a_node_that_stops_answers_members_that_wait_for_others(start_node: StartNode) -> None:
@@ -71,7 +71,7 @@ def test_a_node_that_stops_answers_members_that_wait_for_others(start_node: Star
             lambda: wire.call(nobody, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID, what="a coordinator that has loaded"
         )
         wire.send(join_request("waiting", 100), VERSION)
-        eventually(lambda: node.metric("mainstem_group_members") == 1, what="a member that waits")
+        eventually(lambda: node.metric("mainstem_consumer_group_members") == 1, what="a member that waits")
         assert node.stop() == 0
         assert wire.answer(JOIN_GROUP, VERSION).error_code == ErrorCode.NOT_COORDINATOR
 
@@ -86,7 +86,7 @@ def test_groups_full_of_metadata_are_bounded_all_together(start_node: StartNode)
             answer = wire.call(join_request(f"group-{number}", 900_000), VERSION)
             codes.append(answer.error_code)
         honest.goes_on()
-        assert node.metric("mainstem_group_members_bytes") <= 32 * MIB
+        assert node.metric("mainstem_consumer_group_members_bytes") <= 32 * MIB
         grown = resident_bytes_most(node.pid) - before
     assert codes.count(0) == 18, "as many as fit the share of an address"
     assert set(codes[18:]) == {15}

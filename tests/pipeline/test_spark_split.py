@@ -69,23 +69,23 @@ class Bench:
     def log(self, name: str = "splitter") -> str:
         return (self.directory / f"{name}.log").read_text()
 
-    def on_next_commit(self, action: Callable[[], None]) -> None:
-        """Run the action once, when a commit has been applied but not answered."""
+    def on_next_recording(self, action: Callable[[], None]) -> None:
+        """Run the action once, when a split has been applied but not answered."""
 
         def act() -> None:
-            self.journal.after_commit = lambda: None
+            self.journal.after_recording = lambda: None
             action()
 
-        self.journal.after_commit = act
+        self.journal.after_recording = act
 
     def check_exactly_once(self) -> None:
         """The runs of the manifest hold the journal's history, and their ranges tile it."""
         runs = self.directory / "store" / "runs"
-        names = [file.name for _, files in self.journal.committed for file in files]
+        names = [file.name for _, files in self.journal.recorded for file in files]
         assert len(names) == len(set(names))
         assert read_runs(runs / name for name in names) == self.journal.history
         reached: dict[int, int] = {}
-        for ranges, _ in self.journal.committed:
+        for ranges, _ in self.journal.recorded:
             for entry in ranges:
                 assert entry.after == reached.get(entry.group, 0)
                 reached[entry.group] = entry.upto
@@ -129,7 +129,7 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
     assert status["progress"]["spark"].startswith("local[")
     assert status["splitter"] is None, "the lease was given back"
     assert bench.journal.remote_reads == 0, "on the node's own host segments are read from disk"
-    assert len(bench.journal.committed) > status["progress"]["batch_id"] + 1, "triggers had several slices"
+    assert len(bench.journal.recorded) > status["progress"]["batch_id"] + 1, "triggers had several slices"
 
 
 @pytest.mark.long
@@ -145,16 +145,16 @@ def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> N
             jvm.kill()
 
     process = bench.start("--once", "--checkpoint", checkpoint)
-    bench.on_next_commit(kill_jvm)
+    bench.on_next_recording(kill_jvm)
     assert process.wait(PATIENCE_SECONDS) == EXIT_FAILED, bench.log()
-    committed = len(bench.journal.committed)
-    assert committed >= 1
+    recorded = len(bench.journal.recorded)
+    assert recorded >= 1
 
     bench.node.end_leases()
     process = bench.start("--once", "--checkpoint", checkpoint)
-    bench.on_next_commit(lambda: os.kill(process.pid, signal.SIGKILL))
+    bench.on_next_recording(lambda: os.kill(process.pid, signal.SIGKILL))
     assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, bench.log()
-    assert len(bench.journal.committed) > committed
+    assert len(bench.journal.recorded) > recorded
 
     bench.node.end_leases()
     process = bench.start("--once", "--checkpoint", checkpoint)
@@ -166,7 +166,7 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
     """The second one starts with no checkpoint, and reads blocks over rpc, as executors elsewhere do."""
     bench.append(40)
     split = threading.Event()
-    bench.on_next_commit(split.set)
+    bench.on_next_recording(split.set)
     checkpoint = str(bench.directory / "checkpoint")
     embedded = bench.start("--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
     assert split.wait(PATIENCE_SECONDS), bench.log("embedded")
@@ -180,7 +180,7 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
 
 
 @pytest.mark.long
-def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> None:
+def test_zombie_stops_with_a_clear_message_and_records_nothing(bench: Bench) -> None:
     bench.append(30)
     zombie = bench.start("--trigger-seconds", "0.3")
     heir_holds: list[bool] = []
@@ -191,12 +191,12 @@ def test_zombie_stops_with_a_clear_message_and_commits_nothing(bench: Bench) -> 
         heir_holds.append(True)
         bench.journal.append_random(bench.random, 30, queues=12, topics=3, groups=3)
 
-    bench.on_next_commit(take_over)
+    bench.on_next_recording(take_over)
     assert zombie.wait(PATIENCE_SECONDS) == EXIT_LEASE_HELD, bench.log()
     assert heir_holds
     assert "the split lease is lost" in bench.log()
     assert "the heir holds epoch" in bench.log()
-    assert len(bench.journal.committed) == 1, "only what was committed before the lease was taken"
+    assert len(bench.journal.recorded) == 1, "only what was recorded before the lease was taken"
     assert bench.node.lease.holder == "the heir", "a zombie does not release what it no longer holds"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mainstem.raft import HardState, RaftCore
 from mainstem.raft.elections import Elections
 from mainstem.raft.followership import Followership
-from mainstem.raft.leadership import Leadership
+from mainstem.raft.leader.leadership import Leadership
 from mainstem.raft.log import Log
 from mainstem.raft.messages import Append, Message, ReadIndexResponse, RequestVote
 from mainstem.raft.reads import PendingReads

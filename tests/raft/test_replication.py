@@ -19,8 +19,8 @@ from mainstem.raft import (
     RaftCore,
     Role,
 )
+from mainstem.raft.leader.progress import SendState
 from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
-from mainstem.raft.progress import SendState
 
 FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
 FIGURE_7 = {

@@ -16,7 +16,7 @@ from mainstem.raft.messages import Append, Heartbeat, Message
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CallFailed, IdentityMissing
 from mainstem.rpc.raft import raft_link
-from mainstem.rpc.raft.raft_exchange import METADATA_GROUP, Address, Bounds
+from mainstem.rpc.raft.raft_exchange import METADATA_QUORUM, Address, Bounds
 from mainstem.rpc.raft.raft_messages import (
     DELIVER,
     Delivery,
@@ -34,9 +34,9 @@ MIB = 1024 * 1024
 def test_messages_of_a_turn_arrive_together_and_in_order(run: Run) -> None:
     async def test() -> None:
         one, two = Node(1), Node(2)
-        async with connected(one, two, groups=(0, 1, METADATA_GROUP)):
+        async with connected(one, two, groups=(0, 1, METADATA_QUORUM)):
             one.exchange.send(0, [heartbeat(1, 2, 1), append(1, 2, 0, b"first", b"second")])
-            one.exchange.send(METADATA_GROUP, [heartbeat(1, 2, 7)])
+            one.exchange.send(METADATA_QUORUM, [heartbeat(1, 2, 7)])
             one.exchange.send(0, [append(1, 2, 2, b"third"), heartbeat(1, 2, 2)])
             group = two.members[0]
             await group.until(lambda: len(group.messages) == 4)
@@ -44,7 +44,7 @@ def test_messages_of_a_turn_arrive_together_and_in_order(run: Run) -> None:
             assert [m.commit_index for m in group.messages if isinstance(m, Heartbeat)] == [1, 2]
             assert entries_of(group.messages) == [(1, b"first"), (2, b"second"), (3, b"third")]
             assert all((m.sender, m.to, m.term) == (1, 2, 1) for m in group.messages)
-            assert two.members[METADATA_GROUP].messages == [heartbeat(1, 2, 7)]
+            assert two.members[METADATA_QUORUM].messages == [heartbeat(1, 2, 7)]
             assert two.members[1].messages == []
 
     run(test)

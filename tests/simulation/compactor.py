@@ -161,7 +161,7 @@ class Compactors:
             return ""
         self._node.is_handing_in = True
         try:
-            outcome = await self._node.storage.compaction_log.commit(pass_id, files)
+            outcome = await self._node.storage.compaction_log.record(pass_id, files)
         finally:
             self._node.is_handing_in = False
         kind = outcome.split(":")[0]

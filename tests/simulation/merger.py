@@ -224,7 +224,7 @@ class Mergers:
             return
         self._node.is_handing_in = True
         try:
-            outcome = await self._node.storage.merge_log.commit(merge_id, [file.message() for file in files])
+            outcome = await self._node.storage.merge_log.record(merge_id, [file.message() for file in files])
         finally:
             self._node.is_handing_in = False
         kind = outcome.split(":")[0]

@@ -17,7 +17,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.oracle import QueueOracle, Refusals, require
 
 from mainstem.model import SLOTS, Durability, QueueOffsets, QueueRange, TimestampType, Topic, TopicSettings
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig

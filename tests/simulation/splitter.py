@@ -1,7 +1,7 @@
-"""A splitter without Spark: plans by the node's split log, writes real runs, commits; and misbehaves.
+"""A splitter without Spark: plans by the node's split log, writes real runs, hands them in; and misbehaves.
 
-It plays every splitter there could be at once: each `split` is one of them, and may overlap others. Commits are
-remembered and sent again later, by a zombie, even after the node's next start.
+It plays every splitter there could be at once: each `split` is one of them, and may overlap others. What they hand in
+is remembered and sent again later, by a zombie, even after the node's next start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.oracle import require
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
-from mainstem.rpc.messages.split import GroupPositions, Slice
+from mainstem.rpc.messages.split import Slice, WriteGroupPositions
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.role import Storage
 
@@ -66,14 +66,14 @@ class Splitters:
             done = await self._split_slice(work)
             if done is None:
                 return
-            await self._commit(done)
+            await self._record(done)
             if not well_behaved and rng.random() < 0.2:
-                await self._commit(done)
+                await self._record(done)
 
     async def replay(self) -> None:
-        """A zombie commits something again that was committed, or refused, at some time."""
+        """A zombie hands in something again that was recorded, or refused, at some time."""
         if self._finished:
-            await self._commit(self._rng.choice(self._finished))
+            await self._record(self._rng.choice(self._finished))
 
     async def _split_slice(self, work: Slice) -> SplitSlice | None:
         """Runs of a slice, or None when the journal does not have it any more: somebody else split it."""
@@ -101,7 +101,7 @@ class Splitters:
                 await log.damaged(error.position)
             raise
 
-    def _check(self, group: GroupPositions) -> None:
+    def _check(self, group: WriteGroupPositions) -> None:
         require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
         require(group.durable <= group.committed, f"durable beyond committed: {group}")
 
@@ -112,9 +112,9 @@ class Splitters:
         """How long a slice takes."""
         return self._rng.choice([0.0, 0.01, 0.5])
 
-    async def _commit(self, done: SplitSlice) -> None:
+    async def _record(self, done: SplitSlice) -> None:
         self._finished = [*self._finished[1 - FINISHED_MAX :], done]
-        for outcome in await self._node.storage.split_log.commit(done.ranges, done.files):
+        for outcome in await self._node.storage.split_log.record(done.ranges, done.files):
             kind = outcome.split(":")[0]
             require(kind in ("committed", "replayed", "refused"), outcome)
             self.outcomes[kind] = self.outcomes.get(kind, 0) + 1

@@ -30,7 +30,7 @@ from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
 from mainstem.ports import Clock
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.rpc.messages.split import Slice
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -177,7 +177,7 @@ class SmallNode:
     async def split(self) -> list[str]:
         outcomes = []
         for done in await self.slices():
-            outcomes += await self.storage.split_log.commit(done.ranges, done.files)
+            outcomes += await self.storage.split_log.record(done.ranges, done.files)
         return outcomes
 
     async def rounds(self, count: int = 3) -> None:

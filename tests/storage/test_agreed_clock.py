@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.ports import Clock
 from mainstem.storage.agreed_clock import BOUND_MS, JUMP_SECONDS, AgreedClock, AgreedTime, agreed
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 
 YEAR_MS = 366 * 86_400_000
 NOW = 1_700_000_000_000

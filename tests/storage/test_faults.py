@@ -106,7 +106,7 @@ def test_what_is_durable_is_still_split_when_disk_1_has_failed(tmp_path: Path) -
         done = await node.slices()
         node.disk1.fail("write", path=".wal")
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_FAILED}
-        assert set(await node.storage.split_log.commit(done[0].ranges, done[0].files)) == {"committed"}
+        assert set(await node.storage.split_log.record(done[0].ranges, done[0].files)) == {"committed"}
         await node.rounds()
         assert await node.read_offsets() == list(range(30))
 
@@ -473,7 +473,7 @@ def test_a_bad_extent_in_a_run_fails_that_read_only(tmp_path: Path) -> None:
     simulated(tmp_path, story)
 
 
-def test_a_run_that_is_not_what_the_commit_says_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_is_not_what_the_split_says_is_refused(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         await node.fill(5)
         (done,) = await node.slices()
@@ -481,16 +481,16 @@ def test_a_run_that_is_not_what_the_commit_says_is_refused(tmp_path: Path) -> No
         lying = msgspec.structs.replace(file, record_count=file.record_count + 1)
         missing = msgspec.structs.replace(file, name="0-0-none.run")
         for files in ((lying,), (missing,)):
-            (outcome,) = await node.storage.split_log.commit(done.ranges, files)
+            (outcome,) = await node.storage.split_log.record(done.ranges, files)
             assert outcome.startswith("refused: ")
         beyond = [msgspec.structs.replace(done.ranges[0], upto=10_000)]
-        (outcome,) = await node.storage.split_log.commit(beyond, done.files)
+        (outcome,) = await node.storage.split_log.record(beyond, done.files)
         assert outcome.startswith("refused: block 10000 does not exist")
         elsewhere = [msgspec.structs.replace(done.ranges[0], group=17)]
-        (outcome,) = await node.storage.split_log.commit(elsewhere, done.files)
+        (outcome,) = await node.storage.split_log.record(elsewhere, done.files)
         assert outcome.startswith("refused: this node has no write group 17")
-        assert await node.storage.split_log.commit(done.ranges, done.files) == ["committed"]
-        assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+        assert await node.storage.split_log.record(done.ranges, done.files) == ["committed"]
+        assert await node.storage.split_log.record(done.ranges, done.files) == ["replayed"]
 
     simulated(tmp_path, story)
 
@@ -514,7 +514,7 @@ def test_a_missing_manifest_is_refused_while_there_are_runs(tmp_path: Path) -> N
     simulated(tmp_path, story)
 
 
-def test_a_commit_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_meanwhile(tmp_path: Path) -> None:
+def test_a_split_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_meanwhile(tmp_path: Path) -> None:
     def prepare(node: SmallNode) -> None:
         node.store_config = msgspec.structs.replace(node.store_config, index_cache_bytes=0)
         node.config = msgspec.structs.replace(node.config, checkpoint_seconds=0.1)
@@ -523,9 +523,9 @@ def test_a_commit_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_me
         await node.fill(40)
         before = node.segments()
         (done,) = await node.slices()
-        node.disk2.fail("read", path="runs/", nth=4)  # the first three are those of the check before the commit
+        node.disk2.fail("read", path="runs/", nth=4)  # the first three are those of the check before the split
         with pytest.raises(StorageError, match=r"runs/.*\.run"):
-            await node.storage.split_log.commit(done.ranges, done.files)
+            await node.storage.split_log.record(done.ranges, done.files)
         assert list(node.storage.manifest.failures) == [0]
         assert node.storage.failure is None, "one bad file is no reason to take the node for failed"
         await asyncio.sleep(3)
@@ -533,13 +533,13 @@ def test_a_commit_that_cannot_be_written_is_tried_again_and_nothing_is_pruned_me
         await asyncio.sleep(5)
         assert not node.storage.manifest.failures
         assert len(node.segments()) <= 2
-        assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+        assert await node.storage.split_log.record(done.ranges, done.files) == ["replayed"]
         assert await node.read_offsets() == list(range(40))
 
     simulated(tmp_path, story, prepare)
 
 
-def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Path) -> None:
+def test_runs_of_splits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Path) -> None:
     """A manifest that cannot be written for hours: what is decided still names its runs, whose grace is over."""
 
     def prepare(node: SmallNode) -> None:
@@ -554,11 +554,11 @@ def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Pat
             other.execute("CREATE TRIGGER full BEFORE INSERT ON ranges BEGIN SELECT RAISE(ABORT, 'full'); END")
         other.close()
         with pytest.raises(StorageError, match="full"):
-            await node.storage.split_log.commit(first.ranges, first.files)
+            await node.storage.split_log.record(first.ranges, first.files)
         await node.fill(10)
         (second,) = await node.slices()
         with pytest.raises(StorageError, match="full"):
-            await node.storage.split_log.commit(second.ranges, second.files)
+            await node.storage.split_log.record(second.ranges, second.files)
         await asyncio.sleep(100)
         with sqlite3.connect(node.manifest_path) as other:
             other.execute("DROP TRIGGER full")
@@ -566,7 +566,7 @@ def test_runs_of_commits_that_wait_for_the_manifest_are_no_orphans(tmp_path: Pat
         await asyncio.sleep(20)
         assert node.storage.failure is None
         for done in (first, second):
-            assert await node.storage.split_log.commit(done.ranges, done.files) == ["replayed"]
+            assert await node.storage.split_log.record(done.ranges, done.files) == ["replayed"]
         assert {f"runs/{file.name}" for file in first.files + second.files} <= set(node.disk2.paths())
 
     simulated(tmp_path, story, prepare)

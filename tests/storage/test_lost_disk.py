@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
 from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 
@@ -64,16 +64,16 @@ def test_a_run_that_cannot_be_read_keeps_offsets_from_being_given_out_twice(tmp_
     simulated(tmp_path, story)
 
 
-def test_a_commit_that_never_reached_the_manifest_is_made_again_behind_a_checkpoint_that_was_saved_since(
+def test_a_split_that_never_reached_the_manifest_is_made_again_behind_a_checkpoint_that_was_saved_since(
     tmp_path: Path,
 ) -> None:
     """The checkpoint says what is split as far as the manifest has it; else nobody would split these blocks again."""
 
     async def story(node: SmallNode) -> None:
-        async def refused(commits: Sequence[GroupCommit]) -> list[StorageError]:
+        async def refused(commits: Sequence[WriteGroupSplit]) -> list[StorageError]:
             return [StorageError("as the test says") for _ in commits]
 
-        node.storage.queue_store.commits.commit_all = refused  # type: ignore[method-assign, assignment]
+        node.storage.queue_store.splits.record_all = refused  # type: ignore[method-assign, assignment]
         await node.fill(5)
         splitting = asyncio.ensure_future(node.split())
         await asyncio.wait([splitting], timeout=1)

@@ -79,8 +79,8 @@ async def with_history(node: SmallNode, first_of_here: int = MOVED_AT) -> tuple[
     storage = node.storage
     for group, offsets in ((BEFORE, range(MOVED_AT)), (HERE, range(first_of_here, END))):
         run = write_run(node.disk2, f"of-group-{group}.run", [stored(offset) for offset in offsets])
-        position = storage.queue_store.commits.split_position(group)
-        await storage.queue_store.commits.commit(group, position, position + 1, [run], applied_index=position + 1)
+        position = storage.queue_store.splits.split_position(group)
+        await storage.queue_store.splits.record(group, position, position + 1, [run], applied_index=position + 1)
     slot = storage.table.find(QUEUE)
     for cell in (NEXT_OFFSET, COMMITTED_END):
         storage.table.set(slot, cell, END)

@@ -1,6 +1,6 @@
 """The context of every handler: the broker's ports, its few pieces of memory, and the caller of the request.
 
-All of the memory can be lost: fetch sessions are renegotiated by clients, the group coordinator replays its
+All of the memory can be lost: fetch sessions are renegotiated by clients, the consumer group coordinator replays its
 log. Changes of one topic, each of which touches metadata and queues, follow each other.
 """
 
@@ -15,8 +15,8 @@ import numpy
 
 from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
@@ -99,7 +99,7 @@ class Broker:
     store: MessageStore
     leadership: BrokerLeadership
     queue_admin: QueueAdmin
-    groups: GroupCoordinator
+    groups: ConsumerGroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
     timestamps_now_ms: Callable[[], int] | None = None

@@ -1,8 +1,8 @@
 """Finds the partition a request names, and checks that the client and this node agree about it.
 
-Some APIs refuse requests that name a partition twice; `asked_twice` finds those partitions. The group coordinator
-answers a request in one step, within one turn of the event loop; so `in_steps` cuts a request for a hundred thousand
-partitions into many for some hundreds each, with turns of the loop between them.
+Some APIs refuse requests that name a partition twice; `asked_twice` finds those partitions. The consumer group
+coordinator answers a request in one step, within one turn of the event loop; so `in_steps` cuts a request for a hundred
+thousand partitions into many for some hundreds each, with turns of the loop between them.
 """
 
 from __future__ import annotations

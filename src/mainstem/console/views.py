@@ -181,7 +181,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Sequence[PartitionView]
 
 
-class SplitGroupView(msgspec.Struct, frozen=True, kw_only=True):
+class SplitWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """The positions of one write group, as block indexes: `pruned` <= `split` <= `committed`."""
 
     committed: int
@@ -235,7 +235,7 @@ class DamagedProducersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitView(msgspec.Struct, frozen=True, kw_only=True):
-    groups: dict[str, SplitGroupView]
+    groups: dict[str, SplitWriteGroupView]
     """By the write group's number."""
     splitter: str
     """The state of the embedded splitter, in words: off, waiting, starting, running, failed (why)."""
@@ -262,7 +262,7 @@ class LevelView(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes: int
 
 
-class StoreGroupView(msgspec.Struct, frozen=True, kw_only=True):
+class StoreWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     levels: Sequence[LevelView]
     """A run that counts for several write groups is in each."""
 
@@ -330,7 +330,7 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     """The queue store of this node, by levels."""
 
     levels: Sequence[LevelView]
-    groups: dict[str, StoreGroupView]
+    groups: dict[str, StoreWriteGroupView]
     """By the write group's number."""
     merges: MergesView
     compactions: CompactionsView

@@ -24,7 +24,7 @@ from mainstem.nameserver.service import Introducer
 from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.node_table import check_own_levels
 from mainstem.raft import Membership
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ async def begin(
             first = await bootstrap.first_members(identity, peers, ports, facts.levels)
         if starts is not None:
             placed = {node for replicas in directory.replica.state.placements.values() for node in replicas}
-            directory.alone_from = await starts.alone_from(METADATA_GROUP, directory.found.last_index)
+            directory.alone_from = await starts.alone_from(METADATA_QUORUM, directory.found.last_index)
             directory.alone = me
             voters = directory.memberships(first)[-1].membership.voters
             if directory.alone_from is not None and voters == me.voters:
@@ -97,7 +97,7 @@ async def begin(
             start_check = StartCheck(node_id, starts, ports)
             await start_check.check_vote(directory.owned_vote_file.written_in)
             await start_check.before_all(voters | placed)
-            if starts.has_lost(METADATA_GROUP):
+            if starts.has_lost(METADATA_QUORUM):
                 abstains_to = await _come_back(directory, node_id, voters, ports)
             directory.owned_vote_file.stamp = starts.nonce[:STAMP_BYTES]
             await directory.owned_vote_file.write(directory.vote)

@@ -84,7 +84,7 @@ class Directory:
     def entries(self) -> list[Entry]:
         return [from_stored(entry) for entry in self.found.entries]
 
-    def group_log(self) -> QuorumLog:
+    def quorum_log(self) -> QuorumLog:
         snapshot = self.found.snapshot
         term_before = snapshot.term if snapshot is not None else 0
         return QuorumLog(self.found.first_index, term_before, self.entries())

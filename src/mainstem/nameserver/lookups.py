@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from mainstem.model import FeatureLevel, Node, Topic, partition_of, topic_number_of
-from mainstem.nameserver.cluster.group_leaders import GroupLeaders, Leading
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.node_liveness import ALIVE, LivenessVerdict, NodeState, Report
+from mainstem.nameserver.cluster.write_group_leaders import Leading, WriteGroupLeaders
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.commands import RegisterNode
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.state import MetadataState
@@ -24,8 +24,8 @@ class MetadataLookups:
         self,
         replica: MetadataReplica,
         config: NameserverConfig,
-        quorum: MetadataGroup,
-        leaders: GroupLeaders,
+        quorum: MetadataQuorum,
+        leaders: WriteGroupLeaders,
         heartbeats: Heartbeats | None,
     ) -> None:
         """`heartbeats` None: there are no other nodes."""
@@ -168,7 +168,7 @@ class MetadataLookups:
         replicas = self._state.placements.get(group)
         return replicas[0] if replicas else -1
 
-    def group_leaders(self) -> Mapping[int, Leading]:
+    def write_group_leaders(self) -> Mapping[int, Leading]:
         """Per write group its leader and term, by the newest term that this node has heard of."""
         return self._leaders.all()
 
@@ -176,9 +176,9 @@ class MetadataLookups:
         topic = self._state.topic_by_number(topic_number_of(queue_id))
         if topic is None or partition_of(queue_id) >= topic.partitions:
             return -1
-        return self.group_leader(self._state.write_group(queue_id))
+        return self.write_group_leader(self._state.write_group(queue_id))
 
-    def group_leader(self, group: int) -> int:
+    def write_group_leader(self, group: int) -> int:
         """The node id of a write group's leader; -1: this node knows no live leader."""
         known = self._leaders.of(group)
         if known is not None:
@@ -189,7 +189,7 @@ class MetadataLookups:
     def heard(self, group: int) -> tuple[int, int]:
         """A write group's leader and its term, as other nodes have told; -1: none has."""
         known = self._leaders.of(group)
-        return self.group_leader(group), -1 if known is None else known.term
+        return self.write_group_leader(group), -1 if known is None else known.term
 
     def _verdicts(self) -> Mapping[int, LivenessVerdict]:
         return self._heartbeats.verdicts if self._heartbeats is not None else {}

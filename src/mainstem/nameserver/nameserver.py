@@ -4,7 +4,7 @@ Strategy: the metadata is the state machine of a Raft group, of one member or se
 replica in memory and never wait (`lookups`); who needs the newest state waits for it (`waits`). Clients change topics
 (`administration`), operators the cluster (`operations`). The leader's one writer (`proposer`) makes a change: it turns
 the request (`changes`) into commands, checks and logs them; every member applies them and tells its listeners. Other
-nodes send their requests to the leader (`requests`). Each member drives the quorum's core (`metadata_group`) over its
+nodes send their requests to the leader (`requests`). Each member drives the quorum's core (`metadata_quorum`) over its
 log on disk (`metadata_log`, `vote_file`). Beside it, `heartbeats` keeps as soft state which nodes live and which node
 leads which write group.
 
@@ -28,13 +28,13 @@ from mainstem.errors import is_of_disk
 from mainstem.model import Node, Sample
 from mainstem.nameserver.administration import MetadataAdministration
 from mainstem.nameserver.beginning import Beginning, begin
-from mainstem.nameserver.cluster.group_leaders import GroupLeaders
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState, Thresholds
 from mainstem.nameserver.cluster.registration import Admission, Registration
 from mainstem.nameserver.cluster.start_check import OldCopy
+from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
 from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.directory import member_id, open_directory
@@ -43,9 +43,9 @@ from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.operations import ClusterOperations
 from mainstem.nameserver.quorum.follow import Follower
-from mainstem.nameserver.quorum.metadata_group import MemberStart, MetadataGroup, Outside
+from mainstem.nameserver.quorum.metadata_quorum import MemberStart, MetadataQuorum, Outside
 from mainstem.nameserver.quorum.proposer import Proposer
-from mainstem.nameserver.quorum.quorum_member import GroupMember
+from mainstem.nameserver.quorum.quorum_member import QuorumMember
 from mainstem.nameserver.quorum.standing import Standing
 from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
 from mainstem.nameserver.requests import Requests
@@ -56,7 +56,7 @@ from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.supervised import Supervision
 
 STOP_SECONDS_MAX = 2.0
@@ -87,14 +87,14 @@ class Nameserver:
         ports = link.ports if link is not None else None
         sleep = ports.sleep if ports is not None else asyncio.sleep
         wait_seconds_max = config.change_wait_ms_max / 1000
-        self.quorum = quorum = MetadataGroup(
+        self.quorum = quorum = MetadataQuorum(
             RaftConfig(
                 node_id=member_id(config.node_id),
                 election_ticks=config.election_ticks,
                 heartbeat_ticks=config.heartbeat_ticks,
             ),
             MemberStart(
-                directory.group_log(),
+                directory.quorum_log(),
                 directory.memberships(beginning.first),
                 directory.vote,
                 beginning.abstains_to,
@@ -108,7 +108,7 @@ class Nameserver:
         """Drives this node's member of the metadata quorum."""
         clock_ms = ports.clock.now_ms if ports is not None else _now_ms
         self.proposer = Proposer(quorum, replica, clock_ms, config.changes_waiting_max)
-        self._leaders = GroupLeaders()
+        self._leaders = WriteGroupLeaders()
         self.heartbeats: Heartbeats | None = None
         if ports is not None:
             thresholds = Thresholds(config.suspect_ms / 1000, config.refused_ms / 1000, config.dead_ms / 1000)
@@ -180,7 +180,7 @@ class Nameserver:
         """From now on this node talks to the others, and answers them."""
         config = self._config
         Service(self.quorum, self.replica, self._requests, heartbeats, Transfer(self.quorum, ports), ports)
-        ports.exchange.join(METADATA_GROUP, GroupMember(self.quorum))
+        ports.exchange.join(METADATA_QUORUM, QuorumMember(self.quorum))
         self.replica.subscribe(partial(_know, ports, config.node_id))
         for node in self.replica.state.node_table.registered.values():
             _know(ports, config.node_id, NodeRegistered(node))
@@ -196,7 +196,7 @@ class Nameserver:
         await self._hand_over()
         await self._say_farewell()
         if self._link is not None:
-            self._link.ports.exchange.leave(METADATA_GROUP)
+            self._link.ports.exchange.leave(METADATA_QUORUM)
         self.task.cancel()
         await asyncio.wait([self.task])
         try:
@@ -335,7 +335,7 @@ class Nameserver:
     async def _got_back(self, starts: StartsFile) -> None:
         while self.quorum.abstains:
             await self.quorum.changed_since(self.quorum.version)
-        await starts.got_back(METADATA_GROUP)
+        await starts.got_back(METADATA_QUORUM)
 
     def _new_cluster_id(self, ids: Ids) -> str:
         if self._link is not None:
@@ -345,7 +345,7 @@ class Nameserver:
 
 def _outside(ports: ClusterPorts, tick_seconds: float) -> Outside:
     return Outside(
-        partial(ports.exchange.send, METADATA_GROUP), partial(offer_snapshot, ports), tick_seconds, ports.sleep
+        partial(ports.exchange.send, METADATA_QUORUM), partial(offer_snapshot, ports), tick_seconds, ports.sleep
     )
 
 

@@ -12,7 +12,7 @@ from mainstem.nameserver.errors import (
 )
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.quorum.member_change import CATCH_UP_SECONDS_MAX, change_member
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.replica import MetadataReplica
@@ -29,7 +29,7 @@ class ClusterOperations:
         requests: Requests,
         lookups: MetadataLookups,
         replica: MetadataReplica,
-        quorum: MetadataGroup,
+        quorum: MetadataQuorum,
         ports: ClusterPorts | None,
     ) -> None:
         """`ports` None: there are no other nodes."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import Make, NotLeading, Proposer, Unsettled
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
 from mainstem.nameserver.state.commands import Refusal
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class Requests:
     def __init__(
         self,
-        group: MetadataGroup,
+        group: MetadataQuorum,
         proposer: Proposer,
         replica: MetadataReplica,
         ids: Ids,

@@ -14,7 +14,7 @@ from mainstem.nameserver.errors import (
 )
 from mainstem.nameserver.quorum.follow import Feed
 from mainstem.nameserver.quorum.member_change import change_member
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
 from mainstem.nameserver.quorum.transfer import Transfer
 from mainstem.nameserver.requests import WHOLE_REQUEST, Requests
@@ -47,12 +47,12 @@ class Introducer:
     `quorum_begins` on."""
 
     def __init__(self, node_id: int, replica: MetadataReplica, handlers: Handlers) -> None:
-        self._quorum: MetadataGroup | None = None
+        self._quorum: MetadataQuorum | None = None
         self._node_id = node_id
         self._replica = replica
         handlers.prompt(INTRODUCE, self._introduce)
 
-    def quorum_begins(self, quorum: MetadataGroup) -> None:
+    def quorum_begins(self, quorum: MetadataQuorum) -> None:
         """This node has a member of the quorum from now on."""
         assert self._quorum is None, "a node has one member of the metadata quorum"
         self._quorum = quorum
@@ -73,7 +73,7 @@ class Introducer:
 class Service:
     def __init__(
         self,
-        group: MetadataGroup,
+        group: MetadataQuorum,
         replica: MetadataReplica,
         requests: Requests,
         heartbeats: Heartbeats,

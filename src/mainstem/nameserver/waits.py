@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.replica import MetadataReplica
 
 READ_SECONDS_MAX = 1.0
@@ -19,7 +19,7 @@ class MetadataWaits:
 
     def __init__(
         self,
-        quorum: MetadataGroup,
+        quorum: MetadataQuorum,
         replica: MetadataReplica,
         sleep: Callable[[float], Awaitable[None]],
         wait_seconds_max: float,

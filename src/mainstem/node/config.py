@@ -14,7 +14,7 @@ import msgspec
 
 from mainstem.address import AddressError, parsed
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
@@ -54,7 +54,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
     broker: BrokerConfig = BrokerConfig()
-    groups: GroupsConfig = GroupsConfig()
+    groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     storage: StorageConfig = StorageConfig()
     journal: JournalConfig = JournalConfig()
     queue_store: QueueStoreConfig = QueueStoreConfig()

@@ -13,12 +13,12 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import (
     REPORT,
     TRANSFER_LEADER,
-    GroupsNotLed,
-    LedGroup,
+    LedWriteGroup,
     MemberState,
     NodeReport,
     TransferLeader,
     TransferRefused,
+    WriteGroupsNotLed,
 )
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.wire.method import Nothing, Reply
@@ -64,7 +64,9 @@ class NodeReports:
                 for peer in group.consensus.peers()
             ]
             members.sort(key=lambda member: member.node)
-            led.append(LedGroup(group.group, group.term, group.serving, group.last_index, group.applied_index, members))
+            led.append(
+                LedWriteGroup(group.group, group.term, group.serving, group.last_index, group.applied_index, members)
+            )
         waiting = list(self._storage.rejoining.not_back())
         why = self._storage.rejoining.why if waiting else ""
         uptime_seconds = time.monotonic() - self._started_at
@@ -86,12 +88,12 @@ class NodeReports:
         return reply.message
 
     async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int]) -> None:
-        """Have node `to` lead a write group. Raises `TransferRefused`, `GroupsNotLed`, `RpcError`."""
+        """Have node `to` lead a write group. Raises `TransferRefused`, `WriteGroupsNotLed`, `RpcError`."""
         if not 0 <= group < len(self._storage.groups):
             raise TransferRefused(f"there is no write group {group}; they are 0 to {len(self._storage.groups) - 1}")
         leader = leader_of(group)
         if leader == -1:
-            raise GroupsNotLed(f"write group {group} has no leader now")
+            raise WriteGroupsNotLed(f"write group {group} has no leader now")
         if leader == to:
             return
         if leader == self._node_id or self._calls is None:
@@ -102,10 +104,10 @@ class NodeReports:
 
     def _transfer_here(self, group: int, to: int) -> None:
         if not 0 <= group < len(self._storage.groups):
-            raise GroupsNotLed(f"there is no write group {group}")
+            raise WriteGroupsNotLed(f"there is no write group {group}")
         try:
             self._storage.groups[group].consensus.transfer_leadership(to)
         except NotTheLeader as error:
-            raise GroupsNotLed(str(error)) from error
+            raise WriteGroupsNotLed(str(error)) from error
         except RaftError as error:
             raise TransferRefused(f"write group {group} cannot be led by node {to}: {error}") from error

@@ -17,9 +17,9 @@ from typing import Any
 import mainstem
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.errors import DISK_REMEDY
@@ -39,13 +39,13 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
-from mainstem.node.served_groups import ServedGroups
+from mainstem.node.served_write_groups import ServedWriteGroups
 from mainstem.ports import QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
-from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
-from mainstem.storage.cluster.queue_leadership import GroupLeadership
+from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage, stop
 from mainstem.storage.setup import StorageSetup
@@ -86,8 +86,8 @@ class Roles:
     starts: StartsFile
     nameserver: Nameserver
     storage: Storage
-    leadership: GroupLeadership
-    groups: GroupCoordinator
+    leadership: WriteGroupLeadership
+    groups: ConsumerGroupCoordinator
     dispatcher: BrokerDispatcher
     background: Background
     _balance: Callable[[Roles], None]
@@ -146,9 +146,9 @@ class _Opening:
         stack = self._stack
         start = await self._begin_start()
         nameserver = await self._metadata(start.file)
-        served = ServedGroups(nameserver.lookups.topics, nameserver.lookups.was_deleted, nameserver.waits.current)
+        served = ServedWriteGroups(nameserver.lookups.topics, nameserver.lookups.was_deleted, nameserver.waits.current)
         storage = await self._storage(start, nameserver, served)
-        leadership = GroupLeadership(
+        leadership = WriteGroupLeadership(
             self._config.node_id,
             storage.placement,
             storage.groups,
@@ -165,7 +165,7 @@ class _Opening:
             await served.settle(storage.queues)
         await groups.start()
         served.subscribe(groups.serving_changed)
-        nameserver.subscribe(partial(tell_groups, groups))
+        nameserver.subscribe(partial(tell_consumer_groups, groups))
         stack.push_async_callback(groups.close)
         self._background.begin(partial(served.run, storage.queues), "served groups")
         if nameserver.others is not None:
@@ -229,7 +229,7 @@ class _Opening:
         failure = self._supervision.disk_failure
         return Condition(f"disk 1 failed: {failure}; {DISK_REMEDY}" if failure is not None else "")
 
-    async def _storage(self, start: _Start, nameserver: Nameserver, served: ServedGroups) -> Storage:
+    async def _storage(self, start: _Start, nameserver: Nameserver, served: ServedWriteGroups) -> Storage:
         config, ports, others = self._config, self._ports, nameserver.others
         consensus = Consensus(
             node_id=config.node_id or NODE_ALONE,
@@ -282,7 +282,7 @@ class _Opening:
         self._watch.storage_opened(storage)
         return storage
 
-    def _queue_admin(self, nameserver: Nameserver, storage: Storage, leadership: GroupLeadership) -> QueueAdmin:
+    def _queue_admin(self, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership) -> QueueAdmin:
         if nameserver.others is None:
             return storage.queues
         queue_admin = ClusterQueueAdmin(
@@ -298,9 +298,9 @@ class _Opening:
         return queue_admin
 
     def _groups(
-        self, nameserver: Nameserver, storage: Storage, leadership: GroupLeadership, queue_admin: QueueAdmin
-    ) -> GroupCoordinator:
-        return GroupCoordinator(
+        self, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership, queue_admin: QueueAdmin
+    ) -> ConsumerGroupCoordinator:
+        return ConsumerGroupCoordinator(
             node_id=self._config.node_id,
             config=self._config.groups,
             metadata=nameserver.lookups,
@@ -319,9 +319,9 @@ class _Opening:
         self,
         nameserver: Nameserver,
         storage: Storage,
-        leadership: GroupLeadership,
+        leadership: WriteGroupLeadership,
         queue_admin: QueueAdmin,
-        groups: GroupCoordinator,
+        groups: ConsumerGroupCoordinator,
     ) -> Broker:
         config, ports = self._config, self._ports
         return Broker(
@@ -389,7 +389,7 @@ def look_after(care: QueueCare, event: Event) -> None:
         care.changed(event.topic)
 
 
-def tell_groups(groups: GroupCoordinator, event: Event) -> None:
+def tell_consumer_groups(groups: ConsumerGroupCoordinator, event: Event) -> None:
     """Listens to the nameserver: the offsets committed for a topic go when it is deleted, on whichever
     node."""
     if isinstance(event, TopicDeleted):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import mainstem
 from mainstem.address import Address
-from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.groups.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.console.views import (
     ClusterView,
     CompactionsView,
@@ -34,11 +34,11 @@ from mainstem.console.views import (
     ReplicaView,
     SegmentView,
     SplitEndpoint,
-    SplitGroupView,
     SplitView,
-    StoreGroupView,
+    SplitWriteGroupView,
     StoreUsageView,
     StoreView,
+    StoreWriteGroupView,
     TopicSummary,
     TopicUsageView,
     TopicView,
@@ -53,8 +53,7 @@ from mainstem.node.node_reports import NodeReports
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.messages.cluster import LedGroup, NodeReport
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
 from mainstem.storage.journal.encoding.format import segment_name
 from mainstem.storage.queue_store.reading.stored_files import QueueFile
 from mainstem.storage.queue_store.store import QueueStore
@@ -65,6 +64,7 @@ from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
 from mainstem.storage.store_files.store_file import kind_of
+from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.supervised import Supervision
 
 NO_USAGE = QueueUsage(0, 0)
@@ -94,7 +94,7 @@ class LocalNodeViews:
         reports: NodeReports,
         leader_of: Callable[[int], int],
         supervision: Supervision,
-        groups: GroupCoordinator,
+        groups: ConsumerGroupCoordinator,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -137,7 +137,7 @@ class LocalNodeViews:
         topics, partitions = self._nameserver.lookups.totals()
         nodes = self._nameserver.lookups.nodes()
         reports = await self._reports.of([node.node_id for node in nodes])
-        led: dict[int, LedGroup] = {}
+        led: dict[int, LedWriteGroup] = {}
         for report in reports.values():
             for group in report.led if report is not None else ():
                 if group.group not in led or led[group.group].term < group.term:
@@ -177,7 +177,7 @@ class LocalNodeViews:
             waiting=report.waiting if report is not None else {},
         )
 
-    def _group_view(self, group: WriteGroup, led: LedGroup | None) -> WriteGroupView:
+    def _group_view(self, group: WriteGroup, led: LedWriteGroup | None) -> WriteGroupView:
         placed = self._nameserver.lookups.placements().get(group.group, ())
         replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
         if led is not None:
@@ -336,7 +336,7 @@ class LocalNodeViews:
         waiting = self._storage.manifest.failures
         return SplitView(
             groups={
-                number: SplitGroupView(
+                number: SplitWriteGroupView(
                     committed=group["committed"],
                     split=group["split"],
                     pruned=group["pruned"],
@@ -365,7 +365,7 @@ class LocalNodeViews:
         store = self._storage.queue_store
         waits = await self._storage.merge_log.waits()
         groups = {
-            str(group.group): StoreGroupView(levels=_levels(await levels.of_group(store.manifest, group.group)))
+            str(group.group): StoreWriteGroupView(levels=_levels(await levels.of_group(store.manifest, group.group)))
             for group in self._storage.groups
         }
         now = self._clock.monotonic()

@@ -22,8 +22,8 @@ class SliceDamaged(PipelineError):
         self.position = position
 
 
-class CommitRefused(PipelineError):
-    """The node refused a commit: the split no longer continues what the manifest holds."""
+class SplitRefused(PipelineError):
+    """The node refused a split: it no longer continues what the manifest holds."""
 
 
 class MergeFailed(PipelineError):

@@ -184,7 +184,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                 _stop_spark(spark)
         if ended is Ended.LEASE_LOST:
             log.error(
-                "the split lease is lost: %s. This splitter stops; nothing of its is committed any more.", keeper.lost
+                "the split lease is lost: %s. This splitter stops; nothing of its is recorded any more.", keeper.lost
             )
     log.info("split ended: %s", ended.value)
     return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
@@ -252,7 +252,7 @@ def _essence(error: Exception) -> str:
 
 
 def end_with_stdin() -> None:
-    """End this session with the node that held the other end of the pipe: nothing can be committed any more,
+    """End this session with the node that held the other end of the pipe: nothing can be recorded any more,
     and no other process looks after this one, its JVM and its workers."""
     while os.read(sys.stdin.fileno(), 4096):
         pass

@@ -18,7 +18,8 @@ from mainstem.raft.elections import Elections
 from mainstem.raft.entry import KIND_DATA, NOBODY, Entry, HardState, Snapshot
 from mainstem.raft.errors import BrokenInvariant, NotLeader, NotReady, RaftError
 from mainstem.raft.followership import Followership
-from mainstem.raft.leadership import Leadership
+from mainstem.raft.leader.leadership import Leadership
+from mainstem.raft.leader.progress import PeerView
 from mainstem.raft.log import Log, LogStore
 from mainstem.raft.membership import LoggedMembership, Membership, MembershipChange
 from mainstem.raft.messages import (
@@ -35,7 +36,6 @@ from mainstem.raft.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from mainstem.raft.progress import PeerView
 from mainstem.raft.reads import PendingReads
 from mainstem.raft.ready import Ready
 from mainstem.raft.roles import Cause, Role

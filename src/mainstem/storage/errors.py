@@ -50,7 +50,7 @@ class StorageFailed(StorageError, StorageUnavailable):
     """The disk failed a write or a sync; this node accepts no more writes until it is started again."""
 
 
-class GroupEnded(StorageError, StorageUnavailable):
+class WriteGroupEnded(StorageError, StorageUnavailable):
     """This node has no part in a write group any more, though its disk is well; other write groups go on."""
 
 

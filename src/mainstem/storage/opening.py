@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from mainstem.late import Late
 from mainstem.storage.errors import CorruptJournal, StorageFailed
-from mainstem.storage.groups.hard_states import HardStates
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.journal.segments.segment_files import DIRECTORY as JOURNAL
@@ -30,6 +29,7 @@ from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.logs_behind import check_replicas, rejoin_store
 from mainstem.storage.state.state_recovery import RecoveredState
+from mainstem.storage.write_groups.hard_states import HardStates
 
 log = logging.getLogger(__name__)
 

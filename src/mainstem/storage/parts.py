@@ -14,13 +14,10 @@ from mainstem.late import Late
 from mainstem.model import Durability
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
-from mainstem.storage.cluster.group_replication import ReplicationParts, WriteGroupReplication
 from mainstem.storage.cluster.rejoining import Rejoining
 from mainstem.storage.cluster.snapshots import Snapshots
+from mainstem.storage.cluster.write_group_replication import ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageFailed
-from mainstem.storage.groups.hard_states import HardStates
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.placement import Placement
@@ -41,7 +38,7 @@ from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.repair.producer_mending import ProducerMending
 from mainstem.storage.repair.rewriting import Rewriting
 from mainstem.storage.repair.stretch_giving import StretchGiving
-from mainstem.storage.repair.waiting_groups import WaitingGroups
+from mainstem.storage.repair.waiting_write_groups import WaitingWriteGroups
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
@@ -58,6 +55,9 @@ from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.retention import retention_class
 from mainstem.storage.upkeep.retention_pass import RetentionPass, TopicClasses
 from mainstem.storage.upkeep.scrubbing import Scrubber
+from mainstem.storage.write_groups.hard_states import HardStates
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 
 class Disks(NamedTuple):
@@ -92,7 +92,7 @@ class StorageParts:
             store, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
         )
         self.replication = WriteGroupReplication(
-            consensus, journal, state.journal_map, self.hard_states, store.commits.journal_index
+            consensus, journal, state.journal_map, self.hard_states, store.splits.journal_index
         )
         self.groups = groups = [
             WriteGroup(
@@ -126,7 +126,7 @@ class StorageParts:
             self.producers,
             node_id,
             self.has_alone,
-            store.commits.split_position,
+            store.splits.split_position,
             {group: position for group, (position, _by) in self.lost.raises().items()},
         )
 
@@ -148,7 +148,7 @@ class StorageParts:
             setup.write_files, self.lost, groups, journal, state, placement, setup.topics, self.damage.others,
             self.damage, clock,
         )  # fmt: skip
-        self.waiting = WaitingGroups(
+        self.waiting = WaitingWriteGroups(
             len(groups), journal, self.damage, self.replication.silent, self.replication.resume
         )
 

@@ -17,7 +17,7 @@ import numpy.typing
 from mainstem.model import SLOTS, slot_of
 from mainstem.storage.extents.extent_index import QueueIds
 
-Groups = numpy.typing.NDArray[numpy.int64]
+WriteGroups = numpy.typing.NDArray[numpy.int64]
 Offsets = numpy.typing.NDArray[numpy.int64]
 
 _SPREAD = numpy.uint64(0x9E3779B97F4A7C15)
@@ -73,10 +73,10 @@ class Placement:
         """The write group that takes a queue's appends now."""
         return self.history(queue_id)[-1].group
 
-    def groups_of(self, queue_ids: QueueIds) -> Groups:
+    def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group that takes the appends of each queue now, in their order."""
         slots = (queue_ids * _SPREAD) >> _SLOT_SHIFT
-        groups: Groups = self._table[slots.astype(numpy.intp)]
+        groups: WriteGroups = self._table[slots.astype(numpy.intp)]
         for queue_id, stays in self._moved.items():
             groups[queue_ids == queue_id] = stays[-1].group
         return groups
@@ -105,7 +105,7 @@ class Placement:
                 firsts[which], ends[which] = never, 0
         return firsts, ends
 
-    def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> Groups:
+    def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> WriteGroups:
         """The write group in whose log each of these offsets is, one per queue id."""
         groups = self.groups_of(queue_ids)
         for queue_id, stays in self._moved.items():

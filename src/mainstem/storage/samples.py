@@ -32,9 +32,9 @@ class StorageSamples:
         )
         for group in storage.groups:
             label = (("group", str(group.group)),)
-            yield Sample("mainstem_group_term", "gauge", "Term of a write group's log", group.term, label)
+            yield Sample("mainstem_write_group_term", "gauge", "Term of a write group's log", group.term, label)
             yield Sample(
-                "mainstem_group_served",
+                "mainstem_write_group_served",
                 "gauge",
                 "1 while this node takes batches for a write group",
                 group.serving,
@@ -42,7 +42,7 @@ class StorageSamples:
             )
             for peer in group.consensus.peers():
                 yield Sample(
-                    "mainstem_group_replica_lag_blocks",
+                    "mainstem_write_group_replica_lag_blocks",
                     "gauge",
                     "Blocks that another replica is not known to hold, as its leader sees it",
                     max(0, group.last_index - peer.match_index),
@@ -92,7 +92,7 @@ class StorageSamples:
             )
             for name in ("committed", "split", "pruned"):
                 yield Sample(
-                    f"mainstem_group_{name}_index",
+                    f"mainstem_write_group_{name}_index",
                     "gauge",
                     f"Last {name} block of a write group",
                     getattr(positions, name),

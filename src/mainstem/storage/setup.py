@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mainstem.model import FeatureLevel, Topic
 from mainstem.ports import Clock, Files, SideWork
 from mainstem.side_thread import AtOnce
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.journal.config import JournalConfig

@@ -14,8 +14,8 @@ from tests.fakes.metadata import FakeMetadata
 
 from mainstem.broker.broker import Broker, NodeFacts
 from mainstem.broker.config import BrokerConfig
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.groups.coordinator import GroupCoordinator
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import BatchAppend, QueueRange, Topic
 from mainstem.ports import Session
@@ -26,7 +26,7 @@ Response = TypeVar("Response")
 
 
 class ForgettingGroups:
-    """The one thing admin handlers ask of the group coordinator."""
+    """The one thing admin handlers ask of the consumer group coordinator."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
@@ -52,7 +52,7 @@ class AdminBroker:
             store=self.store,
             leadership=self.leadership,
             queue_admin=self.store,
-            groups=cast(GroupCoordinator, self.groups),
+            groups=cast(ConsumerGroupCoordinator, self.groups),
             clock=FakeClock(),
             fetch_sessions=FetchSessions(sessions_max=10, idle_ms_min=1000, partitions_max=1000, random=Random(1)),
             facts=facts or NodeFacts(),

@@ -28,11 +28,11 @@ from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsReques
 from mainstem.storage.errors import (
     ChangesFailed,
     CorruptJournal,
-    GroupEnded,
     NotTheLeader,
     StorageBusy,
     StorageError,
     StorageFailed,
+    WriteGroupEnded,
 )
 
 
@@ -106,13 +106,13 @@ class OneGroupEnded(MemoryStore):
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         starts = await super().truncate({queue: start for queue, start in before.items() if not self._ended(queue)})
-        return starts | {queue: GroupEnded("of it") for queue in before if self._ended(queue)}
+        return starts | {queue: WriteGroupEnded("of it") for queue in before if self._ended(queue)}
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
         await super().create(ranges)
         groups = {queue_id_of(one.topic_number, one.first_partition) for one in ranges}  # as the fakes place queues
         if ended := set(filter(self._ended, groups)):
-            raise ChangesFailed(dict.fromkeys(ended, GroupEnded("of it")))
+            raise ChangesFailed(dict.fromkeys(ended, WriteGroupEnded("of it")))
 
 
 def test_partitions_of_a_write_group_that_has_ended_fail_alone() -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
-from tests.broker.groups.transcript import Transcript
+from tests.broker.consumer_groups.transcript import Transcript
 from tests.broker.harness import Serving, batch, call, make_broker, serving
 
 from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions

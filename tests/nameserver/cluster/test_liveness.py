@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.nameserver.cluster.group_leaders import GroupLeaders
 from mainstem.nameserver.cluster.node_liveness import ALIVE, NodeLiveness, NodeState, Report, Thresholds
 from mainstem.nameserver.cluster.reach import better_connected, helpers_among
-from mainstem.rpc.messages.metadata import GroupLeader
+from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
+from mainstem.rpc.messages.metadata import WriteGroupLeader
 
 LIMITS = Thresholds(suspect_seconds=2.0, refused_seconds=1.0, dead_seconds=6.0)
 
@@ -118,11 +118,11 @@ def test_the_dead_of_the_leader_before_stay_dead_until_heard() -> None:
 
 
 def test_of_two_claims_the_higher_term_holds_and_in_one_term_the_first() -> None:
-    leaders = GroupLeaders()
+    leaders = WriteGroupLeaders()
     assert leaders.learn(0, 1, 5)
     assert not leaders.learn(0, 2, 5)
     assert not leaders.learn(0, 2, 4)
     assert leaders.of(0) == (1, 5)
-    assert leaders.learn_all([GroupLeader(0, 3, 6), GroupLeader(9, 1, 1)], groups=4)
+    assert leaders.learn_all([WriteGroupLeader(0, 3, 6), WriteGroupLeader(9, 1, 1)], groups=4)
     assert leaders.all() == {0: (3, 6)}
-    assert leaders.told() == [GroupLeader(0, 3, 6)]
+    assert leaders.told() == [WriteGroupLeader(0, 3, 6)]

@@ -171,7 +171,7 @@ def test_leaders_of_groups_are_known_everywhere_within_a_second_and_the_highest_
         cluster.running[2].learned_leader(2, 2, 4)
         await asyncio.sleep(1.0)
         assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {3}
-        assert all(it.lookups.group_leaders()[2] == (3, 5) for it in cluster.running.values())
+        assert all(it.lookups.write_group_leaders()[2] == (3, 5) for it in cluster.running.values())
         cluster.running[1].learned_leader(2, 1, 6)
         await asyncio.sleep(1.0)
         assert {it.lookups.leader(queue_id) for it in cluster.running.values()} == {1}

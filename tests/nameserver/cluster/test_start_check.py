@@ -18,7 +18,7 @@ from mainstem.nameserver.cluster.start_check import OldCopy, StartCheck
 from mainstem.nameserver.disk.starts import LossCause
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.rpc.messages.starts import SHOW_START, StartJudged, StartShown
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.identity import Identity
 
 HELD, RESTORED, OTHER = 1, 2, 3
@@ -70,7 +70,7 @@ class Nodes:
 
     async def catch_up(self, node_id: int) -> None:
         starts = self._lives[node_id].starts
-        for group in (0, 1, METADATA_GROUP):
+        for group in (0, 1, METADATA_QUORUM):
             await starts.got_back(group)
         await starts.all_got_back()
 

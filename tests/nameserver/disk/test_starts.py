@@ -15,7 +15,7 @@ from mainstem.nameserver.disk.starts import LossCause, Remembers, begun, has_los
 from mainstem.nameserver.disk.starts_file import COPY_BYTES, NAME, StartsFile
 from mainstem.nameserver.errors import ForeignDirectory
 from mainstem.rpc.messages.starts import STARTS_MAX, StartShown
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.identity import Identity
 
 RANDOMNESS = random.Random(1)
@@ -145,15 +145,15 @@ def test_power_takes_what_was_acknowledged_and_not_synced(
     before = msgspec.structs.replace(before, ended_well=ended_well)
     after = start(before, 2, boot, unsynced=unsynced)
     assert has_lost(after, 0) == loses
-    assert not has_lost(after, METADATA_GROUP)  # always synced
+    assert not has_lost(after, METADATA_QUORUM)  # always synced
 
 
 def test_power_lost_again_before_an_old_copy_has_caught_up_does_not_make_it_less() -> None:
     node = lost(start(Remembers(), 1, "first", unsynced=True), LossCause.COPY, "an older copy")
-    node = starts.got_back(starts.got_back(node, METADATA_GROUP), 0)
+    node = starts.got_back(starts.got_back(node, METADATA_QUORUM), 0)
     node = start(node, 2, "second", unsynced=True)
     assert node.loss == LossCause.COPY.value
-    assert [has_lost(node, group) for group in (METADATA_GROUP, 0, 1)] == [False, True, True]
+    assert [has_lost(node, group) for group in (METADATA_QUORUM, 0, 1)] == [False, True, True]
 
 
 # --- the file ---------------------------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ def test_a_file_that_an_earlier_start_wrote_is_an_older_copy_if_a_later_one_has(
 
 def test_older_votes_of_write_groups_are_forgotten_votes_and_the_metadata_has_its_own() -> None:
     node = starts.votes_lost(start(Remembers(), 1), "hard_states is an older copy of itself")
-    assert [has_lost(node, group) for group in (0, 1, METADATA_GROUP)] == [True, True, False]
+    assert [has_lost(node, group) for group in (0, 1, METADATA_QUORUM)] == [True, True, False]
     node = starts.votes_lost(lost(start(Remembers(), 1), LossCause.COPY, "an older copy"), "and its votes")
-    assert has_lost(node, METADATA_GROUP)
+    assert has_lost(node, METADATA_QUORUM)
 
 
 def test_what_was_got_back_is_forgotten_again_with_everything_else() -> None:
@@ -282,7 +282,7 @@ def test_from_where_on_a_node_is_alone_is_decided_once() -> None:
 
     async def later(file: StartsFile) -> None:
         assert await file.alone_from(0, 40) == 17
-        assert await file.alone_from(METADATA_GROUP, 5) == 5
+        assert await file.alone_from(METADATA_QUORUM, 5) == 5
 
     run(first, disk)
     run(later, disk)

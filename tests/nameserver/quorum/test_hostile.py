@@ -11,8 +11,8 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.quorum.group_snapshots import ReceivedSnapshot
 from mainstem.nameserver.quorum.quorum_log import encode_membership, from_wire
+from mainstem.nameserver.quorum.quorum_snapshots import ReceivedSnapshot
 from mainstem.nameserver.quorum.transfer import joined, parts
 from mainstem.raft import KIND_MEMBERSHIP, Membership, Snapshot
 from mainstem.raft.messages import Append
@@ -25,7 +25,6 @@ from mainstem.rpc.messages.metadata import (
     OFFER_SNAPSHOT,
     ChangeReply,
     ChangeRequest,
-    GroupLeader,
     NodeHeartbeat,
     SnapshotPart,
     WantConfigs,
@@ -36,8 +35,9 @@ from mainstem.rpc.messages.metadata import (
     WantNode,
     WantPartitions,
     WantTopics,
+    WriteGroupLeader,
 )
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.identity import Identity
 
 METHODS: list[Any] = [CHANGE, CHANGE_MEMBER, FETCH_SNAPSHOT, FOLLOW, HEARTBEAT, OFFER_SNAPSHOT]
@@ -121,9 +121,9 @@ def test_heartbeats_of_strangers_and_lies_do_no_harm() -> None:
         await cluster.start_all()
         leader = await cluster.elected()
         end = cluster.network.attach(Identity(cluster.running[1].lookups.cluster_id(), 99, bytes(16)))
-        lies = [GroupLeader(group, 5, 2**62) for group in range(2, 65_536, 4096)]
+        lies = [WriteGroupLeader(group, 5, 2**62) for group in range(2, 65_536, 4096)]
         await end.call(leader, HEARTBEAT, NodeHeartbeat(leaders=lies, applied=2**62), timeout_seconds=5)
-        assert cluster.running[leader].lookups.group_leaders() == {}
+        assert cluster.running[leader].lookups.write_group_leaders() == {}
         assert cluster.running[leader].lookups.report(99) is None
         await cluster.close()
 
@@ -198,7 +198,7 @@ def test_a_leader_that_contradicts_what_is_committed_ends_the_member_only() -> N
         await victim.administration.create_topic("kept", 1, 1, {})
         forged = from_wire(99, 2, 0, memoryview(b"forged"))
         message = Append(leader, other, 99, 1, victim.quorum.entries.term(1), 5, (forged,))
-        cluster.network.ends[other].members[METADATA_GROUP].received([message])
+        cluster.network.ends[other].members[METADATA_QUORUM].received([message])
         await cluster.until(lambda: victim.failure is not None)
         assert victim.lookups.topic("kept") is not None
         with pytest.raises(MetadataUnavailable):

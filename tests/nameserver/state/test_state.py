@@ -33,7 +33,7 @@ from mainstem.nameserver.state.commands import (
     CreateTopic,
     DeleteTopic,
     PartitionsAdded,
-    PlaceGroups,
+    PlaceWriteGroups,
     RegisterNode,
     TopicConfigsChanged,
     TopicCreated,
@@ -180,7 +180,7 @@ def test_a_topic_cannot_ask_for_more_copies_than_the_write_groups_keep(state: Me
         state.apply(msgspec.structs.replace(NODE, node_id=node_id))
     state.check(new_topic(state, "early", replication_factor=3))
     assert state.cluster is not None
-    state.apply(PlaceGroups([[1, 2] for _ in range(state.cluster.write_groups)]))
+    state.apply(PlaceWriteGroups([[1, 2] for _ in range(state.cluster.write_groups)]))
     for factor in (1, 2):
         state.check(new_topic(state, "kept", replication_factor=factor))
     with pytest.raises(InvalidReplicationFactor, match=r"'wide': replication factor 3, .* keep 2 copies"):

@@ -24,10 +24,10 @@ from mainstem.model import Durability, FeatureLevel, Topic, TopicSettings, slot_
 from mainstem.raft import BrokenInvariant, Message
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import NotTheLeader, StorageFailed
-from mainstem.storage.groups import control
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.role import Storage
+from mainstem.storage.write_groups import control
 
 POLL_SECONDS = 0.05
 """Simulated; how often is looked whether something has come about."""

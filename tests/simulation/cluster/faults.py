@@ -534,11 +534,11 @@ class Faults:
     def _is_unharmed(self, node: SimulatedNode, before: Contents, now: Contents, marked: int, what: str) -> bool:
         """Whether a manifest on which a node starts says what it said. Only a change that the store's mark had not
         been told of may be missing, which cannot be told from one that was being made: the node makes it once more."""
-        if marked == now.commits < before.commits:
+        if marked == now.changes < before.changes:
             for group, at in now.positions.items():
                 require(at.position <= before.positions[group].position, f"{what} group {group} is split to {at}", "F")
             return False
-        if now.identity is None and not before.commits:  # nothing but its identity is lost, which the mark gives back
+        if now.identity is None and not before.changes:  # nothing but its identity is lost, which the mark gives back
             now = now._replace(identity=node.storage.queue_store.manifest.identity)
         for said, says in zip(before, now, strict=True):
             require(said == says, f"{what} the manifest says {says}, not {said}", "F")

@@ -23,8 +23,8 @@ from tests.simulation.cluster.compacted import IDENTITY, CompactedQueue
 from tests.simulation.oracle import require
 
 from mainstem.model import Buffer, topic_number_of
-from mainstem.storage.groups import control
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
+from mainstem.storage.write_groups import control
 
 CRC_AT = slice(17, 21)
 CHECKED_FROM = 21

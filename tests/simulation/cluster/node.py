@@ -22,19 +22,19 @@ from mainstem.nameserver.disk import starts
 from mainstem.nameserver.disk.starts import LossCause, Remembers
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
+from mainstem.rpc.messages.snapshots import FETCH_FILE, FetchFile
 from mainstem.rpc.wire.method import Method
-from mainstem.storage.cluster.group_replication import Consensus
 from mainstem.storage.cluster.membership_steps import MembershipSteps
-from mainstem.storage.groups import control
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.store_files.store_file import owner_of, paths_of
+from mainstem.storage.write_groups import control
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster import SimulatedCluster
@@ -171,8 +171,8 @@ class WholeFiles(Handlers):
     """Those of a version that knows nothing of parts of files."""
 
     def stream(self, method: Method[Any, Any], handler: Callable[..., Any]) -> None:
-        if method is FETCH_RUN:
-            super().stream(method, lambda call: handler(call._replace(request=FetchRun(call.request.name))))
+        if method is FETCH_FILE:
+            super().stream(method, lambda call: handler(call._replace(request=FetchFile(call.request.name))))
         else:
             super().stream(method, handler)
 
@@ -558,7 +558,7 @@ class SimulatedNode:
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
-            split = storage.queue_store.commits.split_position(group.group)
+            split = storage.queue_store.splits.split_position(group.group)
             blocks = self.cluster.history.blocks.get(group.group, [])
             for index in range(split + 1, group.blocks.last_index() + 1):
                 if index <= len(blocks) and index <= group.applied_index and blocks[index - 1].kind != KIND_DATA:

@@ -23,18 +23,18 @@ from mainstem.storage.compacting.compact_plan import CompactionStanding, Flags, 
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.groups.hard_states import HardStates
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.owners import QueueOwners
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Database, Entries
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.split.compaction_log import LocalCompactionLog
-from mainstem.storage.state.manifest_queue import COMMITTED, REPLAYED, Decided, ManifestQueue
+from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.hard_states import HardStates
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.owners import QueueOwners
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 
 def _ack_before_quorum() -> tuple[type, str, Any]:
@@ -74,23 +74,22 @@ def _serve_before_no_op() -> tuple[type, str, Any]:
     return RaftCore, "serves", property(lambda core: core._leadership is not None)
 
 
-def _split_committed_anywhere() -> tuple[type, str, Any]:
-    """A split commit counts wherever its blocks begin."""
+def _split_recorded_anywhere() -> tuple[type, str, Any]:
+    """A split counts wherever its blocks begin."""
 
-    def commit(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
+    def decide(queue: ManifestQueue, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         split = queue._splits[group]
-        committed = split.committed
-        if not committed < upto <= split.applied:
+        decided = split.decided
+        if not decided < upto <= split.applied:
             return REPLAYED
-        split.commit(upto)
-        decided = Decided(group, split.applied, committed, upto, tuple(files))
-        queue._pending.setdefault(group, deque()).append(decided)
+        split.move_to(upto)
+        queue._pending.setdefault(group, deque()).append(Decided(group, split.applied, decided, upto, tuple(files)))
         for file in files:
             queue._store.orphans.hold(file.name)
         queue._wake.set()
-        return COMMITTED
+        return RECORDED
 
-    return ManifestQueue, "commit", commit
+    return ManifestQueue, "decide", decide
 
 
 def _prune_before_manifest() -> tuple[type, str, Any]:
@@ -247,7 +246,7 @@ PLANTS: dict[str, Plant] = {
     "vote-not-persisted": _vote_not_persisted,
     "truncation-below-commit": _truncation_below_commit,
     "serve-before-no-op": _serve_before_no_op,
-    "split-committed-anywhere": _split_committed_anywhere,
+    "split-recorded-anywhere": _split_recorded_anywhere,
     "prune-before-manifest": _prune_before_manifest,
     "producer-state-lost-at-failover": _producer_state_lost_at_failover,
     "refuse-what-may-be-committed": _refuse_what_may_be_committed,
@@ -272,7 +271,7 @@ BREAKS = {
     "vote-not-persisted": "N",
     "truncation-below-commit": "N",
     "serve-before-no-op": "BC",
-    "split-committed-anywhere": "FB",
+    "split-recorded-anywhere": "FB",
     "prune-before-manifest": "G",
     "producer-state-lost-at-failover": "D",
     "refuse-what-may-be-committed": "RD",

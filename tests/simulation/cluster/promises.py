@@ -17,7 +17,7 @@ from tests.simulation.oracle import require
 
 from mainstem.raft import HardState, Message
 from mainstem.raft.messages import AppendResponse, InstallSnapshotResponse, RequestVote, VoteResponse
-from mainstem.storage.groups.group_blocks import GroupBlocks
+from mainstem.storage.write_groups.write_group_blocks import WriteGroupBlocks
 
 
 @dataclass
@@ -81,7 +81,13 @@ class Promises:
         )
 
     def abstains(
-        self, node_id: int, group: int, last_index: int, until: int, blocks: GroupBlocks, durable: Callable[[], int]
+        self,
+        node_id: int,
+        group: int,
+        last_index: int,
+        until: int,
+        blocks: WriteGroupBlocks,
+        durable: Callable[[], int],
     ) -> None:
         """A life of a node takes part that knows that it has forgotten votes or blocks, and neither votes nor stands
         before it has block `until`, which the others have committed without it: behind everything that it said is
@@ -102,7 +108,7 @@ class Promises:
 
         self._told[node_id, group] = Told(durable_index=last_index, abstains_to=until, has_it=has_it)
 
-    def cut(self, node_id: int, group: int, blocks: GroupBlocks, first: int) -> None:
+    def cut(self, node_id: int, group: int, blocks: WriteGroupBlocks, first: int) -> None:
         """A node drops the end of its log."""
         committed = self._history.blocks.get(group, [])
         if blocks.first_index() <= first <= min(len(committed), blocks.last_index()):

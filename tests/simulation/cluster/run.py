@@ -34,7 +34,7 @@ from mainstem.kernel.pure.producer_states import states_of
 from mainstem.model import Buffer, Outcome, QueueRead, Tier, TopicSettings, topic_number_of
 from mainstem.protocol.records import StoredBatch, read_records
 from mainstem.rpc.messages.compact import CompactionWork
-from mainstem.rpc.messages.split import GroupPositions
+from mainstem.rpc.messages.split import WriteGroupPositions
 from mainstem.storage.compacting.compact_plan import QueueRows
 from mainstem.storage.errors import StorageError
 from mainstem.storage.role import Storage
@@ -94,7 +94,7 @@ class NodeSplitters(Splitters):
 
     hurries = False
 
-    def _check(self, group: GroupPositions) -> None:
+    def _check(self, group: WriteGroupPositions) -> None:
         """A replica that was started again does not know yet how far its log is committed; its manifest does."""
         require(group.pruned <= group.split, f"pruned beyond the split: {group}", "G")
         require(group.durable <= group.committed, f"durable beyond committed: {group}", "G")

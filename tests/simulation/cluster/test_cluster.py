@@ -48,7 +48,7 @@ BROUGHT_TO_LIGHT_BY = {
     "vote-not-persisted": ["two candidates"],
     "truncation-below-commit": ["weather", "transfer"],
     "serve-before-no-op": ["cut off", "transfer", "pause"],
-    "split-committed-anywhere": ["metadata"],
+    "split-recorded-anywhere": ["metadata"],
     "prune-before-manifest": ["metadata"],
     "producer-state-lost-at-failover": ["transfer"],
     "refuse-what-may-be-committed": ["transfer", "cut off"],

@@ -141,7 +141,7 @@ class ThereAndBack(Run):
         storage, groups = node.serving, self.cluster.placements
         return all(
             storage.hard_states.left(group) and not storage.groups[group].last_index
-            and not storage.queue_store.commits.split_position(group) for group in groups
+            and not storage.queue_store.splits.split_position(group) for group in groups
         )  # fmt: skip
 
     def _check_that_nothing_is_left(self, node: SimulatedNode) -> None:
@@ -240,7 +240,7 @@ class RetentionWhileAway(ThereAndBack):
         self.came_back = bool(dropped & copied)
         self._move_group(away, new, old)
         await self._until(lambda: self._has_left(new, away))
-        await self._until(lambda: old.storage.queue_store.commits.split_position(away) > 0)
+        await self._until(lambda: old.storage.queue_store.splits.split_position(away) > 0)
         new.lose_power()
         del cluster.nodes[new.node_id]
         try:
@@ -256,7 +256,7 @@ class RetentionWhileAway(ThereAndBack):
         storage = node.serving
         return (
             storage is not None and storage.hard_states.left(group) and not storage.groups[group].last_index
-            and not storage.queue_store.commits.split_position(group)
+            and not storage.queue_store.splits.split_position(group)
         )  # fmt: skip
 
     async def _delete_records(self, group: int) -> None:

@@ -19,7 +19,6 @@ from tests.simulation.oracle import require
 
 from mainstem.kernel import NO_SLOT
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome, QueueRead
-from mainstem.storage.groups import control
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
     DIRECTORY_ROW,
@@ -35,6 +34,7 @@ from mainstem.storage.journal.stored_block import read_block
 from mainstem.storage.repair.losses import PATIENCE_MS
 from mainstem.storage.repair.lost_blocks import LOSSES_MAX, LostBlocks, LostPart, missing_segment
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
+from mainstem.storage.write_groups import control
 
 FOUND_SECONDS = PATIENCE_MS / 1000 + 3 * DAMAGE_SECONDS
 """Simulated. By then a damaged block that nobody gives is offered for being given up."""

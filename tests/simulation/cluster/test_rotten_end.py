@@ -68,7 +68,7 @@ class RottenEnd(Run):
         require(behind.storage.groups[self.group].last_index < acknowledged, "the third node has it, too")
         if self.splits:
             await rotten.call(self.splitters[rotten.node_id].split(well_behaved=True), patience=60)
-            split = rotten.storage.queue_store.commits.journal_index(self.group)
+            split = rotten.storage.queue_store.splits.journal_index(self.group)
             require(split == acknowledged, f"block {split} is the last that is split, not {acknowledged}")
         self._rots(rotten)
         await self._others(leader, rotten, behind)

@@ -27,7 +27,7 @@ from tests.simulation.whole.run import WholeRun
 from mainstem.model import AppendResult, BatchAppend, Outcome, Topic
 from mainstem.nameserver.cluster.reach import Reacher
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.storage.cluster.queue_leadership import UNKNOWN, GroupLeadership
+from mainstem.storage.cluster.queue_leadership import UNKNOWN, WriteGroupLeadership
 from mainstem.storage.queues.message_store import LocalMessageStore
 
 SERVED_SECONDS = 8.0
@@ -194,13 +194,13 @@ def _silent_is_dead() -> tuple[type, str, Any]:
 
 def _hears_only_itself() -> tuple[type, str, Any]:
     """A node that hears of no leader says that there is none."""
-    hearsay = GroupLeadership._hearsay  # noqa: SLF001  # a planted bug wraps it
+    hearsay = WriteGroupLeadership._hearsay  # noqa: SLF001  # a planted bug wraps it
 
-    def unheard(leadership: GroupLeadership, group: int) -> tuple[int, int]:
+    def unheard(leadership: WriteGroupLeadership, group: int) -> tuple[int, int]:
         replicated = leadership._groups[group]  # noqa: SLF001
         return UNKNOWN if replicated.consensus.core is not None else hearsay(leadership, group)
 
-    return GroupLeadership, "_hearsay", unheard
+    return WriteGroupLeadership, "_hearsay", unheard
 
 
 def _busy_before_who_leads() -> tuple[type, str, Any]:

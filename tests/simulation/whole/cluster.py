@@ -14,7 +14,7 @@ from tests.simulation.whole.ledger import Ledger
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.groups.config import GroupsConfig
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.node.config import NodeConfig
@@ -33,7 +33,7 @@ class WholeSettings(Settings):
         self.begins_old = rng.random() < 0.25
         """Each node is of a program that knows of no feature levels, until it is started again."""
         self.metadata_bytes_max = rng.choice([4096, 16_384, 1 << 20])
-        self.groups_config = GroupsConfig(
+        self.groups_config = ConsumerGroupsConfig(
             session_timeout_ms_min=500,
             rebalance_delay_ms=rng.choice([0, 500]),
             offsets_topic_partitions=rng.choice([1, 2, 4]),

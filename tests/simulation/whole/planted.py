@@ -10,10 +10,10 @@ from uuid import UUID
 from tests.simulation.cluster.planted import Plant
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.groups import offsets
-from mainstem.broker.groups.coordinator import GroupCoordinator
-from mainstem.broker.groups.machine import GroupMachine
-from mainstem.broker.groups.partition import GroupPartition
+from mainstem.broker.consumer_groups import offsets
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
+from mainstem.broker.consumer_groups.partition import CoordinatorPartition
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.kernel import Verdict
@@ -28,7 +28,7 @@ from mainstem.protocol.schema import ZERO_UUID
 from mainstem.rpc.messages.starts import StartShown
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
-from mainstem.storage.cluster.group_replication import Consensus
+from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers import cold_producers
 from mainstem.storage.state.producers.producer_expiry import Expired, ProducerExpiry
@@ -41,7 +41,7 @@ def _coordinator_serves_before_replay() -> tuple[type, str, Any]:
     """A coordinator answers while its log is being read."""
     load = MachineRuntime._load
 
-    async def load_serving(runtime: MachineRuntime[GroupMachine]) -> None:
+    async def load_serving(runtime: MachineRuntime[ConsumerGroupMachine]) -> None:
         runtime.machine = runtime._kind.make()
         await load(runtime)
 
@@ -108,15 +108,15 @@ def _unheard(name: str, topic_id: UUID) -> None:
 
 def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     """A coordinator takes no notice of deletions: what was committed in a topic goes to the next one of its name."""
-    make = GroupCoordinator._partition
+    make = ConsumerGroupCoordinator._partition
 
-    def heedless(coordinator: GroupCoordinator, topic: Topic, index: int) -> GroupPartition:
+    def heedless(coordinator: ConsumerGroupCoordinator, topic: Topic, index: int) -> CoordinatorPartition:
         partition = make(coordinator, topic, index)
         partition._topics = partition._topics._replace(id_of=lambda _name: ZERO_UUID)
         partition.topic_deleted = _unheard  # type: ignore[method-assign]
         return partition
 
-    return GroupCoordinator, "_partition", heedless
+    return ConsumerGroupCoordinator, "_partition", heedless
 
 
 def _producers_expire_by_one_clock() -> tuple[type, str, Any]:

@@ -15,12 +15,12 @@ from mainstem.model import Durability
 from mainstem.nameserver.disk.starts import LossCause, lost
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.raft import HardState
-from mainstem.storage.cluster.group_replication import Consensus, ReplicationParts, WriteGroupReplication
+from mainstem.storage.cluster.write_group_replication import Consensus, ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.hard_states import NAME, HardStates
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader, position_of
+from mainstem.storage.write_groups.hard_states import NAME, HardStates
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 FOUNDERS = (1, 2, 3)
 

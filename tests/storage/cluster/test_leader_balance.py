@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.raft import NotReady
-from mainstem.raft.progress import PeerView
+from mainstem.raft.leader.progress import PeerView
 from mainstem.storage.cluster.leader_balance import (
     LOOK_SECONDS,
     PATIENCE_ROUNDS,
@@ -17,7 +17,7 @@ from mainstem.storage.cluster.leader_balance import (
     ROUNDS_MIN,
     LeaderBalance,
 )
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 ME, PREFERRED, OTHER = 1, 2, 3
 LAST_INDEX = 1_000

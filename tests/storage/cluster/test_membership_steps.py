@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstem.raft import ChangeKind, Membership, MembershipChange, NotReady
-from mainstem.raft.progress import PeerView, SendState
+from mainstem.raft.leader.progress import PeerView, SendState
 from mainstem.storage.cluster.membership_steps import LAG_BLOCKS_MAX, MembershipSteps
 
 ADD, PROMOTE, REMOVE = ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.REMOVE

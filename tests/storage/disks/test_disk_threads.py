@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state.queue_image import QueueImage
 from mainstem.storage.store_files.run_target import LocalRunTarget
 
 
-async def busy(thread: CommitThread) -> tuple[threading.Event, asyncio.Task[bool]]:
+async def busy(thread: DiskThread) -> tuple[threading.Event, asyncio.Task[bool]]:
     """Have a thread of the disk wait until the event is set."""
     over = threading.Event()
     task = asyncio.get_running_loop().create_task(thread.run(over.wait))

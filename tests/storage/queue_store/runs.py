@@ -163,7 +163,7 @@ def write_run(
     retention_class: str = "forever",
     version: int = FORMAT_VERSION,
 ) -> StoreFile:
-    """A finished run in memory, described as a commit does."""
+    """A finished run in memory, described as a split does."""
     summary = write(RunWriter(name, SimulatedTarget(files, name), version), batches)
     return StoreFile(retention_class=retention_class, **summary._asdict())
 

@@ -1,4 +1,4 @@
-"""The queue store as its callers see it: commits, reads, retention, orphans."""
+"""The queue store as its callers see it: splits, reads, retention, orphans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, writ
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.changes.file_retention import LogStartsOf
-from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
+from mainstem.storage.queue_store.changes.splits import SplitOutcome
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
@@ -117,8 +117,8 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(seed: int, cache
                     if batches
                 ]
                 for group in (0, 1):
-                    outcome = await bench.store.commits.commit(group, number, number + 1, runs, applied_index=number)
-                    assert outcome is CommitOutcome.COMMITTED
+                    outcome = await bench.store.splits.record(group, number, number + 1, runs, applied_index=number)
+                    assert outcome is SplitOutcome.RECORDED
                 if choice.random() < 0.3:
                     await bench.restart()
             for (group, queue_id), log in logs.items():
@@ -134,7 +134,7 @@ def test_f_what_was_split_is_read_once_in_order_from_any_offset(seed: int, cache
 def test_a_read_stops_at_a_gap_and_goes_on_behind_it(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         batches = [make_batch(1, 0), make_batch(1, 1), make_batch(1, 9)]
-        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        await bench.store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
         first = await bench.store.history.read(1, 0, 0, 1 << 20)
         assert first is not None
         assert (first.base_offset, first.next_offset, len(first.batches)) == (0, 2, 2)
@@ -148,7 +148,7 @@ def test_a_read_stops_at_a_gap_and_goes_on_behind_it(tmp_path: Path) -> None:
 def test_the_first_batch_comes_whole_however_little_is_asked_for(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         large = make_batch(1, 0, size=900_000)
-        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", [large])], applied_index=1)
+        await bench.store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", [large])], applied_index=1)
         stored = await bench.store.history.read(1, 0, 0, 1)
         assert stored is not None
         assert list(map(bytes, stored.batches)) == [large.data]
@@ -162,7 +162,7 @@ def test_a_queue_of_few_runs_is_found_without_reading_the_others_again(tmp_path:
             batches = [make_batch(queue_id, number) for queue_id in range(10)]
             if number in (3, 20):
                 batches.append(make_batch(99, number))
-            await bench.store.commits.commit(
+            await bench.store.splits.record(
                 0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
             )
         assert len(await read_all(bench.store, 99, 0, 0, 1000)) == 2
@@ -178,7 +178,7 @@ def test_a_sequential_reader_is_read_ahead_of_and_then_waits_no_more(tmp_path: P
     async def scenario(bench: Bench) -> None:
         for number in range(4):
             batches = [make_batch(1, number * 64 + place, size=8000) for place in range(64)]
-            await bench.store.commits.commit(
+            await bench.store.splits.record(
                 0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
             )
         offset = 0
@@ -194,39 +194,39 @@ def test_a_sequential_reader_is_read_ahead_of_and_then_waits_no_more(tmp_path: P
     Bench(tmp_path, QueueStoreConfig(read_chunk_bytes=65536)).run(scenario)
 
 
-# --- commits ----------------------------------------------------------------------------------------------
+# --- splits ----------------------------------------------------------------------------------------------
 
 
-def test_a_commit_continues_the_position_or_changes_nothing(tmp_path: Path) -> None:
+def test_a_split_continues_the_position_or_changes_nothing(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         store = bench.store
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
         other = write_run(bench.files, "b.run", [make_batch(1, 1)])
-        assert await store.commits.commit(0, 0, 5, [run], applied_index=7) is CommitOutcome.COMMITTED
+        assert await store.splits.record(0, 0, 5, [run], applied_index=7) is SplitOutcome.RECORDED
         for after, upto in ((0, 5), (2, 3)):
-            assert await store.commits.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.REPLAY
+            assert await store.splits.record(0, after, upto, [other], applied_index=8) is SplitOutcome.REPLAY
         for after, upto in ((6, 9), (3, 9), (0, 9)):
-            assert await store.commits.commit(0, after, upto, [other], applied_index=8) is CommitOutcome.GAP
+            assert await store.splits.record(0, after, upto, [other], applied_index=8) is SplitOutcome.GAP
         for _ in range(2):
-            assert (store.commits.split_position(0), store.commits.applied_index(0)) == (5, 7)
+            assert (store.splits.split_position(0), store.splits.applied_index(0)) == (5, 7)
             assert store.stored.file_count(0) == 1
-            assert (store.commits.split_position(1), store.stored.file_count(1)) == (0, 0)
+            assert (store.splits.split_position(1), store.stored.file_count(1)) == (0, 0)
             assert len(await read_all(store, 1, 0, 0, 1000)) == 1
             store = await bench.restart()
-        assert await store.commits.commit(0, 5, 6, [], applied_index=9) is CommitOutcome.COMMITTED
-        assert (store.commits.split_position(0), store.stored.file_count(0)) == (6, 1)
+        assert await store.splits.record(0, 5, 6, [], applied_index=9) is SplitOutcome.RECORDED
+        assert (store.splits.split_position(0), store.stored.file_count(0)) == (6, 1)
 
     Bench(tmp_path).run(scenario)
 
 
-def test_a_group_whose_commit_was_refused_does_not_see_the_run(tmp_path: Path) -> None:
+def test_a_group_whose_split_was_refused_does_not_see_the_run(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0), make_batch(2, 0)])
-        assert await bench.store.commits.commit(0, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
-        assert await bench.store.commits.commit(1, 3, 5, [run], applied_index=1) is CommitOutcome.GAP
+        assert await bench.store.splits.record(0, 0, 5, [run], applied_index=1) is SplitOutcome.RECORDED
+        assert await bench.store.splits.record(1, 3, 5, [run], applied_index=1) is SplitOutcome.GAP
         assert await bench.store.history.read(1, 0, 0, 1000) is not None
         assert await bench.store.history.read(2, 1, 0, 1000) is None
-        assert await bench.store.commits.commit(1, 0, 5, [run], applied_index=2) is CommitOutcome.COMMITTED
+        assert await bench.store.splits.record(1, 0, 5, [run], applied_index=2) is SplitOutcome.RECORDED
         assert await bench.store.history.read(2, 1, 0, 1000) is not None
 
     Bench(tmp_path).run(scenario)
@@ -237,10 +237,10 @@ def altered(run: StoreFile, **changes: object) -> StoreFile:
     return StoreFile(**{**fields, **changes})
 
 
-def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_g_a_split_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0)])
-        await bench.store.commits.verify([run])
+        await bench.store.splits.verify([run])
         torn = bench.files.content("runs/a.run")[:-1]
         bench.files.put("runs/torn.run", torn)
         bad: Sequence[StoreFile] = [
@@ -252,30 +252,30 @@ def test_g_a_commit_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
         ]
         for file in bad:
             with pytest.raises(StorageError):
-                await bench.store.commits.verify([file])
+                await bench.store.splits.verify([file])
             with pytest.raises(StorageError):
-                await bench.store.commits.commit(0, 0, 1, [file], applied_index=1)
-        assert (bench.store.commits.split_position(0), bench.store.stored.file_count(0)) == (0, 0)
-        assert await bench.store.commits.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
+                await bench.store.splits.record(0, 0, 1, [file], applied_index=1)
+        assert (bench.store.splits.split_position(0), bench.store.stored.file_count(0)) == (0, 0)
+        assert await bench.store.splits.record(0, 0, 1, [run], applied_index=1) is SplitOutcome.RECORDED
 
     Bench(tmp_path).run(scenario)
 
 
-def test_a_commit_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path) -> None:
+def test_a_split_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         position = told = 0
         for steps in range(40):
             run = write_run(bench.files, f"{steps}.run", [make_batch(1, steps)])
             commit = asyncio.ensure_future(
-                bench.store.commits.commit(0, position, position + 1, [run], applied_index=steps)
+                bench.store.splits.record(0, position, position + 1, [run], applied_index=steps)
             )
             for _ in range(steps):
                 await asyncio.sleep(0)
             commit.cancel()
             await asyncio.gather(commit, return_exceptions=True)
-            before = bench.store.commits.split_position(0)
+            before = bench.store.splits.split_position(0)
             await bench.restart()
-            assert bench.store.commits.split_position(0) == before, "memory and database agree"
+            assert bench.store.splits.split_position(0) == before, "memory and database agree"
             assert bench.store.stored.file_count(0) == before
             told += commit.cancelled() and before > position
             position = before
@@ -290,8 +290,8 @@ def test_a_commit_is_carried_through_when_its_caller_is_cancelled(tmp_path: Path
 async def two_runs(bench: Bench) -> None:
     first = [make_batch(queue_id, offset) for queue_id in (1, 2) for offset in range(3)]
     second = [make_batch(1, offset) for offset in range(3, 6)]
-    await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", first)], applied_index=1)
-    await bench.store.commits.commit(0, 1, 2, [write_run(bench.files, "b.run", second)], applied_index=2)
+    await bench.store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", first)], applied_index=1)
+    await bench.store.splits.record(0, 1, 2, [write_run(bench.files, "b.run", second)], applied_index=2)
 
 
 def test_a_run_goes_when_nothing_in_it_is_live(tmp_path: Path) -> None:
@@ -306,12 +306,12 @@ def test_a_run_goes_when_nothing_in_it_is_live(tmp_path: Path) -> None:
             assert bench.runs() == {"b.run"}
             assert await bench.store.history.read(2, 0, 0, 1000) is None
             assert len(await read_all(bench.store, 1, 0, 5, 1000)) == 1
-            assert bench.store.commits.split_position(0) == 2
+            assert bench.store.splits.split_position(0) == 2
             await bench.restart()
         assert [file.name for file in await bench.store.retention.retain(log_starts({}))] == ["b.run"]
         assert bench.runs() == set()
         await bench.restart()
-        assert bench.store.commits.split_position(0) == 2
+        assert bench.store.splits.split_position(0) == 2
 
     Bench(tmp_path).run(scenario)
 
@@ -352,7 +352,7 @@ def test_reads_and_drops_in_any_interleaving_never_err(tmp_path: Path) -> None:
         choice = random.Random(5)
         for number in range(20):
             batches = [make_batch(1, number * 4 + place) for place in range(4)]
-            await bench.store.commits.commit(
+            await bench.store.splits.record(
                 0, number, number + 1, [write_run(bench.files, f"{number}.run", batches)], applied_index=1
             )
         start = 0
@@ -388,17 +388,17 @@ def test_reads_and_drops_in_any_interleaving_never_err(tmp_path: Path) -> None:
     ).run(scenario)
 
 
-def test_a_commit_may_name_a_run_that_retention_dropped(tmp_path: Path) -> None:
+def test_a_split_may_name_a_run_that_retention_dropped(tmp_path: Path) -> None:
     """Two groups share a run; all of it dies between their commits."""
 
     async def scenario(bench: Bench) -> None:
         run = write_run(bench.files, "a.run", [make_batch(1, 0), make_batch(2, 0)])
-        await bench.store.commits.commit(0, 0, 5, [run], applied_index=1)
+        await bench.store.splits.record(0, 0, 5, [run], applied_index=1)
         await bench.store.retention.retain(log_starts({}))
         await bench.restart()
-        await bench.store.commits.verify([run])
-        assert await bench.store.commits.commit(1, 0, 5, [run], applied_index=1) is CommitOutcome.COMMITTED
-        assert (bench.store.commits.split_position(1), bench.store.stored.file_count(1)) == (5, 0)
+        await bench.store.splits.verify([run])
+        assert await bench.store.splits.record(1, 0, 5, [run], applied_index=1) is SplitOutcome.RECORDED
+        assert (bench.store.splits.split_position(1), bench.store.stored.file_count(1)) == (5, 0)
 
     Bench(tmp_path).run(scenario)
 
@@ -406,7 +406,7 @@ def test_a_commit_may_name_a_run_that_retention_dropped(tmp_path: Path) -> None:
 # --- orphans ----------------------------------------------------------------------------------------------
 
 
-def test_files_no_commit_names_go_after_their_grace(tmp_path: Path) -> None:
+def test_files_no_split_names_go_after_their_grace(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await two_runs(bench)
         nothing = log_starts({1: 0, 2: 0})
@@ -418,11 +418,11 @@ def test_files_no_commit_names_go_after_their_grace(tmp_path: Path) -> None:
         bench.clock.advance(3599)
         await bench.store.retention.retain(nothing)
         assert len(bench.runs()) == 6
-        await bench.store.commits.verify([late])
+        await bench.store.splits.verify([late])
         bench.clock.advance(2)
         await bench.store.retention.retain(nothing)
         assert bench.runs() == {"a.run", "b.run", "late.run", "notes.txt"}
-        assert await bench.store.commits.commit(0, 2, 3, [late], applied_index=3) is CommitOutcome.COMMITTED
+        assert await bench.store.splits.record(0, 2, 3, [late], applied_index=3) is SplitOutcome.RECORDED
         bench.clock.advance(5000)
         await bench.store.retention.retain(log_starts({1: 0, 2: 0, 3: 0}))
         assert bench.runs() == {"a.run", "b.run", "late.run", "notes.txt"}
@@ -440,6 +440,6 @@ def test_a_restart_gives_an_orphan_its_whole_grace_again(tmp_path: Path) -> None
         await bench.store.retention.retain(log_starts({}))
         bench.clock.advance(3599)
         await bench.store.retention.retain(log_starts({}))
-        assert await bench.store.commits.commit(0, 0, 1, [run], applied_index=1) is CommitOutcome.COMMITTED
+        assert await bench.store.splits.record(0, 0, 1, [run], applied_index=1) is SplitOutcome.RECORDED
 
     Bench(tmp_path).run(scenario)

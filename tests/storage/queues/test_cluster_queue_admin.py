@@ -13,7 +13,7 @@ from mainstem.errors import LeaderUntold
 from mainstem.model import QueueRange
 from mainstem.rpc.errors import DeadlineExceeded
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.cluster import DELETE_QUEUES, DeleteQueues, GroupsNotLed
+from mainstem.rpc.messages.cluster import DELETE_QUEUES, DeleteQueues, WriteGroupsNotLed
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.storage.errors import ChangesFailed, NotTheLeader, StorageError
@@ -68,7 +68,7 @@ class Node:
             await asyncio.sleep(timeout_seconds)
             raise DeadlineExceeded("no answer")
         if any(self.leaders[group] != node_id for group in request.groups):
-            raise GroupsNotLed("another one leads")
+            raise WriteGroupsNotLed("another one leads")
         self.asked_of.append((node_id, tuple(request.groups), self.now))
         return Reply(Nothing())
 
@@ -99,7 +99,7 @@ def test_queues_go_when_this_node_has_heard_that_their_topics_are_deleted_and_no
 
         node = Node(known)
         request = DeleteQueues([0, 1], [7])
-        with pytest.raises(GroupsNotLed, match="has not heard of the deletion yet"):
+        with pytest.raises(WriteGroupsNotLed, match="has not heard of the deletion yet"):
             await node.asked(DELETE_QUEUES, request)
         assert node.queues.deleted == []
         asking = asyncio.ensure_future(node.asked(DELETE_QUEUES, request))

@@ -10,7 +10,7 @@ from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.model import QueueRange, queue_id_of
 from mainstem.raft.messages import Heartbeat
-from mainstem.storage.errors import ChangesFailed, GroupEnded
+from mainstem.storage.errors import ChangesFailed, WriteGroupEnded
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queues.queue_admin import COMMANDS_MAX
 
@@ -57,7 +57,7 @@ def test_a_write_group_that_has_ended_here_fails_by_itself(tmp_path: Path) -> No
         consensus.received([Heartbeat(2, 1, consensus.core.term, 0)])
         answers = await node.storage.queues.truncate(dict.fromkeys(queues.values(), 1))
         ended = answers.pop(queues[0])
-        assert isinstance(ended, GroupEnded)
+        assert isinstance(ended, WriteGroupEnded)
         assert "nodes 1 and 2 both lead term" in str(ended)
         assert set(answers.values()) == {1}
         assert [node.offsets(queues[group]).log_start for group in (1, 2)] == [1, 1]

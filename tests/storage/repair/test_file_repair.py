@@ -74,8 +74,8 @@ class Replica:
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(read_cache_bytes=0), FakeClock())
         older = write_run(self.files, f"older-{self.number}.run", batches, retention_class)
         newer = write_run(self.files, f"newer-{self.number}.run", BEHIND, retention_class)
-        await self.store.commits.commit(0, 0, 10, [older], applied_index=10)
-        await self.store.commits.commit(0, 10, 20, [newer], applied_index=20)
+        await self.store.splits.record(0, 0, 10, [older], applied_index=10)
+        await self.store.splits.record(0, 10, 20, [newer], applied_index=20)
         placement: Any = SimpleNamespace(
             group_at=lambda queue, offset: 0, groups_at=lambda queues, offsets: numpy.zeros(len(queues), numpy.int64)
         )

@@ -15,9 +15,6 @@ from tests.storage.journal.sample_blocks import started
 
 from mainstem.kernel import QueueTable
 from mainstem.storage.agreed_clock import AgreedClock
-from mainstem.storage.groups.log_block import LogBlock
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader, position_of
 from mainstem.storage.journal.encoding.framing import BlockToWrite
@@ -27,6 +24,9 @@ from mainstem.storage.repair.rewriting import UNDECIDED_SECONDS, Rewriting
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.state_recovery import Recovery
+from mainstem.storage.write_groups.log_block import LogBlock
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import BlockCopy, WriteLoop
 
 GROUPS = 2
 

@@ -12,12 +12,12 @@ from tests.handler_of import handler_of
 
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.compact import (
-    COMPACT_COMMIT,
     COMPACT_WORK,
+    RECORD_COMPACTION,
     AskCompaction,
-    CommitCompaction,
     CompactedFile,
     CompactionWork,
+    RecordCompaction,
 )
 from mainstem.rpc.messages.split import HeldLease, LeaseLost
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW
@@ -39,7 +39,7 @@ class OnePass:
         self.in_force, self.covers = in_force, covers
         return OfferedPass(CompactionWork(pass_id="a"), self.queues) if drain else OfferedPass(CompactionWork())
 
-    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+    async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
         self.recorded.append((pass_id, files))
         return "compacted"
 
@@ -49,7 +49,7 @@ def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
         log, clock = OnePass(), FakeClock()
         lease = SplitLease(clock, 1, lambda: "lease")
         service = CompactionService(log, lease, asyncio.Lock())
-        work, commit = handler_of(service, COMPACT_WORK), handler_of(service, COMPACT_COMMIT)
+        work, commit = handler_of(service, COMPACT_WORK), handler_of(service, RECORD_COMPACTION)
         granted = lease.acquire("splitter", yields=False)
         held = HeldLease(granted.lease_id, granted.epoch)
         reply = await work(RpcCall(AskCompaction(lease=held), b"", "splitter"))
@@ -60,7 +60,7 @@ def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
         assert log.covers is True
         assert b"".join(map(bytes, reply.buffers)) == log.queues.tobytes()
         assert log.in_force()
-        done = CommitCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))
+        done = RecordCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))
         assert (await commit(RpcCall(done, b"", "splitter"))).message.outcome == "compacted"
         assert log.recorded == [("a", done.files)]
         clock.advance(LEASE_SECONDS)

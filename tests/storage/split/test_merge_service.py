@@ -24,17 +24,17 @@ from mainstem.kernel import crc32c
 from mainstem.model import Topic, TopicSettings
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.merge import (
-    MERGE_COMMIT,
     MERGE_DAMAGED,
     MERGE_LIVE,
     MERGE_WORK,
+    RECORD_MERGE,
     AskLive,
     AskMerge,
-    CommitMerge,
     LiveReply,
     MergeDamage,
     MergeGone,
     MergeWork,
+    RecordMerge,
 )
 from mainstem.rpc.messages.split import HeldLease, LeaseLost, MergeWaits
 from mainstem.storage.extents.extent_index import QueueIds
@@ -112,10 +112,10 @@ class Node:
         starts, ends = numpy.frombuffer(bytes(told), "<i8").reshape(2, -1).tolist()
         return dict(zip(queue_ids, zip(starts, ends, strict=True), strict=True))
 
-    async def commit(self, merge_id: str, files: Sequence[StoreFile]) -> str:
-        request = CommitMerge(lease=self.held, merge_id=merge_id, files=tuple(file.message() for file in files))
-        request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=CommitMerge)
-        outcome: str = (await handler_of(self.service, MERGE_COMMIT)(RpcCall(request, b"", "splitter"))).message.outcome
+    async def record(self, merge_id: str, files: Sequence[StoreFile]) -> str:
+        request = RecordMerge(lease=self.held, merge_id=merge_id, files=tuple(file.message() for file in files))
+        request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RecordMerge)
+        outcome: str = (await handler_of(self.service, RECORD_MERGE)(RpcCall(request, b"", "splitter"))).message.outcome
         return outcome
 
     async def made(self, work: MergeWork, *, leave_out: int | None = None) -> list[StoreFile]:
@@ -176,8 +176,8 @@ def test_f_at_random_all_is_merged_while_log_starts_move_and_nothing_live_is_los
             if choice.random() < 0.3:
                 dropped = await node.bench.store.retention.retain(log_starts(node.starts))
                 assert not {file.name for file in dropped} & {given.file.name for given in work.inputs}
-            assert await node.commit(work.merge_id, files) == "merged"
-            assert await node.commit(work.merge_id, files) == "merged", "the answer was lost"
+            assert await node.record(work.merge_id, files) == "merged"
+            assert await node.record(work.merge_id, files) == "merged", "the answer was lost"
         for queue_id, log in merges.logs.items():
             expected = [batch.data for batch in log if batch.last_offset >= node.starts[queue_id]]
             found = await read_all(node.bench.store, queue_id, queue_id % 2, node.starts[queue_id], 1000)
@@ -200,14 +200,14 @@ def test_outputs_that_lack_something_live_are_refused(tmp_path: Path) -> None:
         whole = await node.made(work)
         count = sum(len(node.merges.held[file.name]) for file in whole)
         for place in range(count):
-            outcome = await node.commit(work.merge_id, await node.made(work, leave_out=place))
+            outcome = await node.record(work.merge_id, await node.made(work, leave_out=place))
             assert outcome.startswith("refused: queue 0x"), (place, outcome)
-        assert "is not of write group" in await node.commit(
+        assert "is not of write group" in await node.record(
             work.merge_id, [msgspec.structs.replace(whole[0], level=0), *whole[1:]]
         )
-        assert (await node.commit(work.merge_id, whole[1:])).startswith("refused: queue 0x")
+        assert (await node.record(work.merge_id, whole[1:])).startswith("refused: queue 0x")
         assert node.bench.store.manifest.spans(work.group) is before
-        assert await node.commit(work.merge_id, whole) == "merged"
+        assert await node.record(work.merge_id, whole) == "merged"
 
     Node(tmp_path, random.Random(1)).run(story)
 
@@ -227,12 +227,12 @@ def test_what_is_merged_is_held_while_the_lease_is_in_force_and_no_longer(tmp_pa
         await retention.retain(log_starts(node.starts))
         assert {file.name for file in await retention.retain(log_starts(node.starts))} == names
         with pytest.raises(LeaseLost):
-            await node.commit(work.merge_id, files)
+            await node.record(work.merge_id, files)
         with pytest.raises(MergeGone):
             await node.live(work.merge_id, [0])
         lease = node.lease.acquire("another", yields=False)
         node.held = HeldLease(lease.lease_id, lease.epoch)
-        assert (await node.commit(work.merge_id, files)).startswith("refused: this merge is not under way")
+        assert (await node.record(work.merge_id, files)).startswith("refused: this merge is not under way")
 
     Node(tmp_path, random.Random(2)).run(story)
 
@@ -243,7 +243,7 @@ def test_files_of_which_nothing_is_live_are_merged_into_none(tmp_path: Path) -> 
             await node.merges.split(0, 2, 4)
         work = await node.ask()
         node.starts = dict.fromkeys(range(QUEUES), 1 << 40)
-        assert await node.commit(work.merge_id, []) == "merged"
+        assert await node.record(work.merge_id, []) == "merged"
         assert node.confirmed == 0
         assert len(node.bench.store.manifest.spans(work.group)) == 0
 
@@ -263,7 +263,7 @@ def test_what_was_finished_early_is_no_orphan_while_its_merge_is_under_way(tmp_p
             node.lease.renew(node.held)
         await retention.retain(log_starts(node.starts))
         await retention.retain(log_starts(node.starts))
-        assert await node.commit(work.merge_id, files) == "merged"
+        assert await node.record(work.merge_id, files) == "merged"
         assert {path for file in files for path in paths_of(file.name)} <= set(node.bench.files.paths())
 
     Node(tmp_path, random.Random(3)).run(story)
@@ -281,8 +281,8 @@ def test_work_is_given_once_and_again_when_it_is_given_up(tmp_path: Path) -> Non
         assert (again.group, again.inputs) == (first.group, first.inputs)
         assert again.merge_id != first.merge_id
         files = await node.made(again)
-        assert (await node.commit(first.merge_id, files)).startswith("refused: this merge is not under way")
-        assert await node.commit(again.merge_id, files) == "merged"
+        assert (await node.record(first.merge_id, files)).startswith("refused: this merge is not under way")
+        assert await node.record(again.merge_id, files) == "merged"
         topic = first.topics[0]
         assert (topic.name, topic.retention_class, topic.segment_bytes) == ("orders", "forever", 9)
 
@@ -371,7 +371,7 @@ def test_the_node_tells_how_much_is_worth_merging_and_begins_nothing(tmp_path: P
         (merge,) = node.bench.store.merges.current()
         assert (merge.group, len(merge.inputs)) == (work.group, len(work.inputs))
         files = await node.made(work)
-        assert await node.commit(work.merge_id, files) == "merged"
+        assert await node.record(work.merge_id, files) == "merged"
         last = node.bench.store.merges.last
         assert last is not None
         size = sum(file.batch_bytes for file in files)
@@ -392,7 +392,7 @@ def test_a_recording_whose_caller_hangs_up_runs_to_its_end(tmp_path: Path) -> No
             await node.merges.split(0, 2, 4)
         work = await node.ask()
         files = await node.made(work)
-        asking = asyncio.ensure_future(node.commit(work.merge_id, files))
+        asking = asyncio.ensure_future(node.record(work.merge_id, files))
         await asyncio.sleep(0)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
@@ -410,7 +410,7 @@ def test_batches_of_a_queue_that_another_write_group_has_are_left_out(tmp_path: 
         foreign = [make_batch(1 - work.group, 0)]
         bad = write_merged(node.bench.files, "bad.pack", work.group, foreign, level=work.level)
         files = await node.made(work)
-        assert await node.commit(work.merge_id, files) == "merged"
+        assert await node.record(work.merge_id, files) == "merged"
         assert bad.name not in node.bench.store.manifest.files
 
     Node(tmp_path, random.Random(9)).run(story)

@@ -82,7 +82,7 @@ class CompactStore(RealStore):
         summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
         run = StoreFile(retention_class="compact", **summary._asdict())
         for group in (0, 1):
-            await self.store.commits.commit(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
+            await self.store.splits.record(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
         self.slices += 1
 
     def _batch(self, queue_id: int) -> Batch:
@@ -113,12 +113,12 @@ class CompactStore(RealStore):
         files = await asyncio.to_thread(self._compacted, work, queues, work.covered if covers else ())
         if spoil:
             files = [*files[:-1], msgspec.structs.replace(files[-1], outputs=())]
-        outcome = await self.compactions.commit(work.pass_id, files)
+        outcome = await self.compactions.record(work.pass_id, files)
         if spoil or not covers:
             assert outcome.startswith("refused: "), outcome
             return True
         assert outcome == "compacted"
-        assert await self.compactions.commit(work.pass_id, files) == "compacted", "the answer may have been lost"
+        assert await self.compactions.record(work.pass_id, files) == "compacted", "the answer may have been lost"
         self.passes += 1
         return True
 

@@ -86,7 +86,7 @@ class RealStore:
         summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
         run = StoreFile(retention_class="forever", **summary._asdict())
         for group in (0, 1):
-            await self.store.commits.commit(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
+            await self.store.splits.record(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
         self.slices += 1
 
     async def merge(self, *, drain: bool) -> bool:
@@ -119,7 +119,7 @@ class RealStore:
 
         files = await asyncio.to_thread(made)
         self.kinds |= {kind_of(file.name) for file in files}
-        assert await self.log.commit(work.merge_id, [file.message() for file in files]) == "merged"
+        assert await self.log.record(work.merge_id, [file.message() for file in files]) == "merged"
         return True
 
     def paths(self) -> set[str]:

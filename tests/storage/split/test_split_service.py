@@ -1,4 +1,4 @@
-"""The split service over its port: lease and fencing, commits that take turns with grants, status."""
+"""The split service over its port: lease and fencing, splits that take turns with grants, status."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from mainstem.rpc.errors import CallFailed, DeadlineExceeded
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.split import (
     ACQUIRE,
-    COMMIT,
     PACE,
     PROGRESS,
     READ,
+    RECORD_SPLIT,
     RELEASE,
     RENEW,
     RETENTION_CLASSES,
     AcquireLease,
-    CommitSlice,
-    GroupPositions,
-    GroupRange,
+    FileDescription,
     HeldLease,
     Lease,
     LeaseHeld,
     LeaseLost,
     RangeGone,
     ReadExtent,
+    RecordSplit,
     ReportProgress,
-    RunFile,
     SplitPace,
     SplitProgress,
+    WriteGroupPositions,
+    WriteGroupRange,
 )
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.method import Nothing
@@ -50,7 +50,7 @@ from mainstem.storage.split.split_service import (
     SplitService,
 )
 
-FILE = RunFile(
+FILE = FileDescription(
     name="a.run",
     retention_class="default",
     bytes=1,
@@ -63,8 +63,8 @@ FILE = RunFile(
 )
 
 
-class SlowCommits(SplitJournal):
-    """A journal whose commits wait until the test lets them go."""
+class SlowRecording(SplitJournal):
+    """A journal whose splits wait until the test lets them go."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, segment_bytes=4 << 20, classes={0: "default"})
@@ -74,24 +74,24 @@ class SlowCommits(SplitJournal):
         self.unsplit_bytes: int | None = None
         """What is said to be unsplit; None: what is."""
 
-    def positions(self) -> list[GroupPositions]:
+    def positions(self) -> list[WriteGroupPositions]:
         found = super().positions()
         if self.unsplit_bytes is None:
             return found
-        return [GroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
+        return [WriteGroupPositions(group=0, committed=9, durable=9, split=0, pruned=0,
                                unsplit_bytes=self.unsplit_bytes, oldest_unsplit_ms=-1)]  # fmt: skip
 
-    async def commit(self, ranges: Sequence[GroupRange], files: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], files: Sequence[FileDescription]) -> list[str]:
         self.begun.set()
         await self.go.wait()
-        return await super().commit(ranges, files)
+        return await super().record(ranges, files)
 
 
 class Bench:
     """A node's split service behind a server, and a client of it."""
 
     def __init__(self, directory: Path) -> None:
-        self.journal = SlowCommits(directory)
+        self.journal = SlowRecording(directory)
         self.clock = FakeClock(NOW_MS)
         self.ids = 0
         self.pacing = Pacing(self.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
@@ -139,9 +139,9 @@ def held(lease: Lease) -> HeldLease:
     return HeldLease(lease.lease_id, lease.epoch)
 
 
-async def commit(client: Client, lease: Lease, *ranges: GroupRange) -> list[str]:
-    request = CommitSlice(held(lease), ranges, (FILE,))
-    return (await client.call(COMMIT, request, timeout_seconds=15)).message.outcomes
+async def commit(client: Client, lease: Lease, *ranges: WriteGroupRange) -> list[str]:
+    request = RecordSplit(held(lease), ranges, (FILE,))
+    return (await client.call(RECORD_SPLIT, request, timeout_seconds=15)).message.outcomes
 
 
 def test_second_splitter_is_refused_naming_the_first(bench: Bench) -> None:
@@ -168,17 +168,17 @@ def test_renewed_lease_lives_and_a_silent_one_ends(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_zombie_commits_nothing(bench: Bench) -> None:
+def test_zombie_records_nothing(bench: Bench) -> None:
     async def test(client: Client) -> None:
         zombie = await acquire(client, "zombie")
         bench.clock.advance(LEASE_SECONDS)
         heir = await acquire(client, "heir")
         with pytest.raises(LeaseLost, match="has ended"):
-            await commit(client, zombie, GroupRange(0, 0, 5))
+            await commit(client, zombie, WriteGroupRange(0, 0, 5))
         assert bench.journal.split == {}
-        assert await commit(client, heir, GroupRange(0, 0, 5)) == ["committed"]
+        assert await commit(client, heir, WriteGroupRange(0, 0, 5)) == ["committed"]
         with pytest.raises(LeaseLost):
-            await commit(client, zombie, GroupRange(0, 5, 9))
+            await commit(client, zombie, WriteGroupRange(0, 5, 9))
         assert bench.journal.split == {0: 5}
 
     bench.run(test)
@@ -190,7 +190,7 @@ def test_lease_from_before_a_restart_is_refused_and_epochs_rise(bench: Bench) ->
         server, restarted = await bench.serve(bench.start(2))
         async with restarted:
             with pytest.raises(LeaseLost, match="no splitter holds it"):
-                await commit(restarted, before, GroupRange(0, 0, 5))
+                await commit(restarted, before, WriteGroupRange(0, 0, 5))
             assert (await acquire(restarted, "after it")).epoch > before.epoch
         await server.close()
 
@@ -225,12 +225,12 @@ def test_holder_that_does_not_yield_is_not_asked_to(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_grant_waits_for_a_commit_that_was_begun(bench: Bench) -> None:
+def test_grant_waits_for_a_split_that_was_begun(bench: Bench) -> None:
     async def test(client: Client) -> None:
         first = await acquire(client, "first")
         bench.journal.go.clear()
         async with asyncio.TaskGroup() as tasks:
-            committing = tasks.create_task(commit(client, first, GroupRange(0, 0, 5)))
+            committing = tasks.create_task(commit(client, first, WriteGroupRange(0, 0, 5)))
             await bench.journal.begun.wait()
             bench.clock.advance(LEASE_SECONDS)
             granted = tasks.create_task(acquire(client, "second", wait_seconds=30))
@@ -243,16 +243,16 @@ def test_grant_waits_for_a_commit_that_was_begun(bench: Bench) -> None:
     bench.run(test)
 
 
-def test_commit_is_finished_when_its_caller_gives_up(bench: Bench) -> None:
+def test_split_is_finished_when_its_caller_gives_up(bench: Bench) -> None:
     async def test(client: Client) -> None:
         lease = await acquire(client, "first")
         bench.journal.go.clear()
-        request = CommitSlice(held(lease), (GroupRange(0, 0, 5),), (FILE,))
+        request = RecordSplit(held(lease), (WriteGroupRange(0, 0, 5),), (FILE,))
         with pytest.raises(DeadlineExceeded):
-            await client.call(COMMIT, request, timeout_seconds=0.05)
+            await client.call(RECORD_SPLIT, request, timeout_seconds=0.05)
         bench.journal.go.set()
-        assert await commit(client, lease, GroupRange(0, 0, 5)) == ["replayed"]
-        assert bench.journal.committed == [((GroupRange(0, 0, 5),), (FILE,))]
+        assert await commit(client, lease, WriteGroupRange(0, 0, 5)) == ["replayed"]
+        assert bench.journal.recorded == [((WriteGroupRange(0, 0, 5),), (FILE,))]
 
     bench.run(test)
 
@@ -261,7 +261,8 @@ def test_gap_is_refused_and_a_repeat_ignored(bench: Bench) -> None:
     async def test(client: Client) -> None:
         lease = await acquire(client, "first")
         outcomes = [
-            await commit(client, lease, GroupRange(0, after, upto)) for after, upto in ((0, 5), (0, 5), (6, 9), (5, 9))
+            await commit(client, lease, WriteGroupRange(0, after, upto))
+            for after, upto in ((0, 5), (0, 5), (6, 9), (5, 9))
         ]
         assert [outcome.split(":")[0] for (outcome,) in outcomes] == ["committed", "replayed", "refused", "committed"]
 

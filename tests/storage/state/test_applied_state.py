@@ -9,11 +9,11 @@ import pytest
 
 from mainstem.kernel import NO_SLOT
 from mainstem.model import PARTITION_BITS
-from mainstem.storage.groups.control import QueuesCreated
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState
+from mainstem.storage.write_groups.control import QueuesCreated
 
 KNOWN, NEW, DELETED = 1, 2, 3
 
@@ -22,7 +22,7 @@ class NothingSplit:
     """The queue store as far as this asks for it: the part of it that knows the positions."""
 
     def __init__(self) -> None:
-        self.commits = self
+        self.splits = self
 
     def split_position(self, group: int) -> int:
         return 0

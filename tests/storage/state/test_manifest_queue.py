@@ -1,4 +1,4 @@
-"""Split commits: what counts is decided in log order from the log alone, and written to the manifest in order."""
+"""Splits: what counts is decided in log order from the log alone, and written to the manifest in order."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader
-from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
-from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.changes.splits import SplitOutcome
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
 from mainstem.storage.state.manifest_queue import RETRY_SECONDS, ManifestQueue, SplitImage
 
 
 class Store:
-    """The queue store as far as commits go: one position per group, and faults to come."""
+    """The queue store as far as splits go: one position per group, and faults to come."""
 
     def __init__(self, positions: Sequence[int] = (0, 0)) -> None:
         self.positions = list(positions)
-        self.committed: list[tuple[int, int, int, int]] = []
+        self.recorded: list[tuple[int, int, int, int]] = []
         self.faults: list[Exception] = []
         self.bad_groups: set[int] = set()
         self.steps = 0
         """Durable ones."""
-        self.commits = self.changes = self
+        self.splits = self.changes = self
         """It plays both parts of the store."""
 
     def split_position(self, group: int) -> int:
         return self.positions[group]
 
-    async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
+    async def record_all(self, splits: Sequence[WriteGroupSplit]) -> list[SplitOutcome | StorageError]:
         await asyncio.sleep(0.1)
         if self.faults:
             raise self.faults.pop()
         self.steps += 1
-        return [self._commit(commit) for commit in commits]
+        return [self._record(split) for split in splits]
 
-    def _commit(self, commit: GroupCommit) -> CommitOutcome | StorageError:
-        if commit.group in self.bad_groups:
-            return StorageError(f"the run of write group {commit.group} is damaged")
-        if commit.upto <= self.positions[commit.group]:
-            return CommitOutcome.REPLAY
-        if commit.after != self.positions[commit.group]:
-            return CommitOutcome.GAP
-        self.positions[commit.group] = commit.upto
-        self.committed.append((commit.group, commit.after, commit.upto, commit.applied_index))
-        return CommitOutcome.COMMITTED
+    def _record(self, split: WriteGroupSplit) -> SplitOutcome | StorageError:
+        if split.group in self.bad_groups:
+            return StorageError(f"the run of write group {split.group} is damaged")
+        if split.upto <= self.positions[split.group]:
+            return SplitOutcome.REPLAY
+        if split.after != self.positions[split.group]:
+            return SplitOutcome.GAP
+        self.positions[split.group] = split.upto
+        self.recorded.append((split.group, split.after, split.upto, split.applied_index))
+        return SplitOutcome.RECORDED
 
     async def supersede(self, group: int, position: int, ranges: object, kept_upto: int) -> None:
         await asyncio.sleep(0.1)
@@ -79,38 +79,38 @@ class Log:
         for kind in kinds:
             self.block(KIND_DATA if kind == "d" else KIND_CONTROL)
 
-    def commit(self, after: int, upto: int) -> str:
-        return self.manifest.commit(self.group, after, upto, ()).split(":")[0]
+    def decide(self, after: int, upto: int) -> str:
+        return self.manifest.decide(self.group, after, upto, ()).split(":")[0]
 
 
-def test_a_commit_continues_replays_or_is_refused() -> None:
+def test_a_split_continues_replays_or_is_refused() -> None:
     log = Log(queue(Store()))
     log.blocks("ddd")
-    assert log.commit(0, 2) == "committed"
+    assert log.decide(0, 2) == "committed"
     assert log.manifest.reached(0) == 2
-    assert log.commit(0, 2) == "replayed"
-    assert log.commit(1, 3) == "refused"
-    assert log.commit(3, 3) == "refused"
-    assert log.commit(2, 3) == "committed"
+    assert log.decide(0, 2) == "replayed"
+    assert log.decide(1, 3) == "refused"
+    assert log.decide(3, 3) == "refused"
+    assert log.decide(2, 3) == "committed"
     assert log.manifest.reached(0) == log.index
 
 
-def test_a_commit_of_blocks_that_do_not_exist_is_refused() -> None:
+def test_a_split_of_blocks_that_do_not_exist_is_refused() -> None:
     log = Log(queue(Store()))
     log.blocks("d")
-    assert log.commit(0, 2) == "refused", "there is no block 2"
-    assert log.commit(0, 1_000_000) == "refused"
-    assert log.commit(0, 1) == "committed"
+    assert log.decide(0, 2) == "refused", "there is no block 2"
+    assert log.decide(0, 1_000_000) == "refused"
+    assert log.decide(0, 1) == "committed"
 
 
 def test_blocks_without_records_are_never_left_to_split() -> None:
     log = Log(queue(Store()))
     log.blocks("ccdcdd")
     assert log.manifest.reached(0) == 2
-    assert log.commit(2, 3) == "committed"
+    assert log.decide(2, 3) == "committed"
     assert log.manifest.reached(0) == 4, "block 4 is no data either, although data follows it"
-    assert log.commit(5, 6) == "refused", "block 5 is data"
-    assert log.commit(4, 6) == "committed"
+    assert log.decide(5, 6) == "refused", "block 5 is data"
+    assert log.decide(4, 6) == "committed"
     log.blocks("cc")
     assert log.manifest.reached(0) == log.index
 
@@ -134,14 +134,14 @@ def test_a_restart_from_any_checkpoint_decides_and_stands_as_before(
             if place >= first:
                 log.blocks(kind)
                 if kind == "c" and place % 3 == 0 and remaining:
-                    log.commit(*remaining[place % len(remaining)])
+                    log.decide(*remaining[place % len(remaining)])
             images.append(manifest.dump()[0])
         return images
 
     store = Store([0])
     live = queue(store)
     images = play(live, 0)
-    store.positions = [images[-1].committed]
+    store.positions = [images[-1].decided]
     from_manifest_alone = queue(store)
     assert play(from_manifest_alone, 0)[-1] == images[-1]
     checkpoint_at = min(checkpoint_at, len(images) - 1)
@@ -161,7 +161,7 @@ def test_writes_follow_in_order_and_failures_are_tried_again() -> None:
         await manifest.drained([0, 1])
         log.blocks("dddd")
         other.blocks("d")
-        assert log.commit(0, 2) == other.commit(0, 1) == log.commit(2, 4) == "committed"
+        assert log.decide(0, 2) == other.decide(0, 1) == log.decide(2, 4) == "committed"
         assert manifest.written(0) == 0, "decided is not written"
         for _ in range(2):  # at once and again, as long as it fails
             with pytest.raises(StorageError, match="full"):
@@ -170,7 +170,7 @@ def test_writes_follow_in_order_and_failures_are_tried_again() -> None:
         await asyncio.sleep(RETRY_SECONDS + 1)
         await manifest.drained([0, 1])
         assert manifest.failure is None
-        assert store.committed == [(1, 0, 1, 1), (0, 0, 2, 4), (0, 2, 4, 4)]
+        assert store.recorded == [(1, 0, 1, 1), (0, 0, 2, 4), (0, 2, 4, 4)]
         assert store.steps == 1, "all of it in one durable step"
         task.cancel()
         await asyncio.wait([task])
@@ -178,7 +178,7 @@ def test_writes_follow_in_order_and_failures_are_tried_again() -> None:
     run(story())
 
 
-def test_a_manifest_that_lost_commits_is_reported_and_nobody_waits_for_ever() -> None:
+def test_a_manifest_that_lost_splits_is_reported_and_nobody_waits_for_ever() -> None:
     store = Store()
     manifest = queue(store)
     log = Log(manifest)
@@ -186,18 +186,18 @@ def test_a_manifest_that_lost_commits_is_reported_and_nobody_waits_for_ever() ->
     async def story() -> None:
         task = asyncio.get_running_loop().create_task(manifest.run())
         log.blocks("dd")
-        assert log.commit(0, 1) == "committed"
+        assert log.decide(0, 1) == "committed"
         await manifest.drained([0, 1])
         store.positions = [0, 0]
-        assert log.commit(1, 2) == "committed"
+        assert log.decide(1, 2) == "committed"
         waiting = asyncio.gather(manifest.drained([0, 1]), manifest.drained([0, 1]), return_exceptions=True)
         assert [type(outcome) for outcome in await waiting] == [StorageError, StorageError]
         store.positions = [1, 0]
         await asyncio.sleep(RETRY_SECONDS + 1)
         await manifest.drained([0, 1])
-        assert log.commit(2, 2) == "replayed"
+        assert log.decide(2, 2) == "replayed"
         log.blocks("d")
-        assert log.commit(2, log.index) == "committed"
+        assert log.decide(2, log.index) == "committed"
         drained = asyncio.ensure_future(manifest.drained([0, 1]))
         await asyncio.sleep(0)
         task.cancel()
@@ -217,7 +217,7 @@ def test_a_group_that_cannot_be_written_keeps_no_other_one_waiting() -> None:
         task = asyncio.get_running_loop().create_task(manifest.run())
         log.blocks("dd")
         other.blocks("dddd")
-        assert log.commit(0, 1) == log.commit(1, 2) == other.commit(0, 1) == "committed"
+        assert log.decide(0, 1) == log.decide(1, 2) == other.decide(0, 1) == "committed"
         await manifest.drained([1])
         with pytest.raises(StorageError, match="write group 0 is damaged"):
             await manifest.drained([0, 1])
@@ -225,14 +225,14 @@ def test_a_group_that_cannot_be_written_keeps_no_other_one_waiting() -> None:
         assert (store.positions, manifest.failure) == ([0, 1], None), "the manifest itself is well"
         assert list(manifest.failures) == [0]
         for upto in range(2, 5):  # each wakes the writer; what failed is not tried any more often for that
-            assert other.commit(upto - 1, upto) == "committed"
+            assert other.decide(upto - 1, upto) == "committed"
             await manifest.drained([1])
         (image, _other) = manifest.as_written(manifest.dump())
         assert image == SplitImage(0, 2, [(1, 2)]), "a checkpoint has nothing as split that the manifest has not"
         store.bad_groups = set()
         await asyncio.sleep(RETRY_SECONDS + 1)
         await manifest.drained([0])
-        assert store.committed[-2:] == [(0, 0, 1, 2), (0, 1, 2, 2)]
+        assert store.recorded[-2:] == [(0, 0, 1, 2), (0, 1, 2, 2)]
         assert not manifest.failures
         task.cancel()
         await asyncio.wait([task])
@@ -240,7 +240,7 @@ def test_a_group_that_cannot_be_written_keeps_no_other_one_waiting() -> None:
     run(story())
 
 
-def test_commits_decided_before_a_snapshot_come_to_nothing() -> None:
+def test_splits_decided_before_a_snapshot_come_to_nothing() -> None:
     store = Store()
     manifest = queue(store)
     log = Log(manifest)
@@ -248,7 +248,7 @@ def test_commits_decided_before_a_snapshot_come_to_nothing() -> None:
     async def story() -> None:
         task = asyncio.get_running_loop().create_task(manifest.run())
         log.blocks("dd")
-        assert log.commit(0, 1) == "committed"
+        assert log.decide(0, 1) == "committed"
         forgetting = asyncio.ensure_future(manifest.forget(0))
         await asyncio.gather(forgetting, manifest.drained([0]))
         assert store.positions == [0, 0], "the group begins anew: what was decided of the old one is void"
@@ -274,7 +274,7 @@ def test_what_is_decided_and_not_written_is_not_in_the_runs_yet() -> None:
         log = Log(manifest)
         log.blocks("ddc")
         assert manifest.stored(0) == 0
-        assert manifest.commit(0, 0, 2, []) == "committed"
+        assert manifest.decide(0, 0, 2, []) == "committed"
         assert (manifest.reached(0), manifest.stored(0)) == (3, 0)
         writing = asyncio.ensure_future(manifest.run())
         await manifest.drained([0])
@@ -292,28 +292,28 @@ def test_a_checkpoint_has_no_more_split_than_the_manifest_whatever_is_decided() 
         manifest = queue(Store())
         log = Log(manifest)
         log.blocks("ddcd")
-        assert manifest.commit(0, 0, 2, []) == "committed"
+        assert manifest.decide(0, 0, 2, []) == "committed"
         images = manifest.dump()
-        assert images[0].committed == 2
+        assert images[0].decided == 2
         written = manifest.as_written(images)
-        assert (written[0].committed, written[0].applied) == (0, 4)
+        assert (written[0].decided, written[0].applied) == (0, 4)
         after = queue(Store())
         after.load(written)
         assert after.reached(0) == 0
-        assert after.commit(0, 0, 2, []) == "committed"
+        assert after.decide(0, 0, 2, []) == "committed"
 
     asyncio.run(story())
 
 
-def test_behind_a_commit_that_cannot_be_written_nothing_of_its_group_is() -> None:
-    """The store answers for each commit by itself; of one group they count in their order."""
+def test_behind_a_split_that_cannot_be_written_nothing_of_its_group_is() -> None:
+    """The store answers for each split by itself; of one group they count in their order."""
 
     tried: list[list[int]] = []
 
     class Between(Store):
-        async def commit_all(self, commits: Sequence[GroupCommit]) -> list[CommitOutcome | StorageError]:
-            tried.append([commit.upto for commit in commits])
-            damaged: list[CommitOutcome | StorageError] = [StorageError("damaged"), CommitOutcome.COMMITTED]
+        async def record_all(self, splits: Sequence[WriteGroupSplit]) -> list[SplitOutcome | StorageError]:
+            tried.append([split.upto for split in splits])
+            damaged: list[SplitOutcome | StorageError] = [StorageError("damaged"), SplitOutcome.RECORDED]
             return damaged
 
     async def story() -> None:
@@ -321,7 +321,7 @@ def test_behind_a_commit_that_cannot_be_written_nothing_of_its_group_is() -> Non
         log = Log(manifest)
         log.blocks("dd")
         for upto in (1, 2):
-            assert manifest.commit(0, upto - 1, upto, []) == "committed"
+            assert manifest.decide(0, upto - 1, upto, []) == "committed"
         writing = asyncio.ensure_future(manifest.run())
         await asyncio.sleep(1.5 * RETRY_SECONDS)
         assert list(manifest.failures) == [0]
@@ -339,11 +339,11 @@ def test_what_was_decided_before_a_snapshot_or_a_departure_comes_to_nothing() ->
         manifest = queue(store)
         log = Log(manifest)
         log.blocks("dd")
-        assert manifest.commit(0, 0, 2, []) == "committed"
-        await manifest.forget(0)  # by its position alone the commit would go on from there
+        assert manifest.decide(0, 0, 2, []) == "committed"
+        await manifest.forget(0)  # by its position alone the split would go on from there
         writing = asyncio.ensure_future(manifest.run())
         await asyncio.wait_for(manifest.drained([0]), PATIENCE_SECONDS)
-        assert store.committed == []
+        assert store.recorded == []
         assert manifest.written(0) == 0
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)

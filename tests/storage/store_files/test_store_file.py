@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.errors import StorageError
 from mainstem.storage.store_files.store_file import (
     FileKind,
@@ -48,12 +48,12 @@ def test_what_cannot_be_a_name_leads_nowhere(name: str) -> None:
 def test_a_run_is_told_as_older_versions_told_it() -> None:
     """They know nothing of levels, and describe a run of their own in the same words."""
     told = msgspec.msgpack.decode(msgspec.msgpack.encode(RUN.message()))
-    assert sorted(told) == sorted(RunFile.__struct_fields__[:9])
-    assert StoreFile.of(msgspec.convert(told, RunFile)) == RUN
+    assert sorted(told) == sorted(FileDescription.__struct_fields__[:9])
+    assert StoreFile.of(msgspec.convert(told, FileDescription)) == RUN
     merged = msgspec.structs.replace(
         RUN, name="a.pack", level=1, group=2, first_queue=3 << 32, last_queue=4 << 32, first_offset=5
     )
     assert merged.is_merged
     assert not RUN.is_merged
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(merged.message()), type=RunFile)
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(merged.message()), type=FileDescription)
     assert StoreFile.of(again) == merged

@@ -139,7 +139,7 @@ def test_the_last_segment_leaves_too_and_the_journal_comes_to_rest(tmp_path: Pat
     async def story(node: SmallNode) -> None:
         await node.fill(5)
         for done in await node.slices():
-            assert set(await node.storage.split_log.commit(done.ranges, done.files)) <= {"committed", "replayed"}
+            assert set(await node.storage.split_log.record(done.ranges, done.files)) <= {"committed", "replayed"}
         await asyncio.sleep(20)
         journal, journal_map = node.storage.journal, node.storage.state.journal_map
         assert not any(journal_map.holds_data(segment.sequence) for segment in journal.segments())

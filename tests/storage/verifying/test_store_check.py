@@ -27,7 +27,7 @@ from tests.storage.queue_store.test_store import Bench
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, GroupPosition
+from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, WriteGroupPosition
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
 from mainstem.storage.store_files.segment_writer import SegmentWriter
@@ -307,11 +307,11 @@ def test_a_file_that_is_recorded_meanwhile_is_no_orphan(tmp_path: Path) -> None:
 
     async def scenario(bench: Bench) -> None:
         await story(bench, 2, steps=3)
-        position = bench.store.commits.split_position(0)
+        position = bench.store.splits.split_position(0)
         new = write_run(bench.files, "new.run", [make_batch(0, 1000)])
 
         async def commit() -> None:
-            await bench.store.commits.commit(0, position, position + 1, [new], applied_index=position)
+            await bench.store.splits.record(0, position, position + 1, [new], applied_index=position)
 
         report = await check_store([InTheMiddle(bench.files, commit)], bench.database)
         assert report.findings == []
@@ -456,7 +456,7 @@ def test_a_manifest_that_is_missing_is_told_and_the_files_are_checked_all_the_sa
 def faults(*ranges: tuple[int, int, int, str], files: list[StoreFile], position: int = 100) -> list[str]:
     entries = [FileRange(number, *entry) for number, entry in enumerate(ranges)]
     contents = Contents(
-        identity=None, commits=1, files=files, ranges=entries, positions={0: GroupPosition(position, 0)},
+        identity=None, changes=1, files=files, ranges=entries, positions={0: WriteGroupPosition(position, 0)},
         dropped=set(), seen={},
     )  # fmt: skip
     return [finding.what for finding in manifest_faults(contents, "manifest.sqlite")]

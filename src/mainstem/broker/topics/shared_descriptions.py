@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Set as AbstractSet
 
 from mainstem.broker.topics.topic_descriptions import TopicDescriptions
-from mainstem.model import GroupReplicas, SharedBytes, Topic
+from mainstem.model import SharedBytes, Topic, WriteGroupNodes
 from mainstem.ports import Metadata, QueueLeadership
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.turns import Turns
@@ -30,7 +30,7 @@ class _Kept:
         self,
         topics: tuple[Topic, ...],
         alive: frozenset[int],
-        replicas: dict[int, GroupReplicas],
+        replicas: dict[int, WriteGroupNodes],
         encoded: EncodedArray,
     ) -> None:
         self.topics = topics

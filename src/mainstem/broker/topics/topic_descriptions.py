@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import numpy.typing
 
-from mainstem.model import PARTITION_BITS, GroupReplicas, Topic
+from mainstem.model import PARTITION_BITS, Topic, WriteGroupNodes
 from mainstem.ports import QueueLeadership
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
@@ -63,7 +63,7 @@ class TopicDescriptions:
         self._alive = alive
         self._version = version
         self._operations = operations
-        self.known: dict[int, GroupReplicas] = {}
+        self.known: dict[int, WriteGroupNodes] = {}
         """The replicas of the write groups that occur, as the answer shows them."""
 
     async def encode(self, entries: Sequence[Entry]) -> EncodedArray:
@@ -120,7 +120,7 @@ class TopicDescriptions:
         replicas = {group: self._leadership.replicas(group) for group in groups.tolist()}
         self.known |= replicas
         known = [self._living(group) for group in replicas.values()]
-        kinds: dict[GroupReplicas, int] = {}
+        kinds: dict[WriteGroupNodes, int] = {}
         kind_of_group = [kinds.setdefault(group._replace(leader_epoch=0), len(kinds)) for group in known]
         which = numpy.array(kind_of_group, numpy.intp)[group_of]
         epochs = numpy.array([group.leader_epoch for group in known], numpy.int64)[group_of]
@@ -140,12 +140,12 @@ class TopicDescriptions:
         bounds = numpy.concatenate(([0], numpy.cumsum(width_of_row)))
         return lambda first, end: encoded[bounds[first] : bounds[end]]
 
-    def _living(self, group: GroupReplicas) -> GroupReplicas:
+    def _living(self, group: WriteGroupNodes) -> WriteGroupNodes:
         leader = group.leader if group.leader in self._alive else NO_LEADER
         in_sync = tuple(node_id for node_id in group.in_sync if node_id in self._alive)
         return group._replace(leader=leader, in_sync=in_sync)
 
-    def _partition(self, group: GroupReplicas) -> bytes:
+    def _partition(self, group: WriteGroupNodes) -> bytes:
         """The first partition of a write group in epoch 0, encoded."""
         partition = MetadataResponsePartition(
             error_code=ErrorCode.LEADER_NOT_AVAILABLE if group.leader == NO_LEADER else ErrorCode.NONE,

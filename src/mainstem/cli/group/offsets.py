@@ -13,7 +13,7 @@ from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters.position import bounds, partitions_of
 
 
-class GroupOffset(NamedTuple):
+class ConsumerGroupOffset(NamedTuple):
     topic: str
     partition: int
     committed: int | None
@@ -28,14 +28,16 @@ class GroupOffset(NamedTuple):
         return max(self.end - max(self.committed or 0, self.log_start), 0)
 
 
-def committed(admin: AdminClient, group: str) -> list[GroupOffset]:
+def committed(admin: AdminClient, group: str) -> list[ConsumerGroupOffset]:
     """Every queue that the group has an offset for, in order. Raises RequestRefused."""
     offsets = _committed(admin, group)
     ranges = bounds(admin, sorted(offsets))
-    return [GroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
+    return [ConsumerGroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
 
 
-def of_all_partitions(admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]) -> list[GroupOffset]:
+def of_all_partitions(
+    admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]
+) -> list[ConsumerGroupOffset]:
     """Every queue of the topics that the group has an offset in or a member reads, in order: one that nobody has
     committed for has a lag, too. Topics that were deleted are left out. Raises RequestRefused."""
     offsets = _committed(admin, group)
@@ -46,7 +48,7 @@ def of_all_partitions(admin: AdminClient, group: str, assigned: Collection[tuple
         except RequestRefused:
             continue
     ranges = bounds(admin, sorted(queues))
-    return [GroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
+    return [ConsumerGroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
 
 
 def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:

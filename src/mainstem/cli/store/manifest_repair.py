@@ -61,7 +61,7 @@ def _data(why: str, rebuild: Rebuild | None, *, made: bool) -> dict[str, object]
         "ok": made or rebuild is None,
         "why": why,
         "made": made,
-        "changes": rebuild.copied.contents.commits if rebuild is not None else None,
+        "changes": rebuild.copied.contents.changes if rebuild is not None else None,
         "files": len(rebuild.copied.contents.files) if rebuild is not None else None,
         "bytes": _bytes(rebuild) if rebuild is not None else None,
         "faults": list(rebuild.faults) if rebuild is not None else [],
@@ -93,7 +93,7 @@ def _print(where: Directories, why: str, rebuild: Rebuild, *, made: bool) -> Non
     base = "the first change" if copied.image is None else f"an image of change {copied.image:,}"
     fields = [
         ("manifest", f"{where.manifest}: {why}"),
-        ("copy", f"whole up to change {contents.commits:,}, from {base} on"),
+        ("copy", f"whole up to change {contents.changes:,}, from {base} on"),
         ("mark", f"vouches for {counted(rebuild.mark.changes, 'change')}"),
         ("files", f"{counted(len(contents.files), 'file')}, {size(_bytes(rebuild))}, of {_groups(rebuild)}"),
     ]

@@ -18,13 +18,13 @@ QUEUES_MAX = 20_000
 """Whose ends are asked for in one look."""
 
 
-class GroupLag(NamedTuple):
+class ConsumerGroupLag(NamedTuple):
     group: str
     state: str
     lag: int | None
 
 
-def lags_of(bootstrap: str, wanted: Sequence[str]) -> tuple[list[GroupLag], int]:
+def lags_of(bootstrap: str, wanted: Sequence[str]) -> tuple[list[ConsumerGroupLag], int]:
     """The lags of the groups that are wanted, or of the first that there are, and how many were left out. Raises
     NodeUnreachable or RequestRefused."""
     admin = kafka_node.admin(bootstrap)
@@ -41,7 +41,7 @@ def lags_of(bootstrap: str, wanted: Sequence[str]) -> tuple[list[GroupLag], int]
         for partition in range(partitions.get(topic, 0))
     }
     if len(queues) > QUEUES_MAX:
-        return [GroupLag(group, states[group], None) for group in asked], len(names) - len(asked)
+        return [ConsumerGroupLag(group, states[group], None) for group in asked], len(names) - len(asked)
     starts, ends = (listed(admin, queues, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
     lags = []
     for group, committed in asked.items():
@@ -53,7 +53,7 @@ def lags_of(bootstrap: str, wanted: Sequence[str]) -> tuple[list[GroupLag], int]
                 for queue in queues
                 if queue[0] in topics
             )
-        lags.append(GroupLag(group, states[group], lag))
+        lags.append(ConsumerGroupLag(group, states[group], lag))
     return lags, len(names) - len(asked)
 
 

@@ -21,7 +21,7 @@ from mainstem.cli.errors import CommandLineError
 from mainstem.console.views import ClusterView, DiskView, NodeView
 
 if TYPE_CHECKING:
-    from mainstem.cli.top.lags import GroupLag
+    from mainstem.cli.top.lags import ConsumerGroupLag
 
 _SAMPLE = re.compile(r"^(mainstem_\w+)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
@@ -81,7 +81,7 @@ class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
     """Write groups that it leads."""
 
 
-class GroupLook(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerGroupLook(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     state: str
     lag: int | None
@@ -98,7 +98,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     write_groups: int
     write_groups_led: int
     nodes: Sequence[NodeLook]
-    groups: Sequence[GroupLook]
+    groups: Sequence[ConsumerGroupLook]
     """Those with the most lag first."""
     groups_left_out: int
     write_disk: DiskView | None
@@ -123,7 +123,7 @@ class Looks:
         groups: Sequence[str],
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        lags: Callable[[str, Sequence[str]], tuple[list[GroupLag], int]] | None = None,
+        lags: Callable[[str, Sequence[str]], tuple[list[ConsumerGroupLag], int]] | None = None,
     ) -> None:
         from mainstem.cli.top.lags import lags_of
 
@@ -153,7 +153,7 @@ class Looks:
         before, taken = self._before, self._taken(cluster.nodes)
         self._before = taken
         seconds = taken.at - before.at
-        groups: list[GroupLag] = []
+        groups: list[ConsumerGroupLag] = []
         left_out = 0
         try:
             groups, left_out = self._lags(self._bootstrap, self._groups)
@@ -176,7 +176,7 @@ class Looks:
                 for node in sorted(cluster.nodes, key=lambda node: node.node_id)
             ],
             groups=[
-                GroupLook(group=group.group, state=group.state, lag=group.lag)
+                ConsumerGroupLook(group=group.group, state=group.state, lag=group.lag)
                 for group in sorted(groups, key=lambda group: (-(group.lag or 0), group.group))
             ],
             groups_left_out=left_out,

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from mainstem.model import LevelRange
 from mainstem.nameserver.cluster.clocks import Clocks
-from mainstem.nameserver.cluster.group_leaders import GroupLeaders
 from mainstem.nameserver.cluster.node_liveness import (
     LivenessVerdict,
     NodeLiveness,
@@ -24,8 +23,9 @@ from mainstem.nameserver.cluster.node_liveness import (
     Thresholds,
 )
 from mainstem.nameserver.cluster.reach import PROBE_SECONDS_MAX, Reacher, better_connected, helpers_among
+from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.raft import RaftError
 from mainstem.rpc.errors import RpcError
@@ -34,11 +34,11 @@ from mainstem.rpc.messages.metadata import (
     HEARTBEAT,
     INTRODUCE,
     REACHED_MAX,
-    GroupLeader,
     HeartbeatReply,
     NodeHeartbeat,
     NodeVerdict,
     NotMetadataLeader,
+    WriteGroupLeader,
 )
 from mainstem.rpc.wire.method import Nothing, Reply
 
@@ -68,9 +68,9 @@ class Heartbeats:
     def __init__(
         self,
         node_id: int,
-        group: MetadataGroup,
+        group: MetadataQuorum,
         replica: MetadataReplica,
-        leaders: GroupLeaders,
+        leaders: WriteGroupLeaders,
         ports: ClusterPorts,
         heartbeat_seconds: float,
         thresholds: Thresholds,
@@ -177,7 +177,7 @@ class Heartbeats:
             it.node: LivenessVerdict(known[it.state], it.reason) for it in reply.verdicts if it.state in known
         }
 
-    def _learn_leaders(self, leaders: Iterable[GroupLeader]) -> bool:
+    def _learn_leaders(self, leaders: Iterable[WriteGroupLeader]) -> bool:
         return self._leaders.learn_all(leaders, self._groups())
 
     def _groups(self) -> int:

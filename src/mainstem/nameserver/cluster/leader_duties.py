@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import Made, new_cluster
@@ -27,7 +27,7 @@ class LeaderDuties:
 
     def __init__(
         self,
-        group: MetadataGroup,
+        group: MetadataQuorum,
         replica: MetadataReplica,
         proposer: Proposer,
         requests: Requests,

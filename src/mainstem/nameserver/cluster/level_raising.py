@@ -16,7 +16,7 @@ from mainstem.model import FeatureLevel, LevelRange
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.state.changes import Made
 from mainstem.nameserver.state.commands import RaiseFeatureLevel
@@ -34,7 +34,7 @@ class LevelRaising:
 
     def __init__(
         self,
-        group: MetadataGroup,
+        group: MetadataQuorum,
         replica: MetadataReplica,
         proposer: Proposer,
         node_id: int,

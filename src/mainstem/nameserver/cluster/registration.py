@@ -13,7 +13,7 @@ from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.errors import FeatureLevelNotReady, MetadataUnavailable, NameserverError, NodeIdTaken
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
 from mainstem.nameserver.state.node_table import check_levels_of
@@ -27,7 +27,7 @@ class Registration:
     """Registers this node. `incarnation`: 16 bytes that tell its directory from any other."""
 
     def __init__(
-        self, requests: Requests, replica: MetadataReplica, quorum: MetadataGroup, facts: Facts, incarnation: bytes
+        self, requests: Requests, replica: MetadataReplica, quorum: MetadataQuorum, facts: Facts, incarnation: bytes
     ) -> None:
         self._requests = requests
         self._replica = replica

@@ -20,7 +20,7 @@ from mainstem.nameserver.errors import NameserverError
 from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.messages.starts import METADATA_FORGOT, SHOW_START, MemberForgot, Remembered
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 
 ATTEMPT_SECONDS_MAX = 1.0
 COME_BACK_SECONDS_MAX = 3.0
@@ -44,7 +44,7 @@ async def come_back(node_id: int, voters: Iterable[int], ports: ClusterPorts) ->
         for other in others:
             try:
                 reply = await ports.calls.call(
-                    other, METADATA_FORGOT, MemberForgot(METADATA_GROUP), timeout_seconds=COME_BACK_SECONDS_MAX
+                    other, METADATA_FORGOT, MemberForgot(METADATA_QUORUM), timeout_seconds=COME_BACK_SECONDS_MAX
                 )
             except RpcError as error:
                 log.debug("node %d does not help this one come back: %s", other, error)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from mainstem.rpc.messages.starts import STARTS_MAX, StartShown
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.identity import Identity
 
 WHY_CHARS_MAX = 1_000
@@ -98,7 +98,7 @@ def ends_lost(before: Remembers, why: str) -> Remembers:
     it does not become less."""
     text = why if before.why in ("", why) else f"{before.why}; {why}"[:WHY_CHARS_MAX]
     if before.loss == LossCause.COPY.value:
-        metadata = [group for group in before.recovered if group == METADATA_GROUP]
+        metadata = [group for group in before.recovered if group == METADATA_QUORUM]
         return msgspec.structs.replace(before, why=text, recovered=metadata)
     return lost(before, LossCause.POWER, text)
 
@@ -129,7 +129,7 @@ def is_older(remembers: Remembers, name: str, nonce: bytes) -> bool:
 def votes_lost(before: Remembers, why: str) -> Remembers:
     """Note that the write groups' promises are forgotten; those of the metadata are not, unless they were
     before."""
-    recovered = [] if has_lost(before, METADATA_GROUP) else [METADATA_GROUP]
+    recovered = [] if has_lost(before, METADATA_QUORUM) else [METADATA_QUORUM]
     return msgspec.structs.replace(lost(before, LossCause.COPY, why), recovered=recovered)
 
 
@@ -137,7 +137,7 @@ def blocks_lost(before: Remembers, groups: Collection[int], count: int, why: str
     """Note that `groups`, of `count` write groups, have forgotten part of what they acknowledged; the others
     have not, unless they had before."""
     known = [group for group in range(count) if group not in groups and not has_lost(before, group)]
-    metadata = [] if has_lost(before, METADATA_GROUP) else [METADATA_GROUP]
+    metadata = [] if has_lost(before, METADATA_QUORUM) else [METADATA_QUORUM]
     text = why if before.why in ("", why) else f"{before.why}; {why}"
     return msgspec.structs.replace(
         lost(before, LossCause.COPY, text[:WHY_CHARS_MAX]), recovered=sorted([*metadata, *known])
@@ -147,7 +147,7 @@ def blocks_lost(before: Remembers, groups: Collection[int], count: int, why: str
 def has_lost(remembers: Remembers, group: int) -> bool:
     """Whether the loss of a Raft group is not made good yet."""
     concerned = remembers.loss == LossCause.COPY.value or (
-        remembers.loss == LossCause.POWER.value and group != METADATA_GROUP
+        remembers.loss == LossCause.POWER.value and group != METADATA_QUORUM
     )
     return concerned and group not in remembers.recovered
 

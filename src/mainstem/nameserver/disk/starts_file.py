@@ -25,7 +25,7 @@ from mainstem.nameserver.errors import ForeignDirectory, MetadataUnavailable
 from mainstem.ports import File, Files
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.starts import NONCE_BYTES, StartJudged, StartShown
-from mainstem.rpc.raft.raft_member import METADATA_GROUP
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.rpc.wire.method import Reply
 
 NAME = "starts"
@@ -110,7 +110,7 @@ class StartsFile:
 
     async def all_got_back(self) -> None:
         """Note that the loss of every Raft group is made good."""
-        if self.loss is not LossCause.NOTHING and not self.has_lost(METADATA_GROUP):
+        if self.loss is not LossCause.NOTHING and not self.has_lost(METADATA_QUORUM):
             await self.save(starts.all_got_back(self.remembers))
 
     async def blocks_lost(self, groups: Collection[int], count: int, why: str) -> None:

@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import InconsistentCommand, MetadataUnavailable
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.transfer import joined, parts
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.raft import KIND_DATA
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class Feed:
     """The member's end: streams a snapshot and entries to one follower."""
 
-    def __init__(self, group: MetadataGroup, replica: MetadataReplica) -> None:
+    def __init__(self, group: MetadataQuorum, replica: MetadataReplica) -> None:
         self._group = group
         self._replica = replica
 
@@ -76,7 +76,7 @@ class Feed:
 class Follower:
     """The follower's end: applies what a member streams to it; `run` is a task."""
 
-    def __init__(self, group: MetadataGroup, replica: MetadataReplica, ports: ClusterPorts) -> None:
+    def __init__(self, group: MetadataQuorum, replica: MetadataReplica, ports: ClusterPorts) -> None:
         self._group = group
         self._replica = replica
         self._ports = ports

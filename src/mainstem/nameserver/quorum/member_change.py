@@ -21,7 +21,7 @@ CATCH_UP_SECONDS_MAX = 120.0
 PAUSE_SECONDS = 0.1
 
 
-class ChangingGroup(Protocol):
+class ChangingQuorum(Protocol):
     @property
     def node_id(self) -> int: ...
 
@@ -35,7 +35,7 @@ class ChangingGroup(Protocol):
 
 
 async def change_member(
-    group: ChangingGroup, replica: MetadataReplica, ports: ClusterPorts, old: int, new: int
+    group: ChangingQuorum, replica: MetadataReplica, ports: ClusterPorts, old: int, new: int
 ) -> None:
     """Replace voter `old` (0: none, only add) by node `new` (0: none, only remove). Raises `NotLeading`,
     `Unsettled`, `MetadataUnavailable`, `InvalidMembership`."""
@@ -67,7 +67,7 @@ def _check(membership: Membership, replica: MetadataReplica, old: int, new: int)
 
 
 async def _step(
-    group: ChangingGroup, replica: MetadataReplica, ports: ClusterPorts, change: MembershipChange
+    group: ChangingQuorum, replica: MetadataReplica, ports: ClusterPorts, change: MembershipChange
 ) -> ChangeOutcome:
     """Try the step until it is applied: the core refuses it while a learner is behind or another step is
     under way."""

@@ -28,7 +28,7 @@ class Unsettled(NameserverError):
     """The leadership ended while a change was being logged: other nodes may commit it, or not."""
 
 
-class ProposingGroup(Protocol):
+class ProposingQuorum(Protocol):
     """The writer's view of the Raft group."""
 
     @property
@@ -55,7 +55,7 @@ class Proposer:
     """Holds the queue of changes. `run` is the one task that works on it; callers use `propose`."""
 
     def __init__(
-        self, group: ProposingGroup, replica: MetadataReplica, now_ms: Callable[[], int], waiting_max: int
+        self, group: ProposingQuorum, replica: MetadataReplica, now_ms: Callable[[], int], waiting_max: int
     ) -> None:
         self.refused_count = 0
         self._group = group

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.quorum_log import from_wire, to_wire
 from mainstem.raft import Entry, Message
 from mainstem.rpc.raft.raft_member import Carried
 
 
-class GroupMember:
-    def __init__(self, group: MetadataGroup) -> None:
+class QuorumMember:
+    def __init__(self, group: MetadataQuorum) -> None:
         self._group = group
 
     def received(self, messages: Sequence[Message]) -> None:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.metadata import INTRODUCE
 from mainstem.rpc.wire.method import Nothing
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Standing:
     """Asks, and has the member follow only; `run` is a task on every node that has peers."""
 
-    def __init__(self, group: MetadataGroup, ports: ClusterPorts) -> None:
+    def __init__(self, group: MetadataQuorum, ports: ClusterPorts) -> None:
         self._group = group
         self._ports = ports
 

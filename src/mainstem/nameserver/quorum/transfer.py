@@ -12,8 +12,8 @@ from contextlib import aclosing
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.nameserver.quorum.group_snapshots import ReceivedSnapshot
-from mainstem.nameserver.quorum.metadata_group import MetadataGroup
+from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
+from mainstem.nameserver.quorum.quorum_snapshots import ReceivedSnapshot
 from mainstem.raft import Membership, Snapshot
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
@@ -51,7 +51,7 @@ async def offer_snapshot(ports: ClusterPorts, message: InstallSnapshot) -> bool:
 class Transfer:
     """Gives this node's snapshot to members that were offered it, and takes what is offered to this node."""
 
-    def __init__(self, group: MetadataGroup, ports: ClusterPorts) -> None:
+    def __init__(self, group: MetadataQuorum, ports: ClusterPorts) -> None:
         self._group = group
         self._ports = ports
 

@@ -27,7 +27,7 @@ from mainstem.nameserver.state.commands import (
     Event,
     MoveReplica,
     PartitionsAdded,
-    PlaceGroups,
+    PlaceWriteGroups,
     RaiseFeatureLevel,
     Refusal,
     RegisterNode,
@@ -35,7 +35,7 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.state.replica_placement import place_groups
+from mainstem.nameserver.state.replica_placement import place_write_groups
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
 from mainstem.nameserver.state.topic_table import PendingChanges
 from mainstem.rpc.messages.metadata import (
@@ -140,11 +140,11 @@ def _deletion(name: str, state: MetadataState) -> Callable[[int], Command]:
     return lambda _: DeleteTopic(named(state, name).number)
 
 
-def _placement(state: MetadataState, replicas: int) -> PlaceGroups:
+def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     racks = {node.node_id: node.rack for node in state.nodes}
     if state.cluster is None or not racks:
         raise InvalidPlacement("there are no nodes yet")
-    return PlaceGroups(place_groups(state.cluster.write_groups, racks, replicas))
+    return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, racks, replicas))
 
 
 def registration_of(wanted: WantNode) -> RegisterNode:

@@ -50,7 +50,7 @@ class RegisterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     version: str = ""
 
 
-class PlaceGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="place_groups"):
+class PlaceWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="place_groups"):
     """Per write group the nodes that hold its replicas, preferred leader first."""
 
     replicas: list[list[int]]
@@ -145,7 +145,7 @@ KnownCommand = (
     CreateCluster
     | RaiseFeatureLevel
     | RegisterNode
-    | PlaceGroups
+    | PlaceWriteGroups
     | MoveReplica
     | CreateTopic
     | AddPartitions
@@ -292,7 +292,7 @@ class NodeRegistered(NamedTuple):
     node: RegisterNode
 
 
-class GroupsPlaced(NamedTuple):
+class WriteGroupsPlaced(NamedTuple):
     """Write groups have their replicas on other nodes than before; lists all of them, preferred leader
     first."""
 
@@ -304,5 +304,5 @@ class FeatureLevelRaised(NamedTuple):
 
 
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | GroupsPlaced | FeatureLevelRaised
+ClusterEvent = NodeRegistered | WriteGroupsPlaced | FeatureLevelRaised
 Event = TopicEvent | ClusterEvent

@@ -13,11 +13,11 @@ from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, Na
 from mainstem.nameserver.state.commands import (
     INCARNATION_BYTES,
     Command,
-    GroupsPlaced,
     MoveReplica,
     NodeRegistered,
-    PlaceGroups,
+    PlaceWriteGroups,
     RegisterNode,
+    WriteGroupsPlaced,
 )
 
 NODES_MAX = 1_000
@@ -46,7 +46,7 @@ class NodeTable:
                 f"node {command.node_id}: an incarnation has {INCARNATION_BYTES} bytes, not {len(command.incarnation)}"
             )
 
-    def check_placement(self, command: PlaceGroups, write_groups: int) -> None:
+    def check_placement(self, command: PlaceWriteGroups, write_groups: int) -> None:
         if self.placements:
             raise InvalidPlacement("the write groups are placed already; replicas are moved one by one")
         if len(command.replicas) != write_groups:
@@ -85,23 +85,23 @@ class NodeTable:
         )
         return NodeRegistered(command)
 
-    def place(self, command: PlaceGroups) -> GroupsPlaced:
+    def place(self, command: PlaceWriteGroups) -> WriteGroupsPlaced:
         self.placements = {group: tuple(replicas) for group, replicas in enumerate(command.replicas)}
-        return GroupsPlaced(dict(self.placements))
+        return WriteGroupsPlaced(dict(self.placements))
 
-    def move(self, command: MoveReplica) -> GroupsPlaced:
+    def move(self, command: MoveReplica) -> WriteGroupsPlaced:
         replicas = self.placements.get(command.group, ())
         if command.old not in replicas:
             raise InconsistentCommand(f"write group {command.group} has no replica on node {command.old}")
         self.placements[command.group] = _moved(replicas, command)
-        return GroupsPlaced(dict(self.placements))
+        return WriteGroupsPlaced(dict(self.placements))
 
     # snapshots
 
     def commands(self) -> Iterator[Command]:
         commands: list[Command] = list(self.registered.values())
         if self.placements:
-            commands.append(PlaceGroups([list(self.placements[group]) for group in sorted(self.placements)]))
+            commands.append(PlaceWriteGroups([list(self.placements[group]) for group in sorted(self.placements)]))
         return iter(commands)
 
 

@@ -19,7 +19,6 @@ from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, subject_of, top
 from mainstem.nameserver.state.commands import (
     Event,
     FeatureLevelRaised,
-    GroupsPlaced,
     LoggedChange,
     NodeRegistered,
     PartitionsAdded,
@@ -28,6 +27,7 @@ from mainstem.nameserver.state.commands import (
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    WriteGroupsPlaced,
     decode_change,
     decode_command,
     encode_command,
@@ -201,7 +201,7 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))
     if before.placements != after.placements:
-        events.append(GroupsPlaced(dict(after.placements)))
+        events.append(WriteGroupsPlaced(dict(after.placements)))
     for number, topic in before.topic_table.by_number.items():
         if after.topic_by_number(number) is None:
             events.append(TopicDeleted(topic))

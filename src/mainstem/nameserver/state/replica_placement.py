@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 
-def place_groups(groups: int, racks: Mapping[int, str | None], replicas: int) -> list[list[int]]:
+def place_write_groups(groups: int, racks: Mapping[int, str | None], replicas: int) -> list[list[int]]:
     """Per write group its nodes, preferred leader first. `racks` names the rack of each node to choose from
     (None: a rack of its own); each write group gets `replicas` of them, or all there are."""
     assert racks, "a place needs a node"

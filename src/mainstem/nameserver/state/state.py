@@ -39,7 +39,7 @@ from mainstem.nameserver.state.commands import (
     FeatureLevelRaised,
     LoggedChange,
     MoveReplica,
-    PlaceGroups,
+    PlaceWriteGroups,
     RaiseFeatureLevel,
     RegisterNode,
     RememberChange,
@@ -187,7 +187,7 @@ class MetadataState:
                     raise NameserverError(f"there is no feature level {level} yet")
             case RegisterNode():
                 self.node_table.check_node(command)
-            case PlaceGroups():
+            case PlaceWriteGroups():
                 assert self._cluster is not None, "the cluster comes first"
                 self.node_table.check_placement(command, self._cluster.write_groups)
             case MoveReplica():
@@ -232,7 +232,7 @@ class MetadataState:
                 return None
             case RegisterNode():
                 return self.node_table.register(command)
-            case PlaceGroups():
+            case PlaceWriteGroups():
                 return self.node_table.place(command)
             case MoveReplica():
                 return self.node_table.move(command)

@@ -15,44 +15,43 @@ import google_crc32c
 import msgspec
 
 from mainstem.address import Address
-from mainstem.pipeline.errors import CommitRefused, SplitServiceUnreachable
+from mainstem.pipeline.errors import SplitRefused, SplitServiceUnreachable
 from mainstem.pipeline.slices.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.compact import (
-    COMPACT_COMMIT,
     COMPACT_WORK,
+    RECORD_COMPACTION,
     AskCompaction,
-    CommitCompaction,
     CompactedFile,
     CompactionWork,
+    RecordCompaction,
 )
 from mainstem.rpc.messages.merge import (
-    MERGE_COMMIT,
     MERGE_DAMAGED,
     MERGE_LIVE,
     MERGE_WORK,
+    RECORD_MERGE,
     AskLive,
     AskMerge,
-    CommitMerge,
     MergeDamage,
     MergeWork,
+    RecordMerge,
 )
 from mainstem.rpc.messages.split import (
     ACQUIRE,
-    COMMIT,
     DAMAGED,
     LIMIT,
     PACE,
     POSITIONS,
     PROGRESS,
     READ,
+    RECORD_SPLIT,
     RELEASE,
     RENEW,
     RETENTION_CLASSES,
     SLICES,
     AcquireLease,
-    CommitSlice,
     DamageMet,
     HeldLease,
     Lease,
@@ -61,6 +60,7 @@ from mainstem.rpc.messages.split import (
     PlanSlices,
     PositionsReply,
     ReadExtent,
+    RecordSplit,
     ReportProgress,
     SegmentExtent,
     SplitPace,
@@ -83,13 +83,13 @@ CALL_SECONDS = 30.0
 DAMAGED_SECONDS = 60.0
 """The node may have to ask several others for the block."""
 
-COMMIT_SECONDS = 120.0
-"""A commit waits for the journal's sync and the manifest's."""
+RECORD_SECONDS = 120.0
+"""A recording waits for the journal's sync and the manifest's."""
 
 MERGE_WORK_SECONDS = 60.0
 """The node looks at the indexes of files for some seconds at a time."""
 
-MERGE_COMMIT_SECONDS = 600.0
+RECORD_MERGE_SECONDS = 600.0
 """The node reads the indexes of all inputs and outputs."""
 
 READ_SECONDS = 300.0
@@ -178,13 +178,13 @@ class NodeLink:
     def release(self, lease: HeldLease) -> None:
         self._call(RELEASE, lease)
 
-    def commit(self, lease: HeldLease, done: SplitSlice) -> list[str]:
-        """The outcome per range. Raises `CommitRefused` when one is refused, `LeaseLost` before any is
+    def record_split(self, lease: HeldLease, done: SplitSlice) -> list[str]:
+        """The outcome per range. Raises `SplitRefused` when one is refused, `LeaseLost` before any is
         tried."""
-        reply = self._call(COMMIT, CommitSlice(lease, done.ranges, done.files), COMMIT_SECONDS)
+        reply = self._call(RECORD_SPLIT, RecordSplit(lease, done.ranges, done.files), RECORD_SECONDS)
         refused = [outcome for outcome in reply.outcomes if outcome not in ("committed", "replayed")]
         if refused or len(reply.outcomes) != len(done.ranges):
-            raise CommitRefused(f"the node does not take {done.ranges}: {refused}")
+            raise SplitRefused(f"the node does not take {done.ranges}: {refused}")
         return reply.outcomes
 
     def merge_work(self, lease: HeldLease, *, drain: bool = False) -> MergeWork:
@@ -200,10 +200,10 @@ class NodeLink:
             raise ConnectionLost(f"{self.address}: what came of {MERGE_LIVE.name} is not what was sent")
         return content
 
-    def merge_commit(self, lease: HeldLease, merge_id: str, files: Sequence[StoreFile]) -> str:
+    def record_merge(self, lease: HeldLease, merge_id: str, files: Sequence[StoreFile]) -> str:
         """'merged', or 'refused: …'. Raises `LeaseLost`."""
-        request = CommitMerge(lease=lease, merge_id=merge_id, files=tuple(file.message() for file in files))
-        return self._call(MERGE_COMMIT, request, MERGE_COMMIT_SECONDS).outcome
+        request = RecordMerge(lease=lease, merge_id=merge_id, files=tuple(file.message() for file in files))
+        return self._call(RECORD_MERGE, request, RECORD_MERGE_SECONDS).outcome
 
     def merge_damaged(self, merge_id: str, name: str, reason: str) -> None:
         """Report an input whose bytes are not those that were written. Raises `MergeGone`."""
@@ -219,10 +219,10 @@ class NodeLink:
             raise ConnectionLost(f"{self.address}: what came of {COMPACT_WORK.name} is not what was sent")
         return reply.message, queues
 
-    def compact_commit(self, lease: HeldLease, pass_id: str, files: Sequence[CompactedFile]) -> str:
+    def record_compaction(self, lease: HeldLease, pass_id: str, files: Sequence[CompactedFile]) -> str:
         """'compacted', or 'refused: …'. Raises `LeaseLost`."""
-        request = CommitCompaction(lease=lease, pass_id=pass_id, files=tuple(files))
-        return self._call(COMPACT_COMMIT, request, MERGE_COMMIT_SECONDS).outcome
+        request = RecordCompaction(lease=lease, pass_id=pass_id, files=tuple(files))
+        return self._call(RECORD_COMPACTION, request, RECORD_MERGE_SECONDS).outcome
 
     def report(self, lease: HeldLease, progress: SplitProgress | None, error: str = "") -> None:
         self._call(PROGRESS, ReportProgress(lease=lease, progress=progress, error=error))

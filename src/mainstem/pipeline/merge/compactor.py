@@ -75,7 +75,7 @@ class Compactor:
             CompactedFile(entry.name, tuple(file.message() for file in done[number]))
             for number, entry in enumerate(work.inputs)
         )
-        outcome = self._node.compact_commit(held, work.pass_id, files)
+        outcome = self._node.record_compaction(held, work.pass_id, files)
         if outcome != "compacted":
             raise MergeFailed(f"the node does not take a compaction of {len(files)} files: {outcome}")
         log.info(

@@ -160,7 +160,7 @@ class Merger:
             self._let_the_split_go_first()
             some, pending = pending[: self._tasks], pending[self._tasks :]
             files += self._write(work, job, some)
-        outcome = self._node.merge_commit(self._keeper.held, work.merge_id, files)
+        outcome = self._node.record_merge(self._keeper.held, work.merge_id, files)
         if outcome != "merged":
             raise MergeFailed(f"the node does not take a merge of {len(job.inputs)} files: {outcome}")
         log.info(

@@ -22,7 +22,7 @@ from mainstem.kernel.batch_header import LENGTH_EXCLUDES, MAGIC
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.slices.journal_slice import Bytes, places_of
 from mainstem.protocol.records.batch import first_damaged
-from mainstem.rpc.messages.split import GroupRange, SegmentExtent, Slice
+from mainstem.rpc.messages.split import SegmentExtent, Slice, WriteGroupRange
 from mainstem.storage.errors import FormatError
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
@@ -109,7 +109,7 @@ def _walk(
     extent: SegmentExtent,
     place: int,
     view: memoryview,
-    ranges: dict[int, GroupRange],
+    ranges: dict[int, WriteGroupRange],
     kept: dict[int, dict[int, _Kept]],
 ) -> None:
     offset = extent.start
@@ -148,7 +148,7 @@ def _first_unsound(work: Slice, buffer: Bytes) -> int:
     return 0
 
 
-def _missing(entry: GroupRange, kept: dict[int, _Kept], extents: Sequence[SegmentExtent]) -> str:
+def _missing(entry: WriteGroupRange, kept: dict[int, _Kept], extents: Sequence[SegmentExtent]) -> str:
     first = next(index for index in range(entry.after + 1, entry.upto + 1) if index not in kept)
     places = ", ".join(f"{extent.sequence}:{extent.start}-{extent.end}" for extent in extents)
     return f"block {first} of group {entry.group} is not in the journal at {places}"

@@ -17,7 +17,7 @@ import pyarrow
 
 from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.slices.journal_slice import Bytes, Pace
-from mainstem.rpc.messages.split import GroupRange, RunFile, Slice
+from mainstem.rpc.messages.split import FileDescription, Slice, WriteGroupRange
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
@@ -41,8 +41,8 @@ OpenTarget = Callable[[str], RunTarget]
 class SplitSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A task's result: the runs of a slice, not recorded yet."""
 
-    ranges: tuple[GroupRange, ...]
-    files: tuple[RunFile, ...]
+    ranges: tuple[WriteGroupRange, ...]
+    files: tuple[FileDescription, ...]
     bytes: int
     """Journal bytes of the slice."""
     batches: int
@@ -100,7 +100,7 @@ def _write_run(
     open_target: OpenTarget,
     pace: Pace,
     run_format: int,
-) -> RunFile:
+) -> FileDescription:
     directory = batches.rows[order]
     described = numpy.zeros(len(order), BATCH_ROW)
     for field in COPIED_FIELDS:
@@ -109,7 +109,7 @@ def _write_run(
     with RunWriter(name, open_target(name), run_format) as writer:
         writer.append(gather(batches, buffer, order, pace), described)
         summary = writer.finish()
-    return RunFile(retention_class=retention_class, **summary._asdict())
+    return FileDescription(retention_class=retention_class, **summary._asdict())
 
 
 def gather(

@@ -70,7 +70,7 @@ class Splitter:
             .load()
         )
         writer = (
-            rows.writeStream.foreachBatch(self._commit)
+            rows.writeStream.foreachBatch(self._record)
             .option("checkpointLocation", self._checkpoint_dir)
             .queryName("split")
         )
@@ -101,14 +101,14 @@ class Splitter:
                 return Ended.STOPPED
         return Ended.DONE
 
-    def _commit(self, rows: DataFrame, batch_id: int) -> None:
-        """Hand a trigger's slices to the node. Raises `CommitRefused`, `LeaseLost`, `RpcError`: ends the
+    def _record(self, rows: DataFrame, batch_id: int) -> None:
+        """Hand a trigger's slices to the node. Raises `SplitRefused`, `LeaseLost`, `RpcError`: ends the
         query."""
         found = sorted(rows.collect(), key=lambda row: row["number"])
         done = [msgspec.json.decode(row["slice"], type=SplitSlice) for row in found]
         for entry in done:
             try:
-                outcomes = self._node.commit(self._keeper.held, entry)
+                outcomes = self._node.record_split(self._keeper.held, entry)
             except LeaseLost as error:
                 self._keeper.lost = str(error)
                 raise

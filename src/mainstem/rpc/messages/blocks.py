@@ -10,7 +10,7 @@ import msgspec
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.wire.method import Method
 
-Group = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
+WriteGroupNumber = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -25,7 +25,7 @@ class FetchBlock(msgspec.Struct, frozen=True):
     """The block of this term and index, which is the same in every log that has it. Term 0: of whatever term
     this node's log has; the caller can tell by a checksum whether it is the missing block."""
 
-    group: Group
+    group: WriteGroupNumber
     term: Index
     index: Index
 
@@ -54,7 +54,7 @@ class AskFate(msgspec.Struct, frozen=True):
 
     asker: Annotated[int, msgspec.Meta(ge=0)]
     """Node id of the caller."""
-    group: Group
+    group: WriteGroupNumber
     index: Index
     promise: bool = False
     """The caller gives the block up if nobody has it: who has it damaged shall not take it for whole later on, without

@@ -14,13 +14,13 @@ GROUPS_MAX = 4096
 RANGES_MAX = 10_000
 """Items in one request, a few hundred KB."""
 
-Group = Annotated[int, msgspec.Meta(ge=0, lt=GROUPS_MAX)]
-Groups = Annotated[list[Group], msgspec.Meta(max_length=GROUPS_MAX)]
+WriteGroupNumber = Annotated[int, msgspec.Meta(ge=0, lt=GROUPS_MAX)]
+WriteGroupNumbers = Annotated[list[WriteGroupNumber], msgspec.Meta(max_length=GROUPS_MAX)]
 TopicNumber = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 
 
-class GroupsNotLed(Refused):
+class WriteGroupsNotLed(Refused):
     """The node does not lead one of the write groups; the change may be made in those that it leads."""
 
     kind = "write group not led"
@@ -29,17 +29,17 @@ class GroupsNotLed(Refused):
 class CreateQueues(msgspec.Struct, frozen=True):
     """Log (topic number, first partition, count) in each of these write groups."""
 
-    groups: Groups
+    groups: WriteGroupNumbers
     ranges: Annotated[list[tuple[TopicNumber, Partition, Partition]], msgspec.Meta(max_length=RANGES_MAX)]
 
 
 class DeleteQueues(msgspec.Struct, frozen=True):
-    groups: Groups
+    groups: WriteGroupNumbers
     topic_numbers: Annotated[list[TopicNumber], msgspec.Meta(max_length=RANGES_MAX)]
 
 
-CREATE_QUEUES = Method(96, "queues.create", CreateQueues, Nothing, (GroupsNotLed,), nodes_only=True)
-DELETE_QUEUES = Method(97, "queues.delete", DeleteQueues, Nothing, (GroupsNotLed,), nodes_only=True)
+CREATE_QUEUES = Method(96, "queues.create", CreateQueues, Nothing, (WriteGroupsNotLed,), nodes_only=True)
+DELETE_QUEUES = Method(97, "queues.delete", DeleteQueues, Nothing, (WriteGroupsNotLed,), nodes_only=True)
 
 
 class TransferRefused(Refused):
@@ -59,7 +59,7 @@ class MemberState(msgspec.Struct, frozen=True):
     voter: bool
 
 
-class LedGroup(msgspec.Struct, frozen=True):
+class LedWriteGroup(msgspec.Struct, frozen=True):
     """A write group that the node leads."""
 
     group: int
@@ -73,7 +73,7 @@ class LedGroup(msgspec.Struct, frozen=True):
 class NodeReport(msgspec.Struct, frozen=True):
     http: str
     uptime_seconds: float
-    led: list[LedGroup]
+    led: list[LedWriteGroup]
     level_oldest: int = FeatureLevel.FIRST
     level_newest: int = FeatureLevel.FIRST
     """The feature levels at which the node can work."""
@@ -86,15 +86,15 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class TransferLeader(msgspec.Struct, frozen=True):
-    group: Group
+    group: WriteGroupNumber
     to: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class MembersOf(msgspec.Struct, frozen=True):
-    group: Group
+    group: WriteGroupNumber
 
 
-class GroupMembers(msgspec.Struct, frozen=True):
+class WriteGroupMembers(msgspec.Struct, frozen=True):
     """A write group's members, as committed by a majority that confirmed the leader after it was asked."""
 
     index: int
@@ -105,6 +105,8 @@ class GroupMembers(msgspec.Struct, frozen=True):
 
 REPORT = Method(112, "cluster.report", Nothing, NodeReport, nodes_only=True)
 TRANSFER_LEADER = Method(
-    113, "cluster.transfer_leader", TransferLeader, Nothing, (GroupsNotLed, TransferRefused), nodes_only=True
+    113, "cluster.transfer_leader", TransferLeader, Nothing, (WriteGroupsNotLed, TransferRefused), nodes_only=True
 )
-GROUP_MEMBERS = Method(114, "cluster.group_members", MembersOf, GroupMembers, (GroupsNotLed,), nodes_only=True)
+WRITE_GROUP_MEMBERS = Method(
+    114, "cluster.group_members", MembersOf, WriteGroupMembers, (WriteGroupsNotLed,), nodes_only=True
+)

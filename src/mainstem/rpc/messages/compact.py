@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainstem.rpc.messages.split import HeldLease, LeaseLost, RunFile
+from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
 from mainstem.rpc.wire.method import Method
 
 
@@ -33,7 +33,7 @@ class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
     group: int = -1
     began_ms: int = 0
     """The agreed time by which horizons have passed."""
-    inputs: tuple[RunFile, ...] = ()
+    inputs: tuple[FileDescription, ...] = ()
     crc: int = 0
     """Of the attachment."""
     covered: tuple[int, ...] = ()
@@ -44,11 +44,11 @@ class CompactedFile(msgspec.Struct, frozen=True):
     """What became of an input."""
 
     name: str
-    outputs: tuple[RunFile, ...]
+    outputs: tuple[FileDescription, ...]
     """In its place, in the order of their keys; none: nothing of it is left."""
 
 
-class CommitCompaction(msgspec.Struct, frozen=True, kw_only=True):
+class RecordCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to put the outputs of a pass in the place of its inputs, each of which is named."""
 
     lease: HeldLease
@@ -62,4 +62,5 @@ class CompactionReply(msgspec.Struct, frozen=True):
 
 
 COMPACT_WORK = Method(32, "compact.work", AskCompaction, CompactionWork, (LeaseLost,))
-COMPACT_COMMIT = Method(33, "compact.commit", CommitCompaction, CompactionReply, (LeaseLost,))
+RECORD_COMPACTION = Method(33, "compact.commit", RecordCompaction, CompactionReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.split import HeldLease, LeaseLost, RunFile
+from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
 from mainstem.rpc.wire.method import Method, Nothing
 
 
@@ -30,7 +30,7 @@ class MergeTopic(msgspec.Struct, frozen=True):
 class MergeInput(msgspec.Struct, frozen=True):
     """A file that has blocks (after, upto] of the write group."""
 
-    file: RunFile
+    file: FileDescription
     after: int
     upto: int
 
@@ -77,12 +77,12 @@ class LiveReply(msgspec.Struct, frozen=True):
     """Of the attachment."""
 
 
-class CommitMerge(msgspec.Struct, frozen=True, kw_only=True):
+class RecordMerge(msgspec.Struct, frozen=True, kw_only=True):
     """Asks to put these files in the place of the inputs."""
 
     lease: HeldLease
     merge_id: str
-    files: tuple[RunFile, ...]
+    files: tuple[FileDescription, ...]
 
 
 class MergeReply(msgspec.Struct, frozen=True):
@@ -100,5 +100,6 @@ class MergeDamage(msgspec.Struct, frozen=True, kw_only=True):
 
 MERGE_WORK = Method(28, "merge.work", AskMerge, MergeWork, (LeaseLost,))
 MERGE_LIVE = Method(29, "merge.live", AskLive, LiveReply, (MergeGone,))
-MERGE_COMMIT = Method(30, "merge.commit", CommitMerge, MergeReply, (LeaseLost,))
+RECORD_MERGE = Method(30, "merge.commit", RecordMerge, MergeReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1."""
 MERGE_DAMAGED = Method(31, "merge.damaged", MergeDamage, Nothing, (MergeGone,))

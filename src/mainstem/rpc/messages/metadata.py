@@ -17,7 +17,7 @@ from mainstem.rpc.errors import Refused
 from mainstem.rpc.wire.method import Method, Nothing
 
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Group = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+WriteGroupNumber = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 NodeId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=32_767)]
@@ -101,7 +101,7 @@ class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
 
 
 class WantMove(msgspec.Struct, frozen=True, tag="move"):
-    group: Group
+    group: WriteGroupNumber
     old: NodeId
     new: NodeId
 
@@ -163,22 +163,22 @@ class MemberChanged(msgspec.Struct, frozen=True):
 # --- heartbeats -----------------------------------------------------------------------------------------
 
 
-class GroupLeader(msgspec.Struct, frozen=True, array_like=True):
+class WriteGroupLeader(msgspec.Struct, frozen=True, array_like=True):
     """`node` leads write group `group` in `term`."""
 
-    group: Group
+    group: WriteGroupNumber
     node: NodeId
     term: Index
 
 
-GroupLeaders = Annotated[list[GroupLeader], msgspec.Meta(max_length=65_536)]
+WriteGroupLeaders = Annotated[list[WriteGroupLeader], msgspec.Meta(max_length=65_536)]
 
 
 class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node lives; its connection tells which node. `leaders`: the leaders of write groups it knows, itself
     among them."""
 
-    leaders: GroupLeaders = []
+    leaders: WriteGroupLeaders = []
     applied: Index = 0
     """Of the metadata."""
     disk: Name = ""
@@ -215,7 +215,7 @@ class NodeClock(msgspec.Struct, frozen=True, array_like=True):
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     term: Index
     """The metadata quorum's term; verdicts of an older term no longer count."""
-    leaders: GroupLeaders = []
+    leaders: WriteGroupLeaders = []
     verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
     clocks: Annotated[list[NodeClock], msgspec.Meta(max_length=1_001)] = []
 

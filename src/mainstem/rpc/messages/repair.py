@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.snapshots import Checksum, Group, Index
+from mainstem.rpc.messages.snapshots import Checksum, Index, WriteGroupNumber
 from mainstem.rpc.wire.method import Method
 
 STRETCHES_MAX = 1_000
@@ -30,7 +30,7 @@ class RepairRefused(Refused):
 class FetchStretches(msgspec.Struct, frozen=True):
     """Asks which offsets of which queues lie in the runs that have blocks (after, upto] of a write group."""
 
-    group: Group
+    group: WriteGroupNumber
     after: Index
     upto: Index
 
@@ -54,7 +54,7 @@ class OffsetRange(msgspec.Struct, frozen=True, array_like=True):
 class FetchStretchBatches(msgspec.Struct, frozen=True):
     """Asks for the batches that hold these offsets, whole, as they were committed."""
 
-    group: Group
+    group: WriteGroupNumber
     stretches: Annotated[list[OffsetRange], msgspec.Meta(max_length=STRETCHES_MAX)]
     gaps: bool = False
     """Offsets may be missing: the queues are compacted. A stretch of which nothing is left has an empty part."""
@@ -95,7 +95,7 @@ class FetchProducers(msgspec.Struct, frozen=True):
     """Asks for the states of these producers on a replica that has applied the write group's block `applied`,
     or more."""
 
-    group: Group
+    group: WriteGroupNumber
     applied: Index
     names: Annotated[bytes, msgspec.Meta(max_length=NAMES_MAX * NAME_BYTES)]
     """Keys, one behind the other."""

@@ -1,6 +1,6 @@
 """Snapshots of write groups: offered by a leader, fetched by the member that is too far behind.
 
-The member fetches the runs of the write group until it has them all, and the state last, so that as little as
+The member fetches the files of the write group until it has them all, and the state last, so that as little as
 possible is left to send as log. Raw bytes travel as attachment, with a CRC32C of their own.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.wire.method import Method, Nothing
 
 RANGES_PER_PART = 1_000
@@ -22,7 +22,7 @@ BYTE_RANGES_MAX = 5_000
 NAME_LENGTH_MAX = 512
 """Of a file: a queue segment's begins with a topic's name of up to 249 characters."""
 
-Group = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
+WriteGroupNumber = Annotated[int, msgspec.Meta(ge=0, lt=0xFFFF)]
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 NodeIds = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]], msgspec.Meta(max_length=1_000)]
 Checksum = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
@@ -37,38 +37,38 @@ PRODUCERS = "producers"
 END = "end"
 
 
-class GroupSnapshotRefused(Refused):
+class WriteGroupSnapshotRefused(Refused):
     """There is no snapshot, or the member does not take it; the message says why. The caller may try
     again."""
 
     kind = "group snapshot refused"
 
 
-class OfferGroupSnapshot(msgspec.Struct, frozen=True):
+class OfferWriteGroupSnapshot(msgspec.Struct, frozen=True):
     """The leader of `term` asks a member to fetch its snapshot of a write group, at block `index` or a later
     one. The member answers when it has installed it."""
 
-    group: Group
+    group: WriteGroupNumber
     term: Index
     index: Index
 
 
-class FetchGroupSnapshot(msgspec.Struct, frozen=True):
-    """Asks for the name and runs of the newest snapshot and, if wanted, the state."""
+class FetchWriteGroupSnapshot(msgspec.Struct, frozen=True):
+    """Asks for the name and files of the newest snapshot and, if wanted, the state."""
 
-    group: Group
+    group: WriteGroupNumber
     with_state: bool
 
 
-class RunRange(msgspec.Struct, frozen=True, array_like=True):
-    """A run with blocks (after, upto] of the write group."""
+class DescribedRange(msgspec.Struct, frozen=True, array_like=True):
+    """A file with blocks (after, upto] of the write group."""
 
     after: Index
     upto: Index
-    file: RunFile
+    file: FileDescription
 
 
-class GroupSnapshotPart(msgspec.Struct, frozen=True):
+class WriteGroupSnapshotPart(msgspec.Struct, frozen=True):
     """One part of a snapshot; each part names the snapshot."""
 
     index: Index
@@ -78,12 +78,12 @@ class GroupSnapshotPart(msgspec.Struct, frozen=True):
     holds: str
     crc: Checksum = 0
     """Of the attachment."""
-    ranges: Annotated[list[RunRange], msgspec.Meta(max_length=RANGES_PER_PART)] = []
+    ranges: Annotated[list[DescribedRange], msgspec.Meta(max_length=RANGES_PER_PART)] = []
     totals: dict[str, int] = {}
     """In the last part: how many ranges there were, and how many bytes of each other kind."""
 
 
-class FetchRun(msgspec.Struct, frozen=True):
+class FetchFile(msgspec.Struct, frozen=True):
     """Asks for the bytes of a file of the queue store, or of one that lies beside a queue segment: all of them, or
     those of some ranges of the former, which rise. A node of an earlier version gives all in any case."""
 
@@ -92,17 +92,20 @@ class FetchRun(msgspec.Struct, frozen=True):
     """(position, length); none: the whole file."""
 
 
-class RunPart(msgspec.Struct, frozen=True):
+class FilePart(msgspec.Struct, frozen=True):
     crc: Checksum
     of_ranges: bool = False
     """Whether the attachment has bytes of the ranges that were asked for, one behind the other."""
 
 
-OFFER_GROUP_SNAPSHOT = Method(
-    98, "groups.offer_snapshot", OfferGroupSnapshot, Nothing, (GroupSnapshotRefused,), nodes_only=True
+OFFER_WRITE_GROUP_SNAPSHOT = Method(
+    98, "groups.offer_snapshot", OfferWriteGroupSnapshot, Nothing, (WriteGroupSnapshotRefused,), nodes_only=True
 )
-FETCH_GROUP_SNAPSHOT = Method(
-    99, "groups.fetch_snapshot", FetchGroupSnapshot, GroupSnapshotPart, (GroupSnapshotRefused,),
+FETCH_WRITE_GROUP_SNAPSHOT = Method(
+    99, "groups.fetch_snapshot", FetchWriteGroupSnapshot, WriteGroupSnapshotPart, (WriteGroupSnapshotRefused,),
     streams=True, nodes_only=True,
 )  # fmt: skip
-FETCH_RUN = Method(100, "groups.fetch_run", FetchRun, RunPart, (GroupSnapshotRefused,), streams=True, nodes_only=True)
+FETCH_FILE = Method(
+    100, "groups.fetch_run", FetchFile, FilePart, (WriteGroupSnapshotRefused,), streams=True, nodes_only=True
+)
+"""Its name on the wire is that of version 0.1."""

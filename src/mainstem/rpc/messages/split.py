@@ -33,7 +33,7 @@ class RangeGone(Refused):
     kind = "range gone"
 
 
-class GroupPositions(msgspec.Struct, frozen=True, kw_only=True):
+class WriteGroupPositions(msgspec.Struct, frozen=True, kw_only=True):
     """The positions of one write group, as block indexes; `pruned` <= `split` <= `committed`."""
 
     group: int
@@ -53,7 +53,7 @@ class GroupPositions(msgspec.Struct, frozen=True, kw_only=True):
     """Runs in the manifest that hold blocks of this write group."""
 
 
-class GroupRange(msgspec.Struct, frozen=True, order=True):
+class WriteGroupRange(msgspec.Struct, frozen=True, order=True):
     """Blocks of one write group: indexes after `after`, up to and including `upto`."""
 
     group: int
@@ -73,14 +73,14 @@ class SegmentExtent(msgspec.Struct, frozen=True):
 class Slice(msgspec.Struct, frozen=True):
     """The work of one split task, in journal order; the slices of an answer are in journal order, too."""
 
-    ranges: tuple[GroupRange, ...]
+    ranges: tuple[WriteGroupRange, ...]
     extents: tuple[SegmentExtent, ...]
     bytes: int
     run_format: int = 1
     """The newest format version of runs that the cluster's feature level allows."""
 
 
-class RunFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A finished file of the queue store. What runs do not have is left out of messages, as older versions had it."""
 
     name: str
@@ -159,7 +159,7 @@ class MergeWaits(NamedTuple):
 
 
 class PositionsReply(msgspec.Struct, frozen=True, kw_only=True):
-    groups: list[GroupPositions]
+    groups: list[WriteGroupPositions]
     now_ms: int
     """The node's clock, from which ages are computed."""
 
@@ -245,17 +245,17 @@ class RetentionClasses(msgspec.Struct, frozen=True):
     """Topic number → retention class. A topic that is absent is deleted."""
 
 
-class CommitSlice(msgspec.Struct, frozen=True):
+class RecordSplit(msgspec.Struct, frozen=True):
     """Asks to record the runs that hold the batches of these ranges, all of one slice."""
 
     lease: HeldLease
-    ranges: tuple[GroupRange, ...]
-    files: tuple[RunFile, ...]
+    ranges: tuple[WriteGroupRange, ...]
+    files: tuple[FileDescription, ...]
 
 
-class CommitReply(msgspec.Struct, frozen=True):
+class RecordSplitReply(msgspec.Struct, frozen=True):
     outcomes: list[str]
-    """Per range: 'committed', 'replayed', or 'refused: …'."""
+    """Per range: 'committed' (recorded, as version 0.1 says it), 'replayed', or 'refused: …'."""
 
 
 class ReportProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,7 +273,8 @@ SLICES = Method(21, "split.slices", PlanSlices, PlannedSlices)
 READ = Method(22, "split.read", ReadExtent, Nothing, (RangeGone,), streams=True)
 """The extent's bytes as attachments, in order."""
 RETENTION_CLASSES = Method(23, "split.retention_classes", Nothing, RetentionClasses)
-COMMIT = Method(24, "split.commit", CommitSlice, CommitReply, (LeaseLost,))
+RECORD_SPLIT = Method(24, "split.commit", RecordSplit, RecordSplitReply, (LeaseLost,))
+"""Its name on the wire is that of version 0.1, so that nodes and splitters of both work together."""
 PROGRESS = Method(25, "split.progress", ReportProgress, Nothing, (LeaseLost,))
 PACE = Method(26, "split.pace", SplitPace, Nothing)
 """Answered when so many bytes may be split without slowing down publishers, after some seconds at the

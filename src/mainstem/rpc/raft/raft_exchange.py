@@ -19,7 +19,7 @@ from mainstem.model import HistogramSample, Sample
 from mainstem.raft.messages import Message
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.raft.raft_link import Backoff, RaftLink
-from mainstem.rpc.raft.raft_member import METADATA_GROUP, Carried, RaftMember
+from mainstem.rpc.raft.raft_member import METADATA_QUORUM, Carried, RaftMember
 from mainstem.rpc.raft.raft_messages import (
     DELIVER,
     Delivery,
@@ -35,7 +35,7 @@ from mainstem.rpc.wire.identity import NODE, Identity
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.supervised import Errands, Supervision
 
-__all__ = ["METADATA_GROUP", "Address", "Bounds", "Carried", "Identity", "RaftExchange", "RaftMember"]
+__all__ = ["METADATA_QUORUM", "Address", "Bounds", "Carried", "Identity", "RaftExchange", "RaftMember"]
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from mainstem.model import Buffer
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Message
 
-METADATA_GROUP = 0xFFFF
+METADATA_QUORUM = 0xFFFF
 """The number of the metadata quorum; write groups count from 0."""
 
 

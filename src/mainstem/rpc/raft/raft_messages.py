@@ -33,7 +33,7 @@ ENTRIES_MAX = 4096
 NUMBERS_MAX = 1024
 """Numbers in one entry: a membership is one number per node."""
 
-Group = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+RaftGroupNumber = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A term, an index, or the number of a read."""
 NodeId = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -50,7 +50,7 @@ class WireEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WireMessage(msgspec.Struct, frozen=True, array_like=True):
-    group: Group
+    group: RaftGroupNumber
     term: Number
 
 

@@ -21,18 +21,18 @@ from collections.abc import Collection, Sequence
 
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.cluster import GROUP_MEMBERS, GroupMembers, GroupsNotLed, MembersOf
+from mainstem.rpc.messages.cluster import WRITE_GROUP_MEMBERS, MembersOf, WriteGroupMembers, WriteGroupsNotLed
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
-from mainstem.storage.cluster.group_replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
+from mainstem.storage.cluster.write_group_replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state import group_queues
+from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Departures:
         self._calls = calls
 
     def register(self, handlers: Handlers) -> None:
-        handlers.unary(GROUP_MEMBERS, self._members)
+        handlers.unary(WRITE_GROUP_MEMBERS, self._members)
 
     async def finish(self) -> None:
         """Empty the write groups that this node has left and not emptied yet. Raises `StorageError`."""
@@ -95,9 +95,9 @@ class Departures:
         for node_id in sorted(set(placed) - {self._node_id}):
             try:
                 reply = await self._calls.call(
-                    node_id, GROUP_MEMBERS, MembersOf(group.group), timeout_seconds=ASK_SECONDS_MAX
+                    node_id, WRITE_GROUP_MEMBERS, MembersOf(group.group), timeout_seconds=ASK_SECONDS_MAX
                 )
-            except (GroupsNotLed, RpcError):
+            except (WriteGroupsNotLed, RpcError):
                 continue
             members = reply.message
             if group.consensus.core is not core or core.leader_id or members.index < core.commit_index:
@@ -105,30 +105,28 @@ class Departures:
             return self._node_id not in members.members
         return False
 
-    async def _members(self, call: RpcCall[MembersOf]) -> Reply[GroupMembers]:
+    async def _members(self, call: RpcCall[MembersOf]) -> Reply[WriteGroupMembers]:
         """Answer the members of a write group, once a majority has confirmed that this node leads it. Raises
-        `GroupsNotLed`."""
+        `WriteGroupsNotLed`."""
         number = call.request.group
         group = self._groups[number] if number < len(self._groups) else None
         if group is None:
-            raise GroupsNotLed(f"node {self._node_id} has no write group {number}")
+            raise WriteGroupsNotLed(f"node {self._node_id} has no write group {number}")
         try:
             await group.consensus.confirm()
         except StorageError as error:
-            raise GroupsNotLed(str(error)) from error
+            raise WriteGroupsNotLed(str(error)) from error
         core = group.consensus.core
         if core is None or not group.serving:
-            raise GroupsNotLed(str(group.consensus.not_the_leader()))
+            raise WriteGroupsNotLed(str(group.consensus.not_the_leader()))
         committed = core.commit_index
-        return Reply(GroupMembers(committed, sorted(core.membership_at(committed).members)))
+        return Reply(WriteGroupMembers(committed, sorted(core.membership_at(committed).members)))
 
     # --- emptied ------------------------------------------------------------------------------------------
 
     async def _empty(self, group: WriteGroup) -> None:
         number = group.group
-        if not (
-            group.last_index or self._store.commits.split_position(number) or self._store.stored.file_count(number)
-        ):
+        if not (group.last_index or self._store.splits.split_position(number) or self._store.stored.file_count(number)):
             return
         if self._store.being_copied.is_kept(number):
             return
@@ -147,7 +145,7 @@ class Departures:
         order matters: while log or manifest hold anything, the next start does it again."""
         state = self._state
         await self._producers.replace(group.group, b"")
-        await group_queues.replace(
+        await write_group_queues.replace(
             state.table, lambda queue_ids: self._placement.groups_of(queue_ids) == group.group, b""
         )
         state.journal_map.superseded(group.group, 1, group.begin_anew())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from mainstem.raft import RaftError
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

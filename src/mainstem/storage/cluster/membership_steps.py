@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from mainstem.ports import Clock
 from mainstem.raft import ChangeKind, MembershipChange, RaftError
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""`GroupLeadership` answers which node leads a write group and where its replicas are. It asks this node's own replica;
-for write groups without a replica here, or whose leader this node does not hear, it uses what other nodes reported. The
-leader epoch is the write group's term.
+"""`WriteGroupLeadership` answers which node leads a write group and where its replicas are. It asks this node's own
+replica; for write groups without a replica here, or whose leader this node does not hear, it uses what other nodes
+reported. The leader epoch is the write group's term.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from mainstem.model import GroupReplicas
+from mainstem.model import WriteGroupNodes
 from mainstem.raft import RaftCore, Role
-from mainstem.raft.progress import PeerView, SendState
+from mainstem.raft.leader.progress import PeerView, SendState
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.placement import Groups, Placement
+from mainstem.storage.placement import Placement, WriteGroups
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 UNKNOWN = (-1, -1)
 
@@ -27,7 +27,7 @@ IN_SYNC_LAG_BLOCKS = 1_000
 """Blocks that a replica in sync may lack: about those of a second under full load."""
 
 
-class GroupLeadership:
+class WriteGroupLeadership:
     """The `ports.Leadership` of a node."""
 
     def __init__(
@@ -49,7 +49,7 @@ class GroupLeadership:
     def group_of(self, queue_id: int) -> int:
         return self._placement.group_of(queue_id)
 
-    def groups_of(self, queue_ids: QueueIds) -> Groups:
+    def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         return self._placement.groups_of(queue_ids)
 
     def leads(self, group: int) -> bool:
@@ -84,12 +84,12 @@ class GroupLeadership:
             return UNKNOWN
         return node_id, term
 
-    def replicas(self, group: int) -> GroupReplicas:
+    def replicas(self, group: int) -> WriteGroupNodes:
         leader = self.leader(group)
         placed = tuple(self._placements().get(group, ()))
         core = self._groups[group].consensus.core
         if core is None:
-            return GroupReplicas(leader, self._heard(group)[1], placed, placed)
+            return WriteGroupNodes(leader, self._heard(group)[1], placed, placed)
         term = core.term if core.leader_id else max(core.term, self._hearsay(group)[1])
         own = core.node_id
         voters = {self._node_id if voter == own else voter for voter in core.membership.voters}
@@ -98,7 +98,7 @@ class GroupLeadership:
         if core.role is Role.LEADER:
             late = {peer.node_id for peer in late_peers(core)}
             in_sync = tuple(node_id for node_id in replicas if node_id not in late)
-        return GroupReplicas(leader, term, replicas, in_sync)
+        return WriteGroupNodes(leader, term, replicas, in_sync)
 
     @property
     def leaderless(self) -> bool:

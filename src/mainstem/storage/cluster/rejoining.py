@@ -36,10 +36,10 @@ from mainstem.rpc.messages.starts import (
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
-from mainstem.storage.cluster.group_replication import Forgotten, WriteGroupReplication
+from mainstem.storage.cluster.write_group_replication import Forgotten, WriteGroupReplication
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.hard_states import HardStates
-from mainstem.storage.groups.write_group import WriteGroup
+from mainstem.storage.write_groups.hard_states import HardStates
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 ROUND_SECONDS = 0.2
 COME_BACK_SECONDS_MAX = 3.0

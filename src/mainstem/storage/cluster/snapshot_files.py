@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 
 from mainstem.kernel import crc32c
-from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_RUN, FetchRun
+from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_FILE, FetchFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
@@ -21,7 +21,7 @@ from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.snapshot_image import GroupImage, log_starts_of
+from mainstem.storage.state.snapshot_image import WriteGroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class FileSender:
 
     async def whole(self, name: str) -> AsyncIterator[bytes]:
         """All bytes of a file, or of one that lies beside a queue segment. Raises `RpcError`, `StorageError`."""
-        async with aclosing(self._pieces(FetchRun(name))) as pieces:
+        async with aclosing(self._pieces(FetchFile(name))) as pieces:
             async for piece, _of_ranges in pieces:
                 yield piece
 
@@ -53,17 +53,17 @@ class FileSender:
         """The bytes of these ranges of a file, which rise, one behind the other. Raises `GivesWholeFiles`, `RpcError`,
         `StorageError`."""
         for first in range(0, len(ranges), BYTE_RANGES_MAX):
-            request = FetchRun(name, list[tuple[int, int]](ranges[first : first + BYTE_RANGES_MAX]))
+            request = FetchFile(name, list[tuple[int, int]](ranges[first : first + BYTE_RANGES_MAX]))
             async with aclosing(self._pieces(request)) as pieces:
                 async for piece, of_ranges in pieces:
                     if not of_ranges:
                         raise GivesWholeFiles(f"node {self._node_id} gives no parts of files")
                     yield piece
 
-    async def _pieces(self, request: FetchRun) -> AsyncGenerator[tuple[bytes, bool], None]:
+    async def _pieces(self, request: FetchFile) -> AsyncGenerator[tuple[bytes, bool], None]:
         self.asked += 1
         async with aclosing(
-            self._calls.stream(self._node_id, FETCH_RUN, request, timeout_seconds=RUN_SECONDS_MAX)
+            self._calls.stream(self._node_id, FETCH_FILE, request, timeout_seconds=RUN_SECONDS_MAX)
         ) as replies:
             async for message, attachment in replies:
                 assert isinstance(attachment, (bytes, bytearray, memoryview)), "as it is received"
@@ -97,7 +97,7 @@ class SnapshotFiles:
         self.ranges: list[tuple[int, int, StoreFile]] = []
         """(after, upto, file) of those that go behind these."""
 
-    async def take(self, image_of: Callable[[bool], Awaitable[GroupImage]]) -> GroupImage:
+    async def take(self, image_of: Callable[[bool], Awaitable[WriteGroupImage]]) -> WriteGroupImage:
         """Fetch the files of the sender's newest snapshot, again until there is nothing new, and its state last.
         `image_of(with_state)` fetches the snapshot without its files. Returns the one whose files these are. Raises
         `RpcError`, `StorageError`, OSError."""
@@ -115,7 +115,7 @@ class SnapshotFiles:
             log.info("write group %d: offsets are missing behind what is split here; all is copied", self._group)
             self._keeps_own = False
 
-    async def fetch(self, image: GroupImage) -> bool:
+    async def fetch(self, image: WriteGroupImage) -> bool:
         """Fetch what this node lacks of the snapshot's files, and note what is to count then. Returns whether anything
         was asked for. Raises `RpcError`, `StorageError`, OSError."""
         asked = self._sender.asked
@@ -127,7 +127,7 @@ class SnapshotFiles:
             await self._fetch(image)
         return self._sender.asked > asked
 
-    async def _fetch(self, image: GroupImage) -> None:
+    async def _fetch(self, image: WriteGroupImage) -> None:
         manifest, damaged = self._store.manifest, self._store.damaged
         split_upto = min(manifest.position(self._group).position, image.name.index) if self._keeps_own else 0
         choice = choose(

@@ -15,24 +15,24 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.snapshots import (
-    OFFER_GROUP_SNAPSHOT,
-    FetchGroupSnapshot,
-    FetchRun,
-    GroupSnapshotPart,
-    GroupSnapshotRefused,
-    OfferGroupSnapshot,
-    RunPart,
+    OFFER_WRITE_GROUP_SNAPSHOT,
+    FetchFile,
+    FetchWriteGroupSnapshot,
+    FilePart,
+    OfferWriteGroupSnapshot,
+    WriteGroupSnapshotPart,
+    WriteGroupSnapshotRefused,
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.group_queues import Belongs
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.snapshot_image import parts
+from mainstem.storage.state.write_group_queues import Belongs
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
@@ -109,21 +109,21 @@ class SnapshotSending:
             "write group %d: node %d lacks blocks that are split already, it is offered a snapshot at block %d",
             group.group, message.to, message.snapshot.index,
         )  # fmt: skip
-        offer = OfferGroupSnapshot(group.group, message.term, message.snapshot.index)
+        offer = OfferWriteGroupSnapshot(group.group, message.term, message.snapshot.index)
         try:
             with self._store.being_copied.kept(group.group):
-                await self._calls.call(message.to, OFFER_GROUP_SNAPSHOT, offer, timeout_seconds=OFFER_SECONDS_MAX)
+                await self._calls.call(message.to, OFFER_WRITE_GROUP_SNAPSHOT, offer, timeout_seconds=OFFER_SECONDS_MAX)
         except RpcError as error:
             log.warning("write group %d: node %d has taken no snapshot: %s", group.group, message.to, error)
             return False
         self.sent += 1
         return True
 
-    async def give(self, call: RpcCall[FetchGroupSnapshot]) -> AsyncIterator[Reply[GroupSnapshotPart]]:
-        """Raises `GroupSnapshotRefused`."""
+    async def give(self, call: RpcCall[FetchWriteGroupSnapshot]) -> AsyncIterator[Reply[WriteGroupSnapshotPart]]:
+        """Raises `WriteGroupSnapshotRefused`."""
         number = call.request.group
         if number >= len(self._groups):
-            raise GroupSnapshotRefused(f"there is no write group {number}")
+            raise WriteGroupSnapshotRefused(f"there is no write group {number}")
         group = self._groups[number]
         async for part in parts(
             group,
@@ -135,8 +135,8 @@ class SnapshotSending:
         ):
             yield part
 
-    async def give_run(self, call: RpcCall[FetchRun]) -> AsyncIterator[Reply[RunPart]]:
-        """Raises `GroupSnapshotRefused`."""
+    async def give_run(self, call: RpcCall[FetchFile]) -> AsyncIterator[Reply[FilePart]]:
+        """Raises `WriteGroupSnapshotRefused`."""
         name, ranges = call.request.name, [ByteRange(*one) for one in call.request.ranges]
         copies = self._store.copies
         try:
@@ -144,9 +144,9 @@ class SnapshotSending:
                 await self._rate.take(len(piece))
                 await self._pace(len(piece))
                 self.sent_bytes += len(piece)
-                yield Reply(RunPart(crc32c(piece), bool(ranges)), piece)
+                yield Reply(FilePart(crc32c(piece), bool(ranges)), piece)
         except FileGone as error:  # whoever mends its own asks everybody
-            raise GroupSnapshotRefused(f"run {name}: {error}") from error
+            raise WriteGroupSnapshotRefused(f"run {name}: {error}") from error
         except (StorageError, OSError) as error:
             log.error("run %s cannot be given to %s: %s", name, call.peer, error)
-            raise GroupSnapshotRefused(f"run {name}: {error}") from error
+            raise WriteGroupSnapshotRefused(f"run {name}: {error}") from error

@@ -26,30 +26,30 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.snapshots import (
-    FETCH_GROUP_SNAPSHOT,
-    FETCH_RUN,
-    OFFER_GROUP_SNAPSHOT,
+    FETCH_FILE,
+    FETCH_WRITE_GROUP_SNAPSHOT,
+    OFFER_WRITE_GROUP_SNAPSHOT,
     PRODUCERS,
     QUEUES,
     TOPICS,
-    FetchGroupSnapshot,
-    GroupSnapshotRefused,
-    OfferGroupSnapshot,
+    FetchWriteGroupSnapshot,
+    OfferWriteGroupSnapshot,
+    WriteGroupSnapshotRefused,
 )
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.cluster.snapshot_files import FileSender, SnapshotFiles
 from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
-from mainstem.storage.state import group_queues
+from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers.cold_producers import ColdProducers
-from mainstem.storage.state.snapshot_image import GroupImage, joined
+from mainstem.storage.state.snapshot_image import WriteGroupImage, joined
+from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ RETRY_SECONDS = 5.0
 class Arrived(NamedTuple):
     """A snapshot whose content is here, on its way through the core."""
 
-    image: GroupImage
+    image: WriteGroupImage
     files: SnapshotFiles
     installed: asyncio.Future[None]
 
@@ -115,9 +115,9 @@ class Snapshots:
             group.blocks.snapshots_come_from(partial(self._index_of, group))
 
     def register(self, handlers: Handlers) -> None:
-        handlers.unary(OFFER_GROUP_SNAPSHOT, self._take)
-        handlers.stream(FETCH_GROUP_SNAPSHOT, self._sending.give)
-        handlers.stream(FETCH_RUN, self._sending.give_run)
+        handlers.unary(OFFER_WRITE_GROUP_SNAPSHOT, self._take)
+        handlers.stream(FETCH_WRITE_GROUP_SNAPSHOT, self._sending.give)
+        handlers.stream(FETCH_FILE, self._sending.give_run)
 
     def _index_of(self, group: WriteGroup) -> int:
         """The index of the snapshot that a leader can give: its split position, once it has applied that much. It may
@@ -126,7 +126,7 @@ class Snapshots:
         gives = group.consensus.leads and group.applied_index >= split and self._calls is not None
         return split if gives else -1
 
-    def _belongs(self, number: int) -> group_queues.Belongs:
+    def _belongs(self, number: int) -> write_group_queues.Belongs:
         return lambda queue_ids: self._placement.groups_of(queue_ids) == number
 
     # --- what the groups want -----------------------------------------------------------------------------
@@ -152,21 +152,21 @@ class Snapshots:
 
     # --- offered ------------------------------------------------------------------------------------------
 
-    async def _take(self, call: RpcCall[OfferGroupSnapshot]) -> Reply[Nothing]:
-        """Raises `GroupSnapshotRefused`."""
+    async def _take(self, call: RpcCall[OfferWriteGroupSnapshot]) -> Reply[Nothing]:
+        """Raises `WriteGroupSnapshotRefused`."""
         assert call.node is not None, "the method is for nodes only"
         number, sender = call.request.group, call.node.node_id
         group = self._groups[number] if number < len(self._groups) else None
         if group is None or group.consensus.core is None or self._closing:
-            raise GroupSnapshotRefused(f"node {self._node_id} has no part in write group {number} now")
+            raise WriteGroupSnapshotRefused(f"node {self._node_id} has no part in write group {number} now")
         if number in self._taking or len(self._taking) >= AT_ONCE:
-            raise GroupSnapshotRefused(f"{len(self._taking)} snapshots are being taken already; try again later")
+            raise WriteGroupSnapshotRefused(f"{len(self._taking)} snapshots are being taken already; try again later")
         self._taking.add(number)
         try:
             await self._take_from(sender, group, call.request.term)
         except (RpcError, StorageError, OSError, ValueError) as error:
             log.warning("write group %d: no snapshot taken from node %d: %s", number, sender, error)
-            raise GroupSnapshotRefused(f"node {self._node_id}: {error}") from error
+            raise WriteGroupSnapshotRefused(f"node {self._node_id}: {error}") from error
         finally:
             self._taking.discard(number)
         return Reply(Nothing())
@@ -192,11 +192,11 @@ class Snapshots:
         finally:
             files.let_go()
 
-    async def _fetch(self, sender: int, group: WriteGroup, with_state: bool) -> GroupImage:
+    async def _fetch(self, sender: int, group: WriteGroup, with_state: bool) -> WriteGroupImage:
         assert self._calls is not None, "nobody offers snapshots to a node without calls"
-        request = FetchGroupSnapshot(group.group, with_state)
+        request = FetchWriteGroupSnapshot(group.group, with_state)
         return await joined(
-            self._calls.stream(sender, FETCH_GROUP_SNAPSHOT, request, timeout_seconds=FETCH_SECONDS_MAX)
+            self._calls.stream(sender, FETCH_WRITE_GROUP_SNAPSHOT, request, timeout_seconds=FETCH_SECONDS_MAX)
         )
 
     # --- installed ----------------------------------------------------------------------------------------
@@ -263,17 +263,17 @@ class Snapshots:
                 log.error("no checkpoint of a snapshot that was taken, it is tried again: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _replace(self, group: WriteGroup, image: GroupImage) -> None:
+    async def _replace(self, group: WriteGroup, image: WriteGroupImage) -> None:
         """Replace the write group's state in memory by the snapshot's; no other task changes the write group
         meanwhile."""
         state, table = self._state, self._state.table
         await self._producers.replace(group.group, bytes(image.state[PRODUCERS]))
-        existing = await group_queues.create(table, bytes(image.state[TOPICS]), self._was_deleted)
+        existing = await write_group_queues.create(table, bytes(image.state[TOPICS]), self._was_deleted)
         for topic_number in table.topics():
             if topic_number not in existing and self._was_deleted(topic_number):
                 table.drop(topic_number)
                 state.waiters.wake_topic(topic_number)
-        await group_queues.replace(table, self._belongs(group.group), bytes(image.state[QUEUES]))
+        await write_group_queues.replace(table, self._belongs(group.group), bytes(image.state[QUEUES]))
         places = group.restart_behind(image.name)
         state.journal_map.superseded(group.group, image.name.index + 1, places)
 

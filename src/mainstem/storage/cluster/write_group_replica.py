@@ -8,13 +8,13 @@ from mainstem.raft import Entry, Membership, Message
 from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.raft.raft_member import Carried
 from mainstem.storage.errors import FormatError
-from mainstem.storage.groups.group_blocks import BlockPlace
-from mainstem.storage.groups.log_block import LogBlock, encode_membership, received_block
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW_BYTES, KIND_DATA, KINDS
 from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
+from mainstem.storage.write_groups.log_block import LogBlock, encode_membership, received_block
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group_blocks import BlockPlace
 
 
 class WriteGroupReplica:

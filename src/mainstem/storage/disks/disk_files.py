@@ -1,7 +1,7 @@
 """`ports.Files` on a real disk, with every blocking call on a thread.
 
 Three sets of threads, so that one kind of work never waits behind another:
-- one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`commit_thread`);
+- one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`disk_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
 - a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
 
@@ -28,8 +28,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from mainstem.model import Buffer
 from mainstem.ports import DiskUsage, ReadingMode
-from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_reads import PlainReads, ReadableFile, open_for_pieces
+from mainstem.storage.disks.disk_thread import DiskThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,11 +60,11 @@ class DiskFiles:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self.commits = CommitThread("disk-commit")
+        self.commits = DiskThread("disk-commit")
         """The thread for writes that are durable when they return."""
-        self.copies = CommitThread("disk-write")
+        self.copies = DiskThread("disk-write")
         """The thread for small writes without sync."""
-        self.reads = CommitThread("disk-read")
+        self.reads = DiskThread("disk-read")
         """The thread for reads."""
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
@@ -129,9 +129,9 @@ class DiskFile:
     def __init__(
         self,
         reads: ReadableFile,
-        commits: CommitThread,
-        copies: CommitThread,
-        reading: CommitThread,
+        commits: DiskThread,
+        copies: DiskThread,
+        reading: DiskThread,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
         self._reads = reads

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.rpc.messages.split import GroupRange
+from mainstem.rpc.messages.split import WriteGroupRange
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, position_of, sequence_of
 
 MARK_BYTES = 1 << 20
@@ -50,7 +50,7 @@ class MapImage(NamedTuple):
 class JournalStretch(NamedTuple):
     """A contiguous part of the journal, cut out for one split task: what blocks it holds, and where."""
 
-    ranges: tuple[GroupRange, ...]
+    ranges: tuple[WriteGroupRange, ...]
     places: tuple[tuple[int, int], ...]
     """(start, end) journal positions, each within one segment."""
     bytes: int
@@ -255,7 +255,7 @@ class JournalMap:
     ) -> list[int]:
         ends = [max(start, min(last, limit)) for start, last, limit in zip(reached, taken[-1].last, bound, strict=True)]
         ranges = tuple(
-            GroupRange(group, start, end)
+            WriteGroupRange(group, start, end)
             for group, (start, end) in enumerate(zip(reached, ends, strict=True))
             if end > start
         )

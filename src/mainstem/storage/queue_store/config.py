@@ -28,7 +28,7 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Runs kept open: a quarter of the usual limit on descriptors, the rest being for connections."""
     orphan_grace_seconds: float = 3600.0
     """A file that the manifest does not name is removed when it has been seen for this long: longer than
-    any splitter takes from its first byte to its commit."""
+    any splitter takes from its first byte until it is recorded."""
 
     def validate(self) -> None:
         """Raises `ConfigError` naming the key, the value and what is allowed."""

@@ -4,7 +4,7 @@ Its parts, each with a state of its own:
 
     stored     which files there are and what is in them (`stored_files`), over descriptors, indexes and the manifest
     history    what readers get of a queue, with read-ahead for those that come back (`queue_history`)
-    commits    how far each write group is split; the only way in which new runs come to count (`split_commits`)
+    splits     how far each write group is split; the only way in which new runs come to count (`splits`)
     copies     files copied to other nodes and from them (`file_copy`), `parts` of files to this node (`part_copy`)
     mending    damaged files, made whole (`file_mending`)
     merges     what is merged, and its recording (`merges`)
@@ -30,7 +30,7 @@ from mainstem.storage.queue_store.changes.compactions import Compactions
 from mainstem.storage.queue_store.changes.file_retention import FileRetention
 from mainstem.storage.queue_store.changes.merges import Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
-from mainstem.storage.queue_store.changes.split_commits import SplitCommits
+from mainstem.storage.queue_store.changes.splits import Splits
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.copies.file_copy import FileCopies
@@ -78,7 +78,7 @@ class QueueStore:
         self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)
         self.changes = StoreChanges(self.stored, clock, marked, copy)
-        self.commits = SplitCommits(self.stored, self.changes, self.orphans)
+        self.splits = Splits(self.stored, self.changes, self.orphans)
         self.being_copied = BeingCopied()
         self.copies = FileCopies(self.stored, self.changes, self.orphans)
         self.parts = PartCopies(self.stored, self.copies, self.orphans)

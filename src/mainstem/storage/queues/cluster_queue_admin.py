@@ -25,7 +25,7 @@ from mainstem.rpc.messages.cluster import (
     RANGES_MAX,
     CreateQueues,
     DeleteQueues,
-    GroupsNotLed,
+    WriteGroupsNotLed,
 )
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
@@ -206,7 +206,7 @@ class ClusterQueueAdmin:
         try:
             await self._local.create_in(request.groups, [QueueRange(*entry) for entry in request.ranges])
         except NotTheLeader as error:
-            raise GroupsNotLed(str(error)) from error
+            raise WriteGroupsNotLed(str(error)) from error
         return Reply(Nothing())
 
     async def _delete(self, call: RpcCall[DeleteQueues]) -> Reply[Nothing]:
@@ -217,14 +217,14 @@ class ClusterQueueAdmin:
                 async with asyncio.timeout(CALL_SECONDS_MAX):
                     await self._deletion_known(call.request.topic_numbers)
             except TimeoutError:
-                raise GroupsNotLed("this node has not heard of the deletion yet") from None
+                raise WriteGroupsNotLed("this node has not heard of the deletion yet") from None
         try:
             await self._local.delete_in(call.request.groups, call.request.topic_numbers)
         except NotTheLeader as error:
-            raise GroupsNotLed(str(error)) from error
+            raise WriteGroupsNotLed(str(error)) from error
         return Reply(Nothing())
 
     def _check(self, groups: Sequence[int]) -> None:
         unknown = [group for group in groups if group >= self._groups]
         if unknown:
-            raise GroupsNotLed(f"this cluster has {self._groups} write groups, {unknown[0]} is none of them")
+            raise WriteGroupsNotLed(f"this cluster has {self._groups} write groups, {unknown[0]} is none of them")

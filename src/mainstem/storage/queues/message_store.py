@@ -30,14 +30,14 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
-from mainstem.storage.groups.late_appends import LateAppends
-from mainstem.storage.groups.log_block import Ticket
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.waiters import Waiters
+from mainstem.storage.write_groups.late_appends import LateAppends
+from mainstem.storage.write_groups.log_block import Ticket
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 ROOM_CHECK_SECONDS = 0.002
 """While a reader waits for room, the store looks for it at this interval: a disk takes about a megabyte meanwhile, a

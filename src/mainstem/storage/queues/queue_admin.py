@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from mainstem.errors import MainstemError
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable
 from mainstem.model import QueueRange, QueueUsage, Topic, queue_id_of
-from mainstem.storage.errors import ChangesFailed, GroupEnded, NotTheLeader, StorageFailed
-from mainstem.storage.groups import control
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
+from mainstem.storage.errors import ChangesFailed, NotTheLeader, StorageFailed, WriteGroupEnded
 from mainstem.storage.queues.usage import Usage
 from mainstem.storage.reading.offset_lookup import OffsetLookup
+from mainstem.storage.write_groups import control
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 SAMPLED_PARTITIONS = 4096
 """A range of more partitions than this most likely has some in every write group, so it is logged in all of them."""
@@ -207,7 +207,7 @@ class LocalQueueAdmin:
             if isinstance(outcome, BaseException)
         }
         for error in errors.values():
-            if not isinstance(error, GroupEnded):
+            if not isinstance(error, WriteGroupEnded):
                 raise error
         await self._write_loop.sync()
         if errors:

@@ -15,7 +15,7 @@ from mainstem.model import PARTITION_BITS, QueueUsage, partition_of, queue_id_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import all_rows
 from mainstem.storage.queue_liveness import GONE, UNKNOWN
-from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
 from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 
@@ -52,7 +52,7 @@ class Usage:
         index: RecentIndex,
         journal: Journal,
         stored: StoredFiles,
-        groups_at: GroupsAt,
+        groups_at: WriteGroupsAt,
     ) -> None:
         self._groups_at = groups_at
         self._table = table

@@ -35,17 +35,17 @@ from mainstem.rpc.messages.repair import (
     FetchStretches,
     OffsetRange,
 )
-from mainstem.rpc.messages.snapshots import FETCH_RUN, FetchRun
+from mainstem.rpc.messages.snapshots import FETCH_FILE, FetchFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, STRETCH, MissingOffsets
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class FileRepair:
     async def _run_of(self, node_id: int, name: str) -> AsyncIterator[bytes]:
         assert self._calls is not None, "a node with peers has calls"
         async with aclosing(
-            self._calls.stream(node_id, FETCH_RUN, FetchRun(name), timeout_seconds=RUN_SECONDS_MAX)
+            self._calls.stream(node_id, FETCH_FILE, FetchFile(name), timeout_seconds=RUN_SECONDS_MAX)
         ) as replies:
             async for message, attachment in replies:
                 yield await self._received(attachment, message.crc)
@@ -370,7 +370,7 @@ class FileRepair:
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(
-            "mainstem_repaired_runs_total", "counter", "Damaged runs made whole from other replicas.",
+            "mainstem_repaired_files_total", "counter", "Damaged files made whole from other replicas.",
             self.mended_runs)  # fmt: skip
         yield Sample(
             "mainstem_repair_fetched_bytes_total", "counter", "Bytes fetched from other replicas to mend runs.",

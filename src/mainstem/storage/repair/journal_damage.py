@@ -22,13 +22,13 @@ from mainstem.rpc.messages.blocks import FETCH_BLOCK, BlockMissing, FetchBlock, 
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import CorruptJournal, JournalHole, SegmentGone, StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW_BYTES, KIND_DATA, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.mending.block_mending import look_at, write_whole, write_whole_unopened
 from mainstem.storage.journal.mending.block_repair import Twin
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.repair.lost_blocks import LostBlocks
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

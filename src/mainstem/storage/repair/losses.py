@@ -29,7 +29,6 @@ from mainstem.rpc.messages.blocks import (
 )
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import CorruptJournal
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import BLOCK_HEADER_BYTES, KIND_DATA, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.mending.stand_ins import is_stand_in
@@ -39,6 +38,7 @@ from mainstem.storage.repair.loss_account import LossAccount, raised_ends
 from mainstem.storage.repair.lost_blocks import LostBlocks, LostPart, missing_segment
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.state_recovery import RecoveredState
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

@@ -37,11 +37,11 @@ from mainstem.rpc.messages.repair import (
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.state.producers.cold_producers import ColdProducers, Known
 from mainstem.storage.state.producers.producer_damage import DamagedPage
 from mainstem.storage.state.producers.producer_files import ROWS_PER_PAGE
 from mainstem.storage.state.producers.producer_rows import STATE, Name, States, known_at, lost_row
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

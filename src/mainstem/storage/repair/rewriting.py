@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.group_blocks import GroupBlocks
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import BlockCopy, WriteLoop
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group_blocks import WriteGroupBlocks
+from mainstem.storage.write_groups.write_loop import BlockCopy, WriteLoop
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class UndecidedEnd(NamedTuple):
     bytes: int
 
 
-def undecided_end(blocks: GroupBlocks, applied_index: int) -> UndecidedEnd | None:
+def undecided_end(blocks: WriteGroupBlocks, applied_index: int) -> UndecidedEnd | None:
     """The undecided end of a log; None where every written block is applied."""
     first = applied_index + 1
     if not blocks.position_of(first):

@@ -94,10 +94,10 @@ class LocalCompactionLog:
             return MergeWaits(0)
         return await self._store.compactions.waits(self._groups, await self._rules(covers=True), time.earliest)
 
-    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+    async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
         outputs = {file.name: list(map(StoreFile.of, file.outputs)) for file in files}
         try:
-            await self._store.compactions.commit(pass_id, outputs)
+            await self._store.compactions.record(pass_id, outputs)
         except (StorageError, OSError) as error:
             return f"refused: {error}"
         return "compacted"

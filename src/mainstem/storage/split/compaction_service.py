@@ -12,13 +12,13 @@ from typing import Protocol
 from mainstem.errors import MainstemError
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.compact import (
-    COMPACT_COMMIT,
     COMPACT_WORK,
+    RECORD_COMPACTION,
     AskCompaction,
-    CommitCompaction,
     CompactedFile,
     CompactionReply,
     CompactionWork,
+    RecordCompaction,
 )
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.split.compaction_log import OfferedPass
@@ -34,7 +34,7 @@ class CompactionLog(Protocol):
         compact, is given up. `covers`: whoever does it knows how to leave no batch of a covered topic out."""
         ...
 
-    async def commit(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
+    async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
         """Put these files in the place of the inputs: 'compacted', or 'refused: …'. Durable when it returns."""
         ...
 
@@ -49,15 +49,15 @@ class CompactionService:
         self._log = log
         self._lease = lease
         self._turn = turn
-        self._commits = Errands(supervision, "recording of a compaction", answers=(MainstemError,))
+        self._recordings = Errands(supervision, "recording of a compaction", answers=(MainstemError,))
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(COMPACT_WORK, self._work)
-        handlers.unary(COMPACT_COMMIT, self._commit)
+        handlers.unary(RECORD_COMPACTION, self._record)
 
     async def close(self) -> None:
         """Wait for recordings that were begun."""
-        await self._commits.ended()
+        await self._recordings.ended()
 
     async def _work(self, call: RpcCall[AskCompaction]) -> Reply[CompactionWork]:
         request = call.request
@@ -67,8 +67,8 @@ class CompactionService:
             offered = await self._log.work(in_force, drain=request.drain, covers=request.covers)
         return Reply(offered.work) if offered.queues is None else Reply(offered.work, offered.queues.tobytes())
 
-    async def _commit(self, call: RpcCall[CommitCompaction]) -> Reply[CompactionReply]:
+    async def _record(self, call: RpcCall[RecordCompaction]) -> Reply[CompactionReply]:
         # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.
         self._lease.check(call.request.lease)
-        task = self._commits.start(self._log.commit(call.request.pass_id, call.request.files))
+        task = self._recordings.start(self._log.record(call.request.pass_id, call.request.files))
         return Reply(CompactionReply(await asyncio.shield(task)))

@@ -14,7 +14,7 @@ import numpy
 
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.rpc.messages.merge import MergeGone, MergeInput, MergeTopic, MergeWork
-from mainstem.rpc.messages.split import MergeWaits, RunFile
+from mainstem.rpc.messages.split import FileDescription, MergeWaits
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
@@ -107,9 +107,9 @@ class LocalMergeLog:
         await self._confirm()
         return found
 
-    async def commit(self, merge_id: str, files: Sequence[RunFile]) -> str:
+    async def record(self, merge_id: str, files: Sequence[FileDescription]) -> str:
         try:
-            await self._store.merges.commit(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
+            await self._store.merges.record(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
         except (StorageError, OSError) as error:
             return f"refused: {error}"
         return "merged"

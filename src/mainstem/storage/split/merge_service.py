@@ -19,19 +19,19 @@ from mainstem.errors import MainstemError
 from mainstem.kernel import crc32c
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.merge import (
-    MERGE_COMMIT,
     MERGE_DAMAGED,
     MERGE_LIVE,
     MERGE_WORK,
+    RECORD_MERGE,
     AskLive,
     AskMerge,
-    CommitMerge,
     LiveReply,
     MergeDamage,
     MergeReply,
     MergeWork,
+    RecordMerge,
 )
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.merges import LiveBounds
@@ -54,7 +54,7 @@ class MergeLog(Protocol):
         """Which offsets of these queues the merge keeps. Raises `MergeGone`."""
         ...
 
-    async def commit(self, merge_id: str, files: Sequence[RunFile]) -> str:
+    async def record(self, merge_id: str, files: Sequence[FileDescription]) -> str:
         """Put these files in the place of the inputs: 'merged', or 'refused: …'. Durable when it returns."""
         ...
 
@@ -71,17 +71,17 @@ class MergeService:
         self._lease = lease
         self.turn = asyncio.Lock()
         """Held while work is chosen: one answer at a time."""
-        self._commits = Errands(supervision, "recording of a merge", answers=(MainstemError,))
+        self._recordings = Errands(supervision, "recording of a merge", answers=(MainstemError,))
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(MERGE_WORK, self._work)
         handlers.unary(MERGE_LIVE, self._live)
-        handlers.unary(MERGE_COMMIT, self._commit)
+        handlers.unary(RECORD_MERGE, self._record)
         handlers.unary(MERGE_DAMAGED, self._damaged)
 
     async def close(self) -> None:
         """Wait for recordings that were begun."""
-        await self._commits.ended()
+        await self._recordings.ended()
 
     async def _work(self, call: RpcCall[AskMerge]) -> Reply[MergeWork]:
         request = call.request
@@ -98,10 +98,10 @@ class MergeService:
         content = found.starts.astype("<i8").tobytes() + found.ends.astype("<i8").tobytes()
         return Reply(LiveReply(crc32c(content)), content)
 
-    async def _commit(self, call: RpcCall[CommitMerge]) -> Reply[MergeReply]:
+    async def _record(self, call: RpcCall[RecordMerge]) -> Reply[MergeReply]:
         # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.
         self._lease.check(call.request.lease)
-        task = self._commits.start(self._log.commit(call.request.merge_id, call.request.files))
+        task = self._recordings.start(self._log.record(call.request.merge_id, call.request.files))
         return Reply(MergeReply(await asyncio.shield(task)))
 
     async def _damaged(self, call: RpcCall[MergeDamage]) -> Reply[Nothing]:

@@ -3,8 +3,8 @@
 A lease is proved by its random id and ordered by its epoch: the node's incarnation (a number that every start raises,
 such as its term) above a count of grants. Leases live in memory only, so a restart ends them all: a splitter from
 before is refused because its id is unknown, and the next lease has a larger epoch because the incarnation has. Time
-only decides when a silent holder is given up; commits that it still sends are refused by its id, and compare-and-set at
-the manifest would refuse them once more.
+only decides when a silent holder is given up; splits that it still hands in are refused by its id, and
+compare-and-set at the manifest would refuse them once more.
 """
 
 from __future__ import annotations

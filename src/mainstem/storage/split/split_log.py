@@ -1,7 +1,7 @@
 """Shows splitters the journal: which blocks are committed, which are split, and which to take next.
 
 Only blocks that are committed *and* synced are offered, so that the queue store never holds a record the journal could
-still lose. A commit counts, per write group, if its start continues the write group's split position; it is confirmed
+still lose. A split counts, per write group, if its start continues the write group's split position; it is confirmed
 when the manifest has recorded it.
 """
 
@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from mainstem.rpc.messages.split import GroupPositions, GroupRange, RunFile, SegmentExtent, Slice, WaitsFor
+from mainstem.rpc.messages.split import (
+    FileDescription,
+    SegmentExtent,
+    Slice,
+    WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
+)
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import FORMAT_VERSION
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 
 class LocalSplitLog:
@@ -44,10 +51,10 @@ class LocalSplitLog:
         self._damage = damage
         self._run_format = run_format
 
-    def positions(self) -> list[GroupPositions]:
+    def positions(self) -> list[WriteGroupPositions]:
         durable = self._durable()
         return [
-            GroupPositions(
+            WriteGroupPositions(
                 group=group.group,
                 committed=max(group.applied_index, split),  # a snapshot may be not installed yet, its runs here
                 durable=durable[group.group],
@@ -108,7 +115,7 @@ class LocalSplitLog:
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         return bytes(await self._journal.read(position_of(sequence, offset), length))
 
-    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)

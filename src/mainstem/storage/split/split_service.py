@@ -1,8 +1,8 @@
 """The split service answers a splitter's calls: positions of the write groups, the lease, slices, journal bytes, the
 recording of a split.
 
-The service translates calls into the port `SplitLog` and fences them with the lease. Grants and commits take
-turns, so a commit that passed the lease check is over before the next holder starts. It keeps the last
+The service translates calls into the port `SplitLog` and fences them with the lease. Grants and recordings take
+turns, so a recording that passed the lease check is over before the next holder starts. It keeps the last
 progress and the last error for `mainstem split status`.
 """
 
@@ -19,24 +19,21 @@ from mainstem.ports import Clock
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.split import (
     ACQUIRE,
-    COMMIT,
     DAMAGED,
     LIMIT,
     PACE,
     POSITIONS,
     PROGRESS,
     READ,
+    RECORD_SPLIT,
     RELEASE,
     RENEW,
     RETENTION_CLASSES,
     SLICES,
     AcquireLease,
-    CommitReply,
-    CommitSlice,
     DamageMet,
     DamageReply,
-    GroupPositions,
-    GroupRange,
+    FileDescription,
     HeldLease,
     Lease,
     LeaseHeld,
@@ -47,15 +44,18 @@ from mainstem.rpc.messages.split import (
     PositionsReply,
     RangeGone,
     ReadExtent,
+    RecordSplit,
+    RecordSplitReply,
     RenewReply,
     ReportProgress,
     RetentionClasses,
-    RunFile,
     Slice,
     SplitLag,
     SplitPace,
     SplitProgress,
     WaitsFor,
+    WriteGroupPositions,
+    WriteGroupRange,
 )
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.rpc.wire.method import Nothing, Reply
@@ -98,7 +98,7 @@ LOOK_SECONDS = 1.0
 class SplitLog(Protocol):
     """The journal as splitters see it; implemented by the storage role."""
 
-    def positions(self) -> list[GroupPositions]: ...
+    def positions(self) -> list[WriteGroupPositions]: ...
 
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         """Per write group, the block up to which about `bytes_max` bytes of journal behind `after` reach: committed and
@@ -114,7 +114,7 @@ class SplitLog(Protocol):
         """Raw bytes of one segment. Raises `SegmentGone`."""
         ...
 
-    async def commit(self, ranges: Sequence[GroupRange], runs: Sequence[RunFile]) -> list[str]:
+    async def record(self, ranges: Sequence[WriteGroupRange], runs: Sequence[FileDescription]) -> list[str]:
         """Record the split of a slice, compare-and-set per write group; durable when it returns. Per range:
         'committed', 'replayed' or 'refused: …'. A file that is not whole in the queue store is refused."""
         ...
@@ -157,8 +157,8 @@ class SplitService:
         self._clock = clock
         self._lease = lease
         self._turn = asyncio.Lock()
-        """Held while the lease is granted and while a commit runs."""
-        self._commits = Errands(supervision, "commit of a split", answers=(MainstemError,))
+        """Held while the lease is granted and while a split is recorded."""
+        self._recordings = Errands(supervision, "recording of a split", answers=(MainstemError,))
         self._waiters = 0
         self._progress: SplitProgress | None = None
         self._progress_ms = -1
@@ -174,14 +174,14 @@ class SplitService:
         handlers.unary(SLICES, self._slices)
         handlers.stream(READ, self._read)
         handlers.unary(RETENTION_CLASSES, self._retention_classes)
-        handlers.unary(COMMIT, self._commit)
+        handlers.unary(RECORD_SPLIT, self._record)
         handlers.unary(PROGRESS, self._report)
         handlers.unary(PACE, self._pace)
         handlers.unary(DAMAGED, self._damaged)
 
     async def close(self) -> None:
-        """Wait for commits that were begun."""
-        await self._commits.ended()
+        """Wait for recordings that were begun."""
+        await self._recordings.ended()
 
     def lag(self) -> SplitLag:
         groups = [  # a write group that waits for a damaged block has no work
@@ -308,15 +308,15 @@ class SplitService:
     async def _retention_classes(self, call: RpcCall[Nothing]) -> Reply[RetentionClasses]:
         return Reply(RetentionClasses(await self._log.retention_classes()))
 
-    async def _commit(self, call: RpcCall[CommitSlice]) -> Reply[CommitReply]:
-        # A commit that has begun runs to its end, even when its caller hangs up: the caller will ask again.
-        task = self._commits.start(self._commit_fenced(call.request))
-        return Reply(CommitReply(await asyncio.shield(task)))
+    async def _record(self, call: RpcCall[RecordSplit]) -> Reply[RecordSplitReply]:
+        # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.
+        task = self._recordings.start(self._record_fenced(call.request))
+        return Reply(RecordSplitReply(await asyncio.shield(task)))
 
-    async def _commit_fenced(self, request: CommitSlice) -> list[str]:
+    async def _record_fenced(self, request: RecordSplit) -> list[str]:
         async with self._turn:
             self._lease.check(request.lease)
-            return await self._log.commit(request.ranges, request.files)
+            return await self._log.record(request.ranges, request.files)
 
     async def _report(self, call: RpcCall[ReportProgress]) -> Reply[Nothing]:
         self._lease.check(call.request.lease)

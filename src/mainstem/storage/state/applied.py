@@ -13,15 +13,15 @@ import numpy
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, RecentIndex
 from mainstem.model import Buffer, partition_of, topic_number_of
-from mainstem.storage.groups import control
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
 from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state.manifest_queue import COMMITTED, ManifestQueue
+from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
 from mainstem.storage.state.waiters import Waiters
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups import control
 
 QUEUE_IDS = struct.Struct(f"<Q{DIRECTORY_ROW_BYTES - 8}x")
 """The queue ids of a directory, which stand first in each row."""
@@ -33,8 +33,8 @@ FEW_ROWS = 16
 
 
 class AppliedState:
-    """Applies the committed blocks of all write groups of a node (`group_ports.Applier`): queues, the recent index,
-    control commands, waiting readers."""
+    """Applies the committed blocks of all write groups of a node (`write_group_ports.Applier`): queues, the recent
+    index, control commands, waiting readers."""
 
     def __init__(
         self, store: QueueStore, journal_map: JournalMap, was_deleted: Callable[[int], bool], *, cache_bytes_max: int
@@ -88,15 +88,15 @@ class AppliedState:
             case control.LogStartMoved(starts):
                 for queue_id, start in starts:
                     self._move_log_start(queue_id, start)
-            case control.SplitCommitted(after, upto, files):  # in journals of version 0.1
+            case control.SplitRecorded(after, upto, files):  # in journals of version 0.1
                 self.split(group, after, upto, list(map(StoreFile.of, files)))
         return "done"
 
     def split(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         """Record that blocks (after, upto] of a write group are in these runs, if that continues its split. Returns
-        `committed`, `replayed` or `refused: …`. Durable once `manifest.drained`."""
-        outcome = self.manifest.commit(group, after, upto, files)
-        if outcome == COMMITTED:
+        `RECORDED`, `REPLAYED` or `refused: …`. Durable once `manifest.drained`."""
+        outcome = self.manifest.decide(group, after, upto, files)
+        if outcome == RECORDED:
             self.journal_map.cut()
         return outcome
 

@@ -24,12 +24,12 @@ from mainstem.kernel.layout import REMEMBERED_BATCHES
 from mainstem.model import Buffer
 from mainstem.ports import File, Files
 from mainstem.storage.errors import FormatError
-from mainstem.storage.groups.group_blocks import LogImage
-from mainstem.storage.groups.write_group import WriteGroupState
 from mainstem.storage.journal.journal_map import MapImage
 from mainstem.storage.state.manifest_queue import SplitImage
 from mainstem.storage.state.producers.producer_files import SavedFile
 from mainstem.storage.state.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
+from mainstem.storage.write_groups.write_group import WriteGroupState
+from mainstem.storage.write_groups.write_group_blocks import LogImage
 
 MAGIC = b"MSCHKPT4"
 MAGIC_WITHOUT_FILES = b"MSCHKPT3"

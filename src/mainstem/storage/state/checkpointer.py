@@ -17,13 +17,13 @@ import msgspec
 from mainstem.kernel import ProducerStates
 from mainstem.ports import Clock, Files
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state import queue_image
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 PRODUCERS_PER_TURN = 1_000
 """Blocks of a write group captured in one turn of the event loop: some milliseconds."""

@@ -10,9 +10,9 @@ import numpy
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.model import Topic
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, free: Callab
     journal, and promised to the others: raises `StorageError` when the journal does not have them any more. `free`:
     nothing is promised to others, because there are none or the replica has left."""
     for group in groups:
-        needed, last = store.commits.journal_index(group.group), group.blocks.last_index()
+        needed, last = store.splits.journal_index(group.group), group.blocks.last_index()
         if last < needed and not free(group.group):
             raise StorageError(
                 f"write group {group.group}: the journal ends at block {last}, but block {needed} was in it: blocks "
@@ -54,7 +54,7 @@ async def rejoin_store(
     behind = [
         group
         for group in groups
-        if alone(group.group) and group.blocks.last_index() < store.commits.split_position(group.group)
+        if alone(group.group) and group.blocks.last_index() < store.splits.split_position(group.group)
     ]
     if not behind:
         return False
@@ -64,9 +64,9 @@ async def rejoin_store(
             "them, blocks in between that were never split are lost",
             group.group,
             group.applied_index,
-            store.commits.split_position(group.group),
+            store.splits.split_position(group.group),
         )
-        group.applied_index = store.commits.split_position(group.group)
+        group.applied_index = store.splits.split_position(group.group)
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     epoch = 0

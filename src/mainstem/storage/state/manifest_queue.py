@@ -1,20 +1,20 @@
-"""The manifest queue decides which split commits count and writes them into the manifest. Each replica has its own, as
-it has its own queue store.
+"""The manifest queue decides which splits count and records them in the manifest. Each replica has its own, as it has
+its own queue store.
 
-A split commit is a decision (does it continue the write group's split?) and a write to sqlite. The decision is made at
-once, in the order of asking; the writes follow in the background. With its write a commit is recorded durably, and its
-caller is answered. One transaction, with one mark behind it, writes all that is decided by then. Until a write is done
-the manifest's position has not moved, so no segment is pruned for it.
+A split is decided on (does it continue the write group's split?) and recorded: written to sqlite. The decision is made
+at once, in the order of asking; the writes follow in the background. With its write a split is recorded durably, and
+its caller is answered. One transaction, with one mark behind it, writes all that is decided by then. Until a write is
+done the manifest's position has not moved, so no segment is pruned for it.
 
-A write group whose commit cannot be written (a run of it is damaged, or the manifest is not where its log is) waits by
+A write group whose split cannot be written (a run of it is damaged, or the manifest is not where its log is) waits by
 itself: the write is retried for as long as the node runs, and the other write groups go on. Meanwhile the journal keeps
-everything, and the runs that the commit names are held. A checkpoint waits for the commits that can be written; for a
-waiting write group it has the manifest's position. A commit that a crash took with it was never confirmed: its blocks
+everything, and the runs that the split names are held. A checkpoint waits for the splits that can be written; for a
+waiting write group it has the manifest's position. A split that a crash took with it was never confirmed: its blocks
 are split again.
 
-A group's split stands between two block indexes: `committed`, where the last commit ended, and `reached`, the last one
-before the next data block. A commit may start anywhere from the one to the other: no data block lies between them. Both
-follow from the log and the manifest, however much of the journal was pruned.
+The split of a write group stands between two block indexes: `decided`, where the last decided split ended, and
+`reached`, the last one before the next data block. A split may start anywhere from the one to the other: no data block
+lies between them. Both follow from the log and the manifest, however much of the journal was pruned.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader
-from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
-from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.changes.splits import SplitOutcome
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -39,16 +39,17 @@ RETRY_SECONDS = 5.0
 """Between attempts to write to a manifest that refused: disks fill and empty in minutes, not in seconds."""
 
 TOGETHER_MAX = 256
-"""Commits in one transaction: of some groups and some triggers, a few milliseconds of sqlite."""
+"""Splits in one transaction: of some write groups and some triggers, a few milliseconds of sqlite."""
 
-COMMITTED = "committed"
+RECORDED = "committed"
+"""Nodes and splitters of version 0.1 say it so to each other."""
 REPLAYED = "replayed"
 
 
 class SplitImage(NamedTuple):
     """The split position of one write group, as a checkpoint keeps it."""
 
-    committed: int
+    decided: int
     applied: int
     unsplit: list[tuple[int, int]]
 
@@ -56,15 +57,15 @@ class SplitImage(NamedTuple):
 class Split:
     """The split position of one write group, with its unsplit data blocks (see the module)."""
 
-    __slots__ = ("applied", "committed", "unsplit")
+    __slots__ = ("applied", "decided", "unsplit")
 
-    def __init__(self, committed: int, applied: int, unsplit: Iterable[tuple[int, int]] = ()) -> None:
-        self.committed = committed
-        self.applied = max(applied, committed)
+    def __init__(self, decided: int, applied: int, unsplit: Iterable[tuple[int, int]] = ()) -> None:
+        self.decided = decided
+        self.applied = max(applied, decided)
         """The group's last block."""
         self.unsplit: deque[tuple[int, int]] = deque(unsplit)
-        """(first, last) indexes of neighbouring data blocks behind `committed`: an entry more per control block
-        among them, of which there are a few per commit, deletion or retention round."""
+        """(first, last) indexes of neighbouring data blocks behind `decided`: an entry more per control block
+        among them, of which there are a few per split, deletion or retention round."""
         self._drop()
 
     @property
@@ -73,26 +74,26 @@ class Split:
 
     def block_applied(self, index: int, is_data: bool) -> None:
         self.applied = max(self.applied, index)
-        if not is_data or index <= self.committed:  # the manifest may be ahead of a journal that is replayed
+        if not is_data or index <= self.decided:  # the manifest may be ahead of a journal that is replayed
             return
         if self.unsplit and self.unsplit[-1][1] == index - 1:
             self.unsplit[-1] = (self.unsplit[-1][0], index)
         else:
             self.unsplit.append((index, index))
 
-    def commit(self, upto: int) -> None:
-        self.committed = upto
+    def move_to(self, upto: int) -> None:
+        self.decided = upto
         self._drop()
 
     def _drop(self) -> None:
-        while self.unsplit and self.unsplit[0][1] <= self.committed:
+        while self.unsplit and self.unsplit[0][1] <= self.decided:
             self.unsplit.popleft()
-        if self.unsplit and self.unsplit[0][0] <= self.committed:
-            self.unsplit[0] = (self.committed + 1, self.unsplit[0][1])
+        if self.unsplit and self.unsplit[0][0] <= self.decided:
+            self.unsplit[0] = (self.decided + 1, self.unsplit[0][1])
 
 
 class Decided(NamedTuple):
-    """A split commit that counts, to be written to the manifest."""
+    """A split that counts, to be written to the manifest."""
 
     group: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
@@ -103,36 +104,36 @@ class Decided(NamedTuple):
 
 
 class ManifestQueue:
-    """Decides split commits and writes them to the manifest in order."""
+    """Decides which splits count and writes them to the manifest in order."""
 
     def __init__(self, store: QueueStore, groups: int) -> None:
         self._store = store
-        self._splits = [Split(position, position) for position in map(store.commits.split_position, range(groups))]
+        self._splits = [Split(position, position) for position in map(store.splits.split_position, range(groups))]
         self._vouched = [0] * groups
         """What `written` said when the manifest was last vouched for."""
         self._pending: dict[int, deque[Decided]] = {}
-        """Decided commits that are not written yet, per write group, oldest first."""
+        """Decided splits that are not written yet, per write group, oldest first."""
         self._failures: dict[int, StorageError] = {}
-        """The error of the last attempt to write a write group's oldest commit."""
+        """The error of the last attempt to write a write group's oldest split."""
         self.failure: StorageError | None = None
         """The error of the last attempt if nothing at all could be written; None otherwise."""
         self._turn = asyncio.Lock()
         """Held during a write."""
         self._wake = asyncio.Event()
         self._waiting: list[tuple[frozenset[int], asyncio.Future[None]]] = []
-        """Callers that wait until some write groups have no pending commit."""
+        """Callers that wait until some write groups have no pending split."""
         self._closed = False
 
     @property
     def failures(self) -> dict[int, StorageError]:
-        """The write groups whose commits cannot be written now, each with the error."""
+        """The write groups whose splits cannot be written now, each with the error."""
         return dict(self._failures)
 
     # --- where things stand -------------------------------------------------------------------------------
 
     def written(self, group: int) -> int:
         """The last block of a write group that the manifest says is split; pruning relies on this."""
-        return self._store.commits.split_position(group)
+        return self._store.splits.split_position(group)
 
     def reached(self, group: int) -> int:
         """No block of the group up to this one is left to split."""
@@ -155,11 +156,11 @@ class ManifestQueue:
 
     async def verify(self, files: Sequence[StoreFile]) -> None:
         """Raise `StorageError` unless these runs are in the queue store, whole and as described."""
-        await self._store.commits.verify(files)
+        await self._store.splits.verify(files)
 
     @contextlib.contextmanager
     def holding(self, files: Sequence[StoreFile]) -> Iterator[None]:
-        """Keep these runs from being dropped, from before `verify` until the commits that name them are decided."""
+        """Keep these runs from being dropped, from before `verify` until the splits that name them are decided."""
         for file in files:
             self._store.orphans.hold(file.name)
         try:
@@ -174,30 +175,30 @@ class ManifestQueue:
         """Take note of an applied block; called for every block, in the order of its write group's log."""
         self._splits[header.group].block_applied(header.index, header.kind == KIND_DATA)
 
-    def commit(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
-        """Decide on a split of blocks (after, upto] into these runs: `committed`, `replayed`, or `refused: …`
+    def decide(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
+        """Decide on a split of blocks (after, upto] into these runs: `RECORDED`, `REPLAYED`, or `refused: …`
         with the reason. The manifest follows in its own time, see `drained`."""
         split = self._splits[group]
-        committed, reached = split.committed, split.reached
-        if upto <= committed:
+        decided, reached = split.decided, split.reached
+        if upto <= decided:
             return REPLAYED
         if upto > split.applied:
             return f"refused: block {upto} does not exist yet; the split is at {reached}"
-        if not committed <= after <= reached:
+        if not decided <= after <= reached:
             kind = "gap" if after > reached else "overlap"
             return f"refused: {kind}: blocks ({after}, {upto}] where the split is at {reached}"
-        split.commit(upto)
-        self._pending.setdefault(group, deque()).append(Decided(group, split.applied, committed, upto, tuple(files)))
+        split.move_to(upto)
+        self._pending.setdefault(group, deque()).append(Decided(group, split.applied, decided, upto, tuple(files)))
         for file in files:
             self._store.orphans.hold(file.name)
         self._wake.set()
-        return COMMITTED
+        return RECORDED
 
     async def supersede(
         self, group: int, position: int, ranges: Sequence[tuple[int, int, StoreFile]], kept_upto: int = 0
     ) -> None:
         """Take a snapshot over: the write group is split up to `position`, into the runs that it had for blocks up to
-        `kept_upto` and these, as (after, upto, run). Recorded in the manifest on return; commits decided before are
+        `kept_upto` and these, as (after, upto, run). Recorded in the manifest on return; splits decided before are
         dropped. Raises `StorageError`."""
         async with self._turn:
             await self._store.changes.supersede(group, position, ranges, kept_upto)
@@ -207,14 +208,14 @@ class ManifestQueue:
 
     async def lose(self, group: int, upto: int, name: str, why: str) -> None:
         """Record a missing run in place of a write group's unsplit blocks up to this one, which are gone. Call this
-        before any commit is decided. Raises `StorageError`."""
+        before any split is decided. Raises `StorageError`."""
         split = self._splits[group]
-        assert not self._pending, "before commits are decided"
-        await self._store.commits.lose(group, upto, name, why, applied_index=split.applied)
-        split.commit(upto)
+        assert not self._pending, "before splits are decided"
+        await self._store.splits.lose(group, upto, name, why, applied_index=split.applied)
+        split.move_to(upto)
 
     async def forget(self, group: int) -> None:
-        """Forget the write group's split as if there had been none. Recorded in the manifest on return; commits decided
+        """Forget the write group's split as if there had been none. Recorded in the manifest on return; splits decided
         before are dropped. Raises `StorageError`."""
         await self.supersede(group, 0, ())
 
@@ -226,30 +227,30 @@ class ManifestQueue:
 
     def dump(self) -> list[SplitImage]:
         """The state of every write group, for a checkpoint; pass it through `as_written` before saving it."""
-        return [SplitImage(split.committed, split.applied, list(split.unsplit)) for split in self._splits]
+        return [SplitImage(split.decided, split.applied, list(split.unsplit)) for split in self._splits]
 
     def as_written(self, images: Sequence[SplitImage]) -> list[SplitImage]:
-        """The images with no more split than the manifest is vouched to have: blocks of commits that are only decided,
+        """The images with no more split than the manifest is vouched to have: blocks of splits that are only decided,
         or that a start may not find in the manifest, count as unsplit. A start goes by the manifest where that has
         more."""
         found = []
         for group, image in enumerate(images):
             written = min(self.written(group), self._vouched[group])
-            if image.committed > written:
-                unsplit = [(written + 1, image.committed), *image.unsplit]
+            if image.decided > written:
+                unsplit = [(written + 1, image.decided), *image.unsplit]
                 image = SplitImage(written, image.applied, unsplit)
             found.append(image)
         return found
 
     def load(self, images: Sequence[SplitImage]) -> None:
         for group, image in enumerate(images):
-            committed = max(image.committed, self._store.commits.split_position(group))
-            self._splits[group] = Split(committed, image.applied, image.unsplit)
+            decided = max(image.decided, self._store.splits.split_position(group))
+            self._splits[group] = Split(decided, image.applied, image.unsplit)
 
     # --- writing ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write decided commits to the manifest until cancelled; runs as a task of the storage role."""
+        """Write decided splits to the manifest until cancelled; runs as a task of the storage role."""
         time = asyncio.get_running_loop().time
         retry_at = 0.0
         try:
@@ -270,14 +271,14 @@ class ManifestQueue:
             self._answer()
 
     async def _write(self, groups: Collection[int]) -> None:
-        """Write the pending commits of these write groups, or the oldest of them."""
+        """Write the pending splits of these write groups, or the oldest of them."""
         async with self._turn:
             together = [item for group in sorted(groups) for item in self._pending.get(group, ())]
             together.sort(key=lambda item: item.index)
             together = together[:TOGETHER_MAX]
             try:
-                outcomes = await self._store.commits.commit_all(
-                    [GroupCommit(item.group, item.after, item.upto, item.files, item.index) for item in together]
+                outcomes = await self._store.splits.record_all(
+                    [WriteGroupSplit(item.group, item.after, item.upto, item.files, item.index) for item in together]
                 )
             except Exception as error:  # any exception: this task must not end, others wait for it
                 if self.failure is None:
@@ -290,12 +291,12 @@ class ManifestQueue:
                 self._settle(together, outcomes)
         self._answer()
 
-    def _settle(self, items: Sequence[Decided], outcomes: Sequence[CommitOutcome | StorageError]) -> None:
+    def _settle(self, items: Sequence[Decided], outcomes: Sequence[SplitOutcome | StorageError]) -> None:
         failed: set[int] = set()
         for item, outcome in zip(items, outcomes, strict=True):
             if item.group in failed:
                 continue
-            if outcome is CommitOutcome.GAP:
+            if outcome is SplitOutcome.GAP:
                 outcome = StorageError(
                     f"write group {item.group}: the manifest is at block {self.written(item.group)}, the log at "
                     f"{item.after}; restore the newest manifest"
@@ -309,7 +310,7 @@ class ManifestQueue:
 
     def _written(self, item: Decided) -> None:
         pending = self._pending[item.group]
-        assert pending[0] is item, "the commits of a group are written in order"
+        assert pending[0] is item, "the splits of a write group are written in order"
         pending.popleft()
         if not pending:
             del self._pending[item.group]
@@ -325,7 +326,7 @@ class ManifestQueue:
         self._failures[group] = error
 
     def _answer(self) -> None:
-        """Answer callers whose write groups have no pending commit any more, or cannot be written now."""
+        """Answer callers whose write groups have no pending split any more, or cannot be written now."""
         waiting, self._waiting = self._waiting, []
         for groups, future in waiting:
             if future.done():
@@ -347,7 +348,7 @@ class ManifestQueue:
         return None
 
     async def drained(self, groups: Iterable[int]) -> None:
-        """Return when every commit of these write groups decided so far is in the manifest. While the writes of one of
+        """Return when every split of these write groups decided so far is in the manifest. While the writes of one of
         them fail, raises that error at once."""
         wanted = frozenset(groups)
         if self._pending.keys().isdisjoint(wanted):
@@ -360,7 +361,7 @@ class ManifestQueue:
         await future
 
     async def settled(self) -> None:
-        """Return when every commit decided so far is in the manifest, except those of write groups that cannot be
+        """Return when every split decided so far is in the manifest, except those of write groups that cannot be
         written."""
         while waiting := self._pending.keys() - self._failures:
             try:

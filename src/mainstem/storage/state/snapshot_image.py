@@ -31,21 +31,21 @@ from mainstem.rpc.messages.snapshots import (
     RANGES_PER_PART,
     RUNS,
     TOPICS,
-    GroupSnapshotPart,
-    GroupSnapshotRefused,
-    RunRange,
+    DescribedRange,
+    WriteGroupSnapshotPart,
+    WriteGroupSnapshotRefused,
 )
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.state import group_queues
+from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_rows import STATE, known_at
 from mainstem.storage.state.queue_image import QUEUE_CELLS
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 PRODUCERS_PER_PART = 1_500
 """Rows in one part: some 230 KB."""
@@ -60,7 +60,7 @@ Files = list[tuple[int, int, StoreFile]]
 
 
 @dataclass
-class GroupImage:
+class WriteGroupImage:
     """A fetched snapshot; it has the state if the caller asked for it."""
 
     name: Snapshot
@@ -71,7 +71,7 @@ class GroupImage:
         return {RUNS: len(self.ranges), **{kind: len(content) for kind, content in self.state.items()}}
 
 
-def log_starts_of(image: GroupImage) -> OffsetsOfQueues:
+def log_starts_of(image: WriteGroupImage) -> OffsetsOfQueues:
     """The log starts of the write group's queues, of an image that has the state."""
     cells = numpy.frombuffer(bytes(image.state[QUEUES]), numpy.int64).reshape(-1, QUEUE_CELLS)
     return OffsetsOfQueues(cells[:, 0].astype(numpy.uint64), cells[:, 2])
@@ -82,46 +82,46 @@ async def parts(
     store: QueueStore,
     table: QueueTable,
     producers: ColdProducers,
-    belongs: group_queues.Belongs,
+    belongs: write_group_queues.Belongs,
     *,
     with_state: bool,
-) -> AsyncIterator[Reply[GroupSnapshotPart]]:
-    """Yield the newest snapshot of a write group that this node leads. Raises `GroupSnapshotRefused`."""
+) -> AsyncIterator[Reply[WriteGroupSnapshotPart]]:
+    """Yield the newest snapshot of a write group that this node leads. Raises `WriteGroupSnapshotRefused`."""
     term = group.term
     try:
         name = group.blocks.snapshot()
     except RaftError as error:
-        raise GroupSnapshotRefused(f"write group {group.group}: {error}") from error
+        raise WriteGroupSnapshotRefused(f"write group {group.group}: {error}") from error
     spans = store.manifest.spans(group.group)  # in the same turn, so that they end at exactly this block
     totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
     totals[RUNS] = spans.file_count
-    ranges = (RunRange(after, upto, file.message()) for after, upto, file in spans.described())
+    ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
     while found := list(islice(ranges, RANGES_PER_PART)):
         yield Reply(_part(name, RUNS, ranges=found))
     if with_state:
         for kind, pieces in (
             (PRODUCERS, _producers(producers, group, name.index)),
-            (TOPICS, group_queues.topics(table)),
-            (QUEUES, group_queues.rows(table, belongs)),
+            (TOPICS, write_group_queues.topics(table)),
+            (QUEUES, write_group_queues.rows(table, belongs)),
         ):
             async for piece in pieces:
                 totals[kind] += len(piece)
                 yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
     if not group.consensus.leads or group.term != term:
-        raise GroupSnapshotRefused(f"write group {group.group}: this node does not lead it any more")
+        raise WriteGroupSnapshotRefused(f"write group {group.group}: this node does not lead it any more")
     yield Reply(_part(name, END, totals=totals))
 
 
 def _part(
-    name: Snapshot, holds: str, *, crc: int = 0, ranges: list[RunRange] | None = None,
+    name: Snapshot, holds: str, *, crc: int = 0, ranges: list[DescribedRange] | None = None,
     totals: dict[str, int] | None = None,
-) -> GroupSnapshotPart:  # fmt: skip
+) -> WriteGroupSnapshotPart:  # fmt: skip
     voters, learners = sorted(name.membership.voters), sorted(name.membership.learners)
-    return GroupSnapshotPart(name.index, name.term, voters, learners, holds, crc, ranges or [], totals or {})
+    return WriteGroupSnapshotPart(name.index, name.term, voters, learners, holds, crc, ranges or [], totals or {})
 
 
 async def _producers(producers: ColdProducers, group: WriteGroup, index: int) -> AsyncIterator[bytes]:
-    """Yield the producers as of block `index`. Raises `GroupSnapshotRefused` when some cannot be read now."""
+    """Yield the producers as of block `index`. Raises `WriteGroupSnapshotRefused` when some cannot be read now."""
     try:
         async for states in producers.all_states(group.group):
             for first in range(0, len(states), PRODUCERS_PER_PART):
@@ -130,16 +130,18 @@ async def _producers(producers: ColdProducers, group: WriteGroup, index: int) ->
                     yield piece
                 await asyncio.sleep(0)
     except StorageError as error:
-        raise GroupSnapshotRefused(f"write group {group.group}: not all producers can be given: {error}") from error
+        raise WriteGroupSnapshotRefused(
+            f"write group {group.group}: not all producers can be given: {error}"
+        ) from error
 
 
-async def joined(replies: AsyncGenerator[Reply[GroupSnapshotPart], None]) -> GroupImage:
+async def joined(replies: AsyncGenerator[Reply[WriteGroupSnapshotPart], None]) -> WriteGroupImage:
     """Join the parts of a snapshot. Raises ValueError when they are no whole snapshot, and the call's own errors."""
-    image: GroupImage | None = None
+    image: WriteGroupImage | None = None
     async with aclosing(replies):
         async for message, attachment in replies:
             name = Snapshot(message.index, message.term, Membership.of(message.voters, message.learners))
-            image = image or GroupImage(name)
+            image = image or WriteGroupImage(name)
             if image.name != name or not name.membership.voters or not name.term:
                 raise ValueError(f"a part of snapshot {name} in snapshot {image.name}")
             if message.holds == END:
@@ -152,7 +154,7 @@ async def joined(replies: AsyncGenerator[Reply[GroupSnapshotPart], None]) -> Gro
     raise ValueError("a snapshot without its end")
 
 
-def _take(image: GroupImage, part: GroupSnapshotPart, attachment: object) -> None:
+def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: object) -> None:
     if part.holds == RUNS:
         image.ranges += [(entry.after, entry.upto, StoreFile.of(entry.file)) for entry in part.ranges]
         return

@@ -23,8 +23,6 @@ from mainstem.kernel import COMMITTED_END, NO_SLOT
 from mainstem.ports import Files
 from mainstem.raft import Unavailable
 from mainstem.storage.errors import CorruptJournal
-from mainstem.storage.groups.log_block import LogBlock, recovered_block
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import (
     DIRECTORY_ROW,
     FIRST_BLOCK,
@@ -43,6 +41,8 @@ from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state import queue_image
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.write_groups.log_block import LogBlock, recovered_block
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import enum
 
 import msgspec
 
-from mainstem.rpc.messages.split import RunFile
+from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.errors import StorageError
 
 RUN_SUFFIX = ".run"
@@ -78,16 +78,16 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
         return self.group != MANY_GROUPS
 
     @classmethod
-    def of(cls, message: RunFile) -> StoreFile:
+    def of(cls, message: FileDescription) -> StoreFile:
         """The file that another process describes."""
         return cls(**msgspec.structs.asdict(message))
 
-    def message(self) -> RunFile:
+    def message(self) -> FileDescription:
         """The description for another process."""
-        return RunFile(**msgspec.structs.asdict(self))
+        return FileDescription(**msgspec.structs.asdict(self))
 
 
-assert StoreFile.__struct_fields__ == RunFile.__struct_fields__
+assert StoreFile.__struct_fields__ == FileDescription.__struct_fields__
 
 
 def kind_of(name: str) -> FileKind:

@@ -7,9 +7,9 @@ import logging
 
 from mainstem.ports import Files
 from mainstem.storage.config import StorageConfig
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.queues.message_store import LocalMessageStore
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,6 @@ from mainstem.ports import Clock
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import StorageFailed
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.journal.encoding.blocks import Rows, extent_rows, sorted_rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import in_segment, rows_of
@@ -29,7 +27,7 @@ from mainstem.storage.journal.stored_block import StoredPlace, read_block
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
 from mainstem.storage.repair.rewriting import Rewriting
-from mainstem.storage.repair.waiting_groups import WaitingGroups
+from mainstem.storage.repair.waiting_write_groups import WaitingWriteGroups
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
@@ -37,6 +35,8 @@ from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.retention_pass import RetentionPass
 from mainstem.storage.upkeep.scrubbing import Scrubber
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Maintenance:
         rewriting: Rewriting,
         damage: JournalDamage,
         scrubber: Scrubber,
-        waiting: WaitingGroups,
+        waiting: WaitingWriteGroups,
         losses: Losses,
         fold: Callable[[], Awaitable[None]],
     ) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from mainstem.storage.groups.write_group import WriteGroup
-from mainstem.storage.groups.write_loop import WriteLoop
 from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
 
 ROWS_PER_TURN = 1 << 14
 """Rows of a segment's index checked in one turn of the event loop: a millisecond. With small batches an index has half

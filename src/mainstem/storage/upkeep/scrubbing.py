@@ -26,7 +26,6 @@ from mainstem.ports import Clock, Files
 from mainstem.storage.cluster.snapshot_sending import ByteRate
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.errors import FormatError, SegmentGone, StorageError
-from mainstem.storage.groups.write_group import WriteGroup
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
@@ -36,6 +35,7 @@ from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep import scrub_record
 from mainstem.storage.upkeep.scrub_record import FULL, ScrubRecord
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 

@@ -63,8 +63,8 @@ def needs_rebuild(manifest_path: str, mark: StoreMark) -> str:
         return "it is new and empty"
     if contents.identity != mark.identity:
         raise StorageError(f"{manifest_path} is of store {contents.identity}, store_dir holds {mark.identity}")
-    if contents.commits < mark.changes:
-        return f"it is an old copy, which has seen {contents.commits} changes of {mark.changes}"
+    if contents.changes < mark.changes:
+        return f"it is an old copy, which has seen {contents.changes} changes of {mark.changes}"
     return ""
 
 
@@ -83,9 +83,9 @@ async def examine(files: Files, mark: StoreMark) -> Rebuild:
     why = "".join(f"\n  {fault}" for fault in faults)
     if copied is None:
         raise StorageError(f"store_dir has no copy of the manifest that serves ({COPY_DIRECTORY}/){why}")
-    if copied.contents.commits < mark.changes:
+    if copied.contents.changes < mark.changes:
         raise StorageError(
-            f"the copy of the manifest ends with change {copied.contents.commits}, and the store has seen "
+            f"the copy of the manifest ends with change {copied.contents.changes}, and the store has seen "
             f"{mark.changes}: a version that keeps no copy made the others, or the copy is damaged{why}"
         )
     ranges: dict[str, list[FileRange]] = {}

@@ -118,9 +118,9 @@ def _remake_mark(root: Path, contents: Contents, report: StoreReport) -> None:
                 f"no copy of the mark tells whether the manifest is an old one, and it does not name {orphans} of the "
                 f"files here: restore {MARK_NAME} from a copy"
             )
-    marks = {contents.commits % 2: StoreMark(contents.identity, contents.commits).pack()}
-    if contents.commits:
-        older = contents.commits - 1
+    marks = {contents.changes % 2: StoreMark(contents.identity, contents.changes).pack()}
+    if contents.changes:
+        older = contents.changes - 1
         marks[older % 2] = StoreMark(contents.identity, older).pack()
     staged = _staging(root)
     target = LocalRunTarget(staged, MARK_NAME)

@@ -85,7 +85,7 @@ class _StoreCheck:
         paths = await all_paths(self._files[0])
         mark = await self._check_mark()  # before the manifest, which a running node changes first
         contents = await asyncio.to_thread(self._read_manifest)
-        if mark is None and (contents is None or contents.commits):
+        if mark is None and (contents is None or contents.changes):
             self._note([Finding(path=MARK_NAME, position=None, what="no whole copy is there", advice=_NO_MARK_ADVICE)])
         if contents is not None:
             self._note(_pairing(contents, mark, str(self._manifest_path)))
@@ -249,8 +249,8 @@ def _pairing(contents: Contents, mark: StoreMark | None, where: str) -> Iterator
         yield _manifest_finding(where, "is new and empty, but the store has a mark")
     elif contents.identity != mark.identity:
         yield _manifest_finding(where, f"is of store {contents.identity}; this is store {mark.identity}")
-    elif mark.changes > contents.commits:
-        what = f"has seen {contents.commits} changes, the store {mark.changes}: it is an old copy, or has lost some"
+    elif mark.changes > contents.changes:
+        what = f"has seen {contents.changes} changes, the store {mark.changes}: it is an old copy, or has lost some"
         yield _manifest_finding(where, what)
 
 

@@ -61,7 +61,7 @@ class Merges:
                 self.held[run.name] = batches
                 runs.append(run)
         for group in (0, 1):
-            await self.bench.store.commits.commit(group, self.slices, self.slices + 1, runs, applied_index=self.slices)
+            await self.bench.store.splits.record(group, self.slices, self.slices + 1, runs, applied_index=self.slices)
         self.slices += 1
 
     def chosen(self, group: int) -> list[FileRange]:
@@ -229,7 +229,7 @@ def test_a_rewriting_is_refused_when_an_input_does_not_count_any_more(tmp_path: 
     async def scenario(bench: Bench) -> None:
         batches = [make_batch(2, number) for number in range(5)]
         store = bench.store
-        await store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        await store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
         nothing: dict[FileRange, list[StoreFile]] = {}
         whole: dict[FileRange, list[StoreFile]] = {store.manifest.ranges(0)[0]: []}
         for wrong in (whole, nothing):
@@ -350,7 +350,7 @@ def test_what_a_merge_left_behind_goes_after_its_grace_and_nothing_else(tmp_path
 def test_a_dead_segment_goes_with_all_that_lies_beside_it(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         batches = [make_batch(2, number) for number in range(5)]
-        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        await bench.store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
         segment = write_merged(bench.files, segment_name("orders", 2, "m", 0), 0, batches, level=2)
         await bench.store.changes.merge(0, bench.store.manifest.ranges(0), [segment])
         assert await read_all(bench.store, 2, 0, 0, 1000) == [batch.data for batch in batches]
@@ -369,7 +369,7 @@ def test_a_merged_file_is_copied_whole_with_what_lies_beside_it(tmp_path: Path, 
         (tmp_path / "other").mkdir()
         other = Bench(tmp_path / "other")
         await other.start()
-        await bench.store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        await bench.store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
         file = write_merged(bench.files, name, 0, batches, level=2)
         await bench.store.changes.merge(0, bench.store.manifest.ranges(0), [file])
         await bench.files.remove(path_of(name).removesuffix(".log") + ".timeindex")  # no reader here needs it
@@ -400,7 +400,7 @@ def test_damage_of_a_merged_file_is_found_and_an_extent_is_mended_in_place(tmp_p
 
     async def scenario(bench: Bench) -> None:
         store = bench.store
-        await store.commits.commit(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
+        await store.splits.record(0, 0, 1, [write_run(bench.files, "a.run", batches)], applied_index=1)
         file = write_merged(bench.files, name, 0, batches, level=2)
         await store.changes.merge(0, store.manifest.ranges(0), [file])
         whole = bench.files.content(path_of(name))

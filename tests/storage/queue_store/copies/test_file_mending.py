@@ -27,7 +27,7 @@ def told(directory: Path, story: Callable[[QueueStore, WatchedFiles], Awaitable[
         files = WatchedFiles()
         config = QueueStoreConfig(read_cache_bytes=0)
         store = await QueueStore.open(files, str(directory / "manifest.sqlite"), config, FakeClock())
-        await store.commits.commit(0, 0, 10, [write_run(files, "a.run", BATCHES)], applied_index=10)
+        await store.splits.record(0, 0, 10, [write_run(files, "a.run", BATCHES)], applied_index=10)
         await story(store, files)
         await store.close()
 
@@ -78,7 +78,7 @@ def test_a_run_that_counts_for_other_groups_than_it_did_is_not_replaced(tmp_path
     async def story(store: QueueStore, files: WatchedFiles) -> None:
         made = write_run(files, "b.run", BATCHES)
         run = store.stored.file("a.run")
-        await store.commits.commit(1, 0, 5, [run], applied_index=5)
+        await store.splits.record(1, 0, 5, [run], applied_index=5)
         before = list(store.stored.in_order())
         with pytest.raises(StorageError, match=r"a\.run: it counts for other write groups"):
             await store.changes.replace("a.run", {0: [made]})
@@ -95,7 +95,7 @@ def test_what_is_looked_for_lies_behind_what_older_runs_have_and_before_what_new
     async def story(store: QueueStore, files: WatchedFiles) -> None:
         for number, (first, upto) in enumerate([(10, 20), (20, 30), (30, 40)]):
             run = write_run(files, f"{number}.run", [make_batch(2, first)])
-            await store.commits.commit(0, first, upto, [run], applied_index=upto)
+            await store.splits.record(0, first, upto, [run], applied_index=upto)
         files.put("runs/1.run", b"")
         mending = store.mending
 

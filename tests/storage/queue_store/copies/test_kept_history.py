@@ -24,7 +24,7 @@ from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
 from mainstem.storage.queue_store.copies.kept_history import choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span
-from mainstem.storage.state.snapshot_image import GroupImage
+from mainstem.storage.state.snapshot_image import WriteGroupImage
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 
 QUEUES = 6
@@ -140,7 +140,7 @@ class Replica:
                 runs.append(run)
         for group in (0, 1):
             counting = [run for run in runs if any(one.queue_id % 2 == group for one in self.held[run.name])]
-            await self.bench.store.commits.commit(group, self.split_upto, upto, counting, applied_index=upto)
+            await self.bench.store.splits.record(group, self.split_upto, upto, counting, applied_index=upto)
         self.split_upto = upto
 
     async def merge(self, choice: random.Random, first: int = 0, count: int = 1 << 30) -> None:
@@ -182,10 +182,10 @@ class Replica:
         await self.bench.store.changes.merge(GROUP, inputs, [output])
         return gone
 
-    def image(self, starts: dict[int, int]) -> GroupImage:
+    def image(self, starts: dict[int, int]) -> WriteGroupImage:
         """A snapshot of the write group, with its queues' log starts."""
         ranges = list(self.bench.store.manifest.spans(GROUP).described())
-        image = GroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), ranges)
+        image = WriteGroupImage(Snapshot(self.split_upto, 1, Membership.of([1, 2])), ranges)
         for queue_id in range(GROUP, QUEUES, 2):
             image.state[QUEUES_OF_GROUP] += struct.pack("<3q", queue_id, 1 << 40, starts.get(queue_id, 0))
         return image
@@ -250,7 +250,7 @@ async def take(
     """Take a snapshot, as a member does."""
     files = SnapshotFiles(receiver.bench.store, Halves(), GROUP, source, keeps_own=True)  # type: ignore[arg-type]
 
-    async def image_of(with_state: bool) -> GroupImage:
+    async def image_of(with_state: bool) -> WriteGroupImage:
         return sender.image(starts or {})
 
     try:
@@ -329,7 +329,7 @@ def test_f_a_returning_replica_has_the_history_once_whatever_both_merged_dropped
         files = await take(receiver, sender, source, starts)
         behind = {batch for block in log[files.kept_upto :] for batch in block}
         await check_history(receiver, log, starts, len(log), gone & behind)
-        assert receiver.bench.store.commits.split_position(GROUP) == len(log)
+        assert receiver.bench.store.splits.split_position(GROUP) == len(log)
         now = [(span.after, span.upto) for span in receiver.bench.store.manifest.spans(GROUP)]
         kept = [one for one in kept_before if one[1] <= files.kept_upto]
         assert now[: len(kept)] == kept
@@ -477,7 +477,7 @@ def test_what_was_merged_with_blocks_that_are_not_kept_is_not_kept(tmp_path: Pat
         with pytest.raises(StorageError, match="not split up to block 31"):
             await receiver.bench.store.changes.supersede(GROUP, 40, [], 31)
         assert receiver.bench.store.manifest.ranges(GROUP) == before
-        assert receiver.bench.store.commits.split_position(GROUP) == 30
+        assert receiver.bench.store.splits.split_position(GROUP) == 30
         await receiver.bench.store.close()
 
     (tmp_path / "bench").mkdir()

@@ -24,14 +24,14 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 
 from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.queue_store.changes.split_commits import CommitOutcome
+from mainstem.storage.queue_store.changes.splits import SplitOutcome
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import (
     DROPPED_REMEMBERED_MS,
     SCHEMA_VERSION,
     Database,
-    GroupCommit,
+    WriteGroupSplit,
 )
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
@@ -45,7 +45,7 @@ async def open_store(files: WatchedFiles, database: Path) -> QueueStore:
 async def commit_one(files: WatchedFiles, database: Path, number: int) -> None:
     store = await open_store(files, database)
     run = write_run(files, f"{number}.run", [make_batch(1, number)])
-    await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+    await store.splits.record(0, number, number + 1, [run], applied_index=number)
     await store.close()
 
 
@@ -124,15 +124,15 @@ def test_power_may_go_at_any_change_to_the_store(tmp_path: Path) -> None:
         store = await open_store(files, database)
         number = 0
         files.cut_power(after=1 + seed % 6)
-        with pytest.raises(PowerLoss):  # noqa: PT012 - which commit the power goes in depends on the seed
+        with pytest.raises(PowerLoss):  # noqa: PT012 - which split the power goes in depends on the seed
             while True:
                 run = write_run(files, f"{number}.run", [make_batch(1, number)])
-                await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+                await store.splits.record(0, number, number + 1, [run], applied_index=number)
                 number += 1
         await store.manifest.close()
         files.crash()
         store = await open_store(files, database)
-        assert store.commits.split_position(0) == number + 1, "the manifest comes before the mark"
+        assert store.splits.split_position(0) == number + 1, "the manifest comes before the mark"
         assert store.stored.file_count(0) == number + 1
         await store.close()
 
@@ -140,7 +140,7 @@ def test_power_may_go_at_any_change_to_the_store(tmp_path: Path) -> None:
         asyncio.run(scenario(seed))
 
 
-def test_a_crash_before_the_first_commit_leaves_a_store_that_opens(tmp_path: Path) -> None:
+def test_a_crash_before_the_first_split_leaves_a_store_that_opens(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = WatchedFiles()
         database = tmp_path / "manifest.sqlite"
@@ -175,7 +175,7 @@ def contents(manifest: Manifest) -> tuple[object, ...]:
         list(manifest.files.values()),
         manifest.ranges(0),
         manifest.ranges(1),
-        manifest.commits,
+        manifest.changes,
         manifest.position(0),
         manifest.position(1),
     )
@@ -188,9 +188,9 @@ def test_memory_mirrors_what_a_fresh_start_reads(tmp_path: Path) -> None:
         store = await open_store(files, database)
         shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
         later = write_run(files, "a-later.run", [make_batch(1, 1)])
-        await store.commits.commit(1, 0, 4, [shared], applied_index=5)
-        await store.commits.commit(0, 0, 3, [shared], applied_index=4)
-        await store.commits.commit(0, 3, 9, [later], applied_index=10)
+        await store.splits.record(1, 0, 4, [shared], applied_index=5)
+        await store.splits.record(0, 0, 3, [shared], applied_index=4)
+        await store.splits.record(0, 3, 9, [later], applied_index=10)
         mirror = store.manifest
         seen = contents(mirror)
         await store.close()
@@ -221,7 +221,7 @@ async def small_manifest(files: WatchedFiles, database: Path) -> tuple[object, .
     for number, name in enumerate(("first.run", "second.run", "third.run")):
         run = write_run(files, name, [make_batch(1, number), make_batch(2, number)])
         for group in (0, 1):
-            await store.commits.commit(group, number, number + 1, [run], applied_index=number)
+            await store.splits.record(group, number, number + 1, [run], applied_index=number)
     mirror = store.manifest
     await mirror.see(1)
     for now_ms in (1, DROPPED_MS):
@@ -231,7 +231,7 @@ async def small_manifest(files: WatchedFiles, database: Path) -> tuple[object, .
     await mirror.supersede(0, 4, 3, [(3, 4, third)])
     await mirror.see(SEEN_MS)
     fourth = write_run(files, "fourth.run", [make_batch(1, 9)])
-    await store.commits.commit(0, 4, 5, [fourth], applied_index=5)
+    await store.splits.record(0, 4, 5, [fourth], applied_index=5)
     await mirror.see(SEEN_MS)
     said = everything(mirror)
     await store.close()
@@ -323,7 +323,7 @@ def test_dropped_names_are_forgotten_in_memory_as_on_disk(tmp_path: Path) -> Non
         store = await open_store(files, database)
         for number, name in enumerate(("a.run", "b.run", "c.run")):
             run = write_run(files, name, [make_batch(1, number)])
-            await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+            await store.splits.record(0, number, number + 1, [run], applied_index=number)
         mirror = store.manifest
         for name, now_ms in (("a.run", 1000), ("b.run", 2000), ("c.run", 1001 + DROPPED_REMEMBERED_MS)):
             await mirror.drop({name}, now_ms)
@@ -347,13 +347,13 @@ def test_a_failed_transaction_leaves_memory_as_it_was(tmp_path: Path) -> None:
         other.close()
         run = write_run(files, "b.run", [make_batch(1, 1)])
         with pytest.raises(StorageError, match=r"manifest: disk full"):
-            await store.commits.commit(0, 1, 2, [run], applied_index=2)
-        assert (store.commits.split_position(0), store.stored.file_count(0)) == (1, 1)
+            await store.splits.record(0, 1, 2, [run], applied_index=2)
+        assert (store.splits.split_position(0), store.stored.file_count(0)) == (1, 1)
         with sqlite3.connect(database) as other:
             other.execute("DROP TRIGGER full")
         other.close()
-        await store.commits.commit(0, 1, 2, [run], applied_index=2)
-        assert (store.commits.split_position(0), store.stored.file_count(0)) == (2, 2)
+        await store.splits.record(0, 1, 2, [run], applied_index=2)
+        assert (store.splits.split_position(0), store.stored.file_count(0)) == (2, 2)
         await store.close()
         await open_and_close(files, database)  # what the failed one had counted is not in the sum
 
@@ -378,31 +378,31 @@ def test_a_change_of_many_groups_is_one_step(tmp_path: Path, monkeypatch: pytest
         shared = write_run(files, "shared.run", [make_batch(1, 0), make_batch(2, 0)])
         lost = write_run(files, "lost.run", [make_batch(3, 0)])
         await files.remove("runs/lost.run")
-        changes = store.manifest.commits
+        changes = store.manifest.changes
         files.opened.clear()
         seen.clear()
-        outcomes = await store.commits.commit_all(
+        outcomes = await store.splits.record_all(
             [
-                GroupCommit(0, 0, 3, (shared,), 4),
-                GroupCommit(2, 0, 9, (lost,), 9),
-                GroupCommit(1, 0, 4, (shared,), 5),
-                GroupCommit(2, 9, 12, (shared,), 12),
-                GroupCommit(0, 3, 7, (), 8),
-                GroupCommit(1, 5, 6, (shared,), 6),
+                WriteGroupSplit(0, 0, 3, (shared,), 4),
+                WriteGroupSplit(2, 0, 9, (lost,), 9),
+                WriteGroupSplit(1, 0, 4, (shared,), 5),
+                WriteGroupSplit(2, 9, 12, (shared,), 12),
+                WriteGroupSplit(0, 3, 7, (), 8),
+                WriteGroupSplit(1, 5, 6, (shared,), 6),
             ]
         )
         assert [type(outcome) for outcome in outcomes] == [
-            CommitOutcome,
+            SplitOutcome,
             StorageError,
-            CommitOutcome,
+            SplitOutcome,
             StorageError,
-            CommitOutcome,
-            CommitOutcome,
+            SplitOutcome,
+            SplitOutcome,
         ]
-        assert outcomes[5] is CommitOutcome.GAP
-        assert [store.commits.split_position(group) for group in (0, 1, 2)] == [7, 4, 0]
+        assert outcomes[5] is SplitOutcome.GAP
+        assert [store.splits.split_position(group) for group in (0, 1, 2)] == [7, 4, 0]
         assert sum(statement == "COMMIT" for statement in seen) == 1
-        assert store.manifest.commits == changes + 1
+        assert store.manifest.changes == changes + 1
         assert files.opened.count(MARK_NAME) == 1, "one transaction, one mark"
         before = [contents(store.manifest)]
         await store.close()
@@ -420,7 +420,7 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
         begun, go_on = threading.Event(), threading.Event()
 
         class Full(Database):
-            def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
+            def record_splits(self, commits: Sequence[WriteGroupSplit]) -> list[FileRange]:
                 begun.set()
                 go_on.wait(PATIENCE_SECONDS)
                 raise sqlite3.OperationalError("database or disk is full")
@@ -428,7 +428,7 @@ def test_a_change_that_fails_after_its_caller_was_cancelled_ends_the_caller(tmp_
         database, thread = Full(str(tmp_path / "manifest.sqlite")), ThreadPoolExecutor(1)
         manifest = Manifest(database, thread.submit(database.open).result(), thread)
         await manifest.adopt(uuid.uuid4(), 0)
-        task = asyncio.ensure_future(manifest.commit([GroupCommit(0, 0, 1, (), 1)]))
+        task = asyncio.ensure_future(manifest.record_splits([WriteGroupSplit(0, 0, 1, (), 1)]))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         await asyncio.sleep(0)

@@ -101,7 +101,7 @@ def test_at_random_a_manifest_made_of_its_copy_says_what_the_lost_one_said(seed:
                 manifest, copy = await opened(files, path)
                 await copy.renew()
         await manifest.close()
-        if not manifest.commits:
+        if not manifest.changes:
             return
         lost, found = Database(str(path)).read(), await copied(files)
         assert without_seen(found.contents) == without_seen(lost)
@@ -132,8 +132,8 @@ async def fill(files: WatchedFiles, path: Path, changes: int, seed: int = 3) -> 
     """Some changes, with images; what the manifest says then."""
     manifest, copy = await opened(files, path)
     choice, model = random.Random(seed), Model()
-    while manifest.commits < changes:
-        await a_change(manifest, model, choice, manifest.commits)
+    while manifest.changes < changes:
+        await a_change(manifest, model, choice, manifest.changes)
         await copy.write()
         await copy.renew()
     await manifest.close()
@@ -166,13 +166,13 @@ def test_a_file_of_the_copy_that_rots_loses_nothing_unless_nothing_later_says_th
                 ((where, _what),) = await copy_faults(rotten, IDENTITY, lost)
                 assert where == path
                 assert found is not None
-                if found.contents.commits == lost.commits:
+                if found.contents.changes == lost.changes:
                     assert without_seen(found.contents) == without_seen(lost)
                 else:
                     assert faults
                     assert path.endswith(".changes")
-                ends.add(found.contents.commits)
-        assert lost.commits in ends
+                ends.add(found.contents.changes)
+        assert lost.changes in ends
         assert len(ends) > 1, "the newest changes are nowhere else"
 
     asyncio.run(scenario())
@@ -187,7 +187,7 @@ def test_what_the_mark_vouches_for_the_copy_has_wherever_the_power_goes(tmp_path
         with pytest.raises(PowerLoss):  # noqa: PT012 - where the power goes depends on the seed
             while True:
                 run = write_run(files, f"{number}.run", [make_batch(1, number)])
-                await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+                await store.splits.record(0, number, number + 1, [run], applied_index=number)
                 await store.copy.renew()
                 number += 1
         await store.manifest.close()
@@ -195,15 +195,15 @@ def test_what_the_mark_vouches_for_the_copy_has_wherever_the_power_goes(tmp_path
         lost = Database(str(database)).read()
         vouched = await store_mark_of(files)
         found, _faults = await read_copy(files, lost.identity or IDENTITY)
-        end = found.contents.commits if found is not None else 0
-        assert vouched <= end <= lost.commits
-        if found is not None and end == lost.commits:
+        end = found.contents.changes if found is not None else 0
+        assert vouched <= end <= lost.changes
+        if found is not None and end == lost.changes:
             assert found.contents == lost
         store = await QueueStore.open(files, str(database), QueueStoreConfig(), FakeClock())
         await store.copy.renew()
         run = write_run(files, "last.run", [make_batch(1, 999)])
-        after = store.commits.split_position(0)
-        await store.commits.commit(0, after, after + 1, [run], applied_index=after)
+        after = store.splits.split_position(0)
+        await store.splits.record(0, after, after + 1, [run], applied_index=after)
         await store.close()
         found, _faults = await read_copy(files, lost.identity or IDENTITY)
         assert found is not None
@@ -223,8 +223,8 @@ def test_a_change_that_the_copy_could_not_take_is_not_vouched_for_and_comes_with
         files = WatchedFiles()
         store = await QueueStore.open(files, str(tmp_path / "manifest.sqlite"), QueueStoreConfig(), FakeClock())
         files.fail("open", path=COPY_DIRECTORY, error=errno.ENOSPC)
-        await store.commits.commit(0, 0, 1, [write_run(files, "0.run", [make_batch(1, 0)])], applied_index=0)
-        assert store.commits.split_position(0) == 1, "the change is made"
+        await store.splits.record(0, 0, 1, [write_run(files, "0.run", [make_batch(1, 0)])], applied_index=0)
+        assert store.splits.split_position(0) == 1, "the change is made"
         assert await store_mark_of(files) == 0
         files.fail("open", path=COPY_DIRECTORY, error=errno.ENOSPC)
         with pytest.raises(StorageError, match="cannot be written"):
@@ -247,7 +247,7 @@ def test_files_that_were_replaced_stay_until_the_copy_knows(tmp_path: Path) -> N
         files, clock = WatchedFiles(), FakeClock()
         store = await QueueStore.open(files, str(tmp_path / "manifest.sqlite"), QueueStoreConfig(), clock)
         old = write_run(files, "old.run", [make_batch(1, 0)])
-        await store.commits.commit(0, 0, 1, [old], applied_index=0)
+        await store.splits.record(0, 0, 1, [old], applied_index=0)
         new = write_run(files, "new.run", [make_batch(1, 0)])
         files.fail("open", path=COPY_DIRECTORY, error=errno.EIO)
         await store.changes.replace("old.run", {0: [new]})
@@ -273,20 +273,20 @@ def test_a_copy_of_another_history_is_not_gone_on_with(tmp_path: Path) -> None:
         files, path, choice = WatchedFiles(), tmp_path / "manifest.sqlite", random.Random(1)
         manifest, copy = await opened(files, path)
         model = Model()
-        while manifest.commits < 4:
-            await a_change(manifest, model, choice, manifest.commits)
+        while manifest.changes < 4:
+            await a_change(manifest, model, choice, manifest.changes)
             await copy.write()
         await manifest.close()
         other, model = tmp_path / "other.sqlite", Model()
         manifest = await Manifest.open(str(other))
         await manifest.adopt(IDENTITY, 0)
-        while manifest.commits < 2:
-            await a_change(manifest, model, choice, 50 + manifest.commits)
+        while manifest.changes < 2:
+            await a_change(manifest, model, choice, 50 + manifest.changes)
         await manifest.close()
         manifest, copy = await opened(files, other)
         await copy.renew()
-        while manifest.commits < 6:
-            await a_change(manifest, model, choice, 70 + manifest.commits)
+        while manifest.changes < 6:
+            await a_change(manifest, model, choice, 70 + manifest.changes)
             await copy.write()
             said = Database(str(other)).read()
             assert without_seen((await copied(files)).contents) == without_seen(said)

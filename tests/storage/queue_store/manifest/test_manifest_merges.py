@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES, SPARSE_PART, LevelSums
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.store_files.store_file import StoreFile, kind_of
@@ -113,17 +113,17 @@ async def a_change(manifest: Manifest, model: Model, choice: random.Random, numb
         ]
     )
     group = choice.choice(GROUPS)
-    spans, seen, changes = model.spans[group], dict(manifest.seen), manifest.commits
+    spans, seen, changes = model.spans[group], dict(manifest.seen), manifest.changes
     if kind == "commit":
         files = [run(f"{number}-{part}") for part in range(choice.randint(0, 2))]
         chosen = [each for each in GROUPS if choice.random() < 0.7]
         commits = []
         for each in chosen:
             after = model.positions[each]
-            commits.append(GroupCommit(each, after, after + choice.randint(1, 3), tuple(files), after))
+            commits.append(WriteGroupSplit(each, after, after + choice.randint(1, 3), tuple(files), after))
         if not commits:
             return
-        await manifest.commit(commits)
+        await manifest.record_splits(commits)
         for commit in commits:
             model.positions[commit.group] = commit.upto
             model.spans[commit.group].append((commit.after, commit.upto, [file.name for file in files]))
@@ -200,7 +200,7 @@ async def a_change(manifest: Manifest, model: Model, choice: random.Random, numb
     elif kind == "fold":
         for _ in range(choice.randint(1, 3)):
             await manifest.fold()
-        assert manifest.commits == changes
+        assert manifest.changes == changes
         assert dict(manifest.seen) == seen
     model.settle()
     gone_from_seen = [name for name in manifest.seen if name not in manifest.files]
@@ -231,11 +231,11 @@ def test_at_random_the_manifest_says_what_its_model_says_and_so_does_a_start_aft
             fails = choice.random() < 0.15
             if fails:  # in the last statement of a change: all before it are undone
                 beside(path, "CREATE TRIGGER full BEFORE INSERT ON seal BEGIN SELECT RAISE(ABORT, 'full'); END")
-                before = manifest.commits
+                before = manifest.changes
                 try:
                     await a_change(manifest, model, choice, number)
                 except StorageError:
-                    assert manifest.commits == before
+                    assert manifest.changes == before
                 beside(path, "DROP TRIGGER full")
             else:
                 await a_change(manifest, model, choice, number)
@@ -275,7 +275,7 @@ def test_a_manifest_is_of_version_1_until_its_first_merge(tmp_path: Path) -> Non
     async def scenario() -> None:
         manifest = await Manifest.open(str(path))
         await manifest.adopt(uuid.uuid4(), 0)
-        await manifest.commit([GroupCommit(0, 0, 1, (run("a"),), 1)])
+        await manifest.record_splits([WriteGroupSplit(0, 0, 1, (run("a"),), 1)])
         await manifest.replace("a.run", {0: [(0, 1, run("b"))]})
         await manifest.see(77)
         assert version() == (1, False)
@@ -296,7 +296,7 @@ def test_a_manifest_is_of_version_1_until_its_first_merge(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_commit_costs_the_same_however_much_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_costs_the_same_however_much_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the rows that sqlite steps over."""
     count = 0
     connect = sqlite3.connect
@@ -320,11 +320,11 @@ def test_a_commit_costs_the_same_however_much_is_there(tmp_path: Path, monkeypat
         steps: dict[int, int] = {}
         done = 0
         for size in (10, 2000):
-            await manifest.commit(
-                [GroupCommit(0, number, number + 1, (run(f"{number}"),), 1) for number in range(done, size)]
+            await manifest.record_splits(
+                [WriteGroupSplit(0, number, number + 1, (run(f"{number}"),), 1) for number in range(done, size)]
             )
             count = 0
-            await manifest.commit([GroupCommit(0, size, size + 1, (run(f"{size}"),), 1)])
+            await manifest.record_splits([WriteGroupSplit(0, size, size + 1, (run(f"{size}"),), 1)])
             await manifest.merge(0, list(manifest.spans(0)[size - 1]), [packed(f"{size}", 0, (1, 0), 5)])
             steps[size], done = count, size + 1
         assert steps[2000] < 2 * steps[10], steps
@@ -400,8 +400,9 @@ def test_a_walk_over_all_files_has_none_twice_when_others_go_meanwhile(tmp_path:
         manifest = await Manifest.open(str(tmp_path / "manifest.sqlite"))
         await manifest.adopt(uuid.uuid4(), 0)
         old, first, second, last = map(run, ("old", "first", "second", "last"))
-        await manifest.commit([
-            GroupCommit(0, 0, 1, (old,), 1), GroupCommit(0, 1, 2, (first, second), 2), GroupCommit(0, 2, 3, (last,), 3),
+        await manifest.record_splits([
+            WriteGroupSplit(0, 0, 1, (old,), 1), WriteGroupSplit(0, 1, 2, (first, second), 2),
+            WriteGroupSplit(0, 2, 3, (last,), 3),
         ])  # fmt: skip
         walk = manifest.in_order()
         came = [next(walk)[0] for _ in range(2)]

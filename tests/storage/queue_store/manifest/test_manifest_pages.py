@@ -22,7 +22,7 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.manifest import page_format
 from mainstem.storage.queue_store.manifest.file_pages import PackedRows
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Database, GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.page_format import PageState
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
@@ -48,8 +48,8 @@ async def fill(manifest: Manifest, count: int) -> None:
     """Runs of two write groups, one after the other."""
     first = manifest.position(0).position
     for number in range(first, first + count):
-        await manifest.commit([
-            GroupCommit(group, number, number + 1, (run(number),), number + 1) for group in (0, 1)
+        await manifest.record_splits([
+            WriteGroupSplit(group, number, number + 1, (run(number),), number + 1) for group in (0, 1)
         ])  # fmt: skip
 
 
@@ -60,7 +60,7 @@ async def folded(manifest: Manifest) -> None:
 
 def said(manifest: Manifest) -> tuple[object, ...]:
     groups = [(manifest.ranges(group), manifest.position(group)) for group in (0, 1)]
-    return dict(manifest.files), groups, dict(manifest.seen), manifest.commits, manifest.identity, manifest.dropped
+    return dict(manifest.files), groups, dict(manifest.seen), manifest.changes, manifest.identity, manifest.dropped
 
 
 def rows_of(path: Path) -> dict[str, int]:

@@ -50,7 +50,7 @@ async def read_damaged(files: WatchedFiles, whole: bytes, damaged: bytes, databa
 async def committed(database: str) -> tuple[WatchedFiles, bytes]:
     files = WatchedFiles()
     store = await QueueStore.open(files, database, QueueStoreConfig(), FakeClock())
-    await store.commits.commit(0, 0, 1, [write_run(files, "a.run", BATCHES)], applied_index=1)
+    await store.splits.record(0, 0, 1, [write_run(files, "a.run", BATCHES)], applied_index=1)
     await store.close()
     return files, files.content("runs/a.run")
 
@@ -120,7 +120,7 @@ async def three_runs(database: str, clock: FakeClock | None = None) -> tuple[Wat
     store = await QueueStore.open(files, database, config, clock or FakeClock())
     for number in range(3):
         run = write_run(files, f"{number}.run", [make_batch(1, number), make_batch(2 + number, 0)])
-        await store.commits.commit(0, number, number + 1, [run], applied_index=number)
+        await store.splits.record(0, number, number + 1, [run], applied_index=number)
     return files, store
 
 
@@ -152,7 +152,7 @@ def test_a_bad_run_costs_itself_only(tmp_path: Path, how: str) -> None:
         (damage,) = store.damaged.all()
         assert damage.name == "1.run"
         assert "runs/1.run" in damage.reason
-        assert samples_of(store)["mainstem_queue_store_damaged_runs"] == 1
+        assert samples_of(store)["mainstem_queue_store_damaged_files"] == 1
         await store.retention.retain(log_starts({1: 3, 4: 1}))
         assert list(store.manifest.files) == ["1.run"]
         assert "runs/orphan.run" in files.paths()

@@ -48,7 +48,7 @@ class Topics:
         number = self.slices = self.slices + 1
         run = write_run(self.bench.files, f"{number}.run", batches := self.batches())
         self.held[run.name] = batches
-        await self.bench.store.commits.commit(0, number - 1, number, [run], applied_index=number)
+        await self.bench.store.splits.record(0, number - 1, number, [run], applied_index=number)
 
     async def merge(self) -> None:
         """Put a shared file, one of a topic alone, and a segment in the place of a slice."""

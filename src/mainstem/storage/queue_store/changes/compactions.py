@@ -265,7 +265,7 @@ class Compactions:
 
     # --- recording ------------------------------------------------------------------------------------------
 
-    async def commit(self, pass_id: str, outputs: Mapping[str, Sequence[StoreFile]]) -> None:
+    async def record(self, pass_id: str, outputs: Mapping[str, Sequence[StoreFile]]) -> None:
         """Put the outputs of a pass, by the names of its inputs, in their place. Durable when it returns; nothing
         happens when this was done before. Raises `StorageError`, OSError, nothing being changed."""
         names = frozenset(file.name for files in outputs.values() for file in files)

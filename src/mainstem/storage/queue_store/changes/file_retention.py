@@ -1,4 +1,4 @@
-"""Retention of files: those in which nothing is live go, and so do files that no commit ever named.
+"""Retention of files: those in which nothing is live go, and so do files that the manifest never named.
 
 A file is deleted only when the manifest, known to be this store's own, does not name it. A file whose witness, an
 extent that was live at the last look, is still live is not looked at again."""
@@ -73,8 +73,8 @@ class FileRetention:
         confirmed: Callable[[], Awaitable[None]] | None = None,
         ever_in: EverIn | None = None,
     ) -> list[StoreFile]:
-        """Drop the files in which no extent is live of the groups they count for, and remove files that no commit ever
-        named. A file that cannot be read stays.
+        """Drop the files in which no extent is live of the groups they count for, and remove files that the manifest
+        never named. A file that cannot be read stays.
 
         `log_starts` gives the log start per queue id, the largest i64 for a queue that is known to be deleted: an
         answer that is larger than the truth deletes data. `confirmed` is awaited before any file is dropped: when it
@@ -172,7 +172,7 @@ class FileRetention:
         for path in await self._orphans.due(self._named()):
             async with self._changes.lock:
                 if self._orphans.is_due(path, self._named()) and owner_of(path) not in self._changes.unvouched:
-                    log.info("removing %s, which no commit names", path)
+                    log.info("removing %s, which the manifest does not name", path)
                     await self._stored.remove_path(path)
 
     def _named(self) -> Container[str]:
@@ -189,7 +189,7 @@ class FileRetention:
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
         yield Sample(
-            "mainstem_queue_store_dropped_runs_total", "counter", "Runs deleted by retention.", self._dropped_files
+            "mainstem_queue_store_dropped_files_total", "counter", "Files deleted by retention.", self._dropped_files
         )
         yield Sample(
             "mainstem_queue_store_dropped_bytes_total",

@@ -292,7 +292,7 @@ class Merges:
 
     # --- recording ------------------------------------------------------------------------------------------
 
-    async def commit(self, merge_id: str, outputs: Sequence[StoreFile], groups: int, bounds: BoundsOf) -> None:
+    async def record(self, merge_id: str, outputs: Sequence[StoreFile], groups: int, bounds: BoundsOf) -> None:
         """Put the outputs of a merge in the place of its inputs. Durable when it returns; nothing happens when this was
         done before. Raises `StorageError`, OSError, nothing being changed."""
         names = frozenset(file.name for file in outputs)

@@ -1,5 +1,5 @@
-"""Finds orphans: files that the manifest does not name, left by splitters and merges that died or never committed. A
-commit that is decided and waits to be written to the manifest holds its files, however long that takes.
+"""Finds orphans: files that the manifest does not name, left by splitters and merges that died or were refused. A
+split that is decided and waits to be written to the manifest holds its files, however long that takes.
 
 Age is counted from when this process first saw the file, by the monotonic clock: a file's own times say
 nothing when clocks jump, and after a start every file has its whole grace again. Only names that a splitter
@@ -31,7 +31,7 @@ LOOKS_PER_GRACE = 2
 
 
 class Orphans:
-    """Finds the files that no commit will name any more."""
+    """Finds the files that nothing recorded will name any more."""
 
     def __init__(self, files: Files, clock: Clock, grace_seconds: float) -> None:
         self._files = files
@@ -46,11 +46,11 @@ class Orphans:
         self._held: Counter[str] = Counter()
 
     def hold(self, name: str) -> None:
-        """Keep a file for a decided commit that will name it. Several commits may hold the same file."""
+        """Keep a file for a decided split that will name it. Several splits may hold the same file."""
         self._held[name] += 1
 
     def let_go(self, name: str) -> None:
-        """End one hold: its commit is in the manifest."""
+        """End one hold: its split is in the manifest."""
         self._held[name] -= 1
         if not self._held[name]:
             del self._held[name]
@@ -59,7 +59,7 @@ class Orphans:
         return name in self._held
 
     def spare(self, name: str) -> None:
-        """Begin the file's grace anew, because a commit is about to name it."""
+        """Begin the file's grace anew, because a split is about to name it."""
         self._seen.update(dict.fromkeys(paths_of(name), self._clock.monotonic()))
 
     def is_due(self, path: str, named: Container[str]) -> bool:

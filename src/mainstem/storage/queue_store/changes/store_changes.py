@@ -16,7 +16,7 @@ from itertools import chain
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
-from mainstem.storage.queue_store.manifest.manifest_database import Entries, GroupCommit
+from mainstem.storage.queue_store.manifest.manifest_database import Entries, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
@@ -44,14 +44,14 @@ class StoreChanges:
         self.rewritten = 0
         """How often a write group's files were replaced by others."""
 
-    async def commit(self, commits: Sequence[GroupCommit]) -> None:
-        """Move the positions of write groups, with these runs. The caller holds `lock` and has checked each commit."""
-        assert self.lock.locked(), "commits are checked and made under the lock"
-        await self._stored.manifest.commit(commits)
+    async def record_splits(self, splits: Sequence[WriteGroupSplit]) -> None:
+        """Move the positions of write groups, with these runs. The caller holds `lock` and has checked each split."""
+        assert self.lock.locked(), "splits are checked and recorded under the lock"
+        await self._stored.manifest.record_splits(splits)
         await self._mark()
 
     async def drop(self, names: Collection[str], remembered: Collection[str]) -> None:
-        """Forget files, then delete them. The caller holds `lock`. `remembered`: those that commits of other
+        """Forget files, then delete them. The caller holds `lock`. `remembered`: those that splits of other
         write groups may still name, and go on without."""
         assert self.lock.locked(), "what is dropped is checked and dropped under the lock"
         gone = [self._stored.search.known(name) for name in names]
@@ -115,7 +115,7 @@ class StoreChanges:
     async def vouch(self) -> None:
         """Return when the store's mark knows of every change made before the call, so that a manifest without one of
         them is refused. Raises `StorageError` when the mark cannot be written."""
-        if self._marked >= self._stored.manifest.commits:
+        if self._marked >= self._stored.manifest.changes:
             return
         async with self.lock:
             try:
@@ -177,7 +177,7 @@ class StoreChanges:
             self._stored.search.forget(known)
             if linger:
                 self._stored.lingering[name] = files[name]
-            elif self._marked >= manifest.commits:  # else they go as orphans: an older manifest would miss them
+            elif self._marked >= manifest.changes:  # else they go as orphans: an older manifest would miss them
                 await self._stored.remove(known)
 
     async def _rearranged(self, names: Iterable[str], gone: Collection[str]) -> None:
@@ -188,7 +188,7 @@ class StoreChanges:
         await self._mark()
         for name in names:
             self._stored.manifest.files.witness(name, None)  # the file may not count for its write group any more
-        for name in gone:  # orphans now: a decided commit may still name them
+        for name in gone:  # orphans now: a decided split may still name them
             self._stored.search.forget(self._stored.search.known(name))
 
     async def _mark(self) -> None:
@@ -200,7 +200,7 @@ class StoreChanges:
     async def _write_mark(self) -> None:
         manifest = self._stored.manifest
         assert manifest.identity is not None
-        mark = StoreMark(manifest.identity, manifest.commits)
+        mark = StoreMark(manifest.identity, manifest.changes)
         await self._copy.write()
         await write_mark(self._stored.files, mark)
         self._marked = mark.changes

@@ -17,7 +17,7 @@ import numpy
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues, looked_at
 from mainstem.storage.queue_store.reading.open_files import KnownFile
-from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
 from mainstem.storage.store_files.store_file import StoreFile
 
 DELETED = numpy.iinfo(numpy.int64).max
@@ -30,7 +30,7 @@ async def goes_on(
     kept_upto: int,
     files: Sequence[StoreFile],
     log_starts: OffsetsOfQueues,
-    groups_at: GroupsAt,
+    groups_at: WriteGroupsAt,
 ) -> bool:
     """Whether these files, which are here and in the order of their blocks, have every offset of a write group from
     where its files end that hold blocks up to `kept_upto`, or from the log start on. Raises `StorageError` and OSError
@@ -66,7 +66,7 @@ async def goes_on(
 def _behind(
     rows: Rows,
     group: int,
-    groups_at: GroupsAt,
+    groups_at: WriteGroupsAt,
     log_starts: OffsetsOfQueues,
     ends: OffsetsOfQueues,
     begins: OffsetsOfQueues,
@@ -86,12 +86,12 @@ def _behind(
     )
 
 
-def _with_ends(ends: OffsetsOfQueues, rows: Rows, group: int, groups_at: GroupsAt) -> OffsetsOfQueues:
+def _with_ends(ends: OffsetsOfQueues, rows: Rows, group: int, groups_at: WriteGroupsAt) -> OffsetsOfQueues:
     _firsts, lasts = first_and_last(rows[groups_at(rows["queue_id"], rows["base_offset"]) == group])
     return ends.together(lasts["queue_id"], lasts["last_offset"] + 1)
 
 
-async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups_at: GroupsAt) -> OffsetsOfQueues:
+async def ends_of(stored: StoredFiles, group: int, after: int, upto: int, groups_at: WriteGroupsAt) -> OffsetsOfQueues:
     """Per queue, how far the files here go that hold blocks of a write group behind `after`, none behind `upto`. Raises
     `StorageError` and OSError when one cannot be read; that is noted."""
     ends = NO_OFFSETS

@@ -29,7 +29,7 @@ from mainstem.storage.queue_store.copies.file_copy import BESIDE_BYTES_MAX, Byte
 from mainstem.storage.queue_store.copies.file_mending import batch_rows
 from mainstem.storage.queue_store.copies.queue_offsets import Offsets, OffsetsOfQueues, looked_at
 from mainstem.storage.queue_store.reading.open_files import load_index
-from mainstem.storage.queue_store.reading.stored_files import GroupsAt, StoredFiles, check_content
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt, check_content
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import (
     QUEUES_DIRECTORY,
@@ -84,7 +84,7 @@ class PartCopies:
         self._orphans = orphans
 
     async def copy(
-        self, file: StoreFile, group: int, groups_at: GroupsAt, kept: OffsetsOfQueues, elsewhere: Elsewhere
+        self, file: StoreFile, group: int, groups_at: WriteGroupsAt, kept: OffsetsOfQueues, elsewhere: Elsewhere
     ) -> StoreFile | None:
         """Make sure that what a file has of a write group, behind what is kept here, is here: whole, durable and held.
         Returns the run that has it, which is the file itself if that is a run of which all is wanted; None: it has
@@ -146,7 +146,9 @@ class PartCopies:
         )
 
 
-def _choose(file: StoreFile, index: ExtentIndex, group: int, groups_at: GroupsAt, kept: OffsetsOfQueues) -> _Chosen:
+def _choose(
+    file: StoreFile, index: ExtentIndex, group: int, groups_at: WriteGroupsAt, kept: OffsetsOfQueues
+) -> _Chosen:
     rows = index.rows
     after = kept.of(rows["queue_id"])
     wanted = (groups_at(rows["queue_id"], rows["base_offset"]) == group) & (rows["last_offset"] >= after)

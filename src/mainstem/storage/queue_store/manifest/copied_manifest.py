@@ -17,7 +17,7 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     FIRST_SCHEMA_VERSION,
     MERGED_SCHEMA_VERSION,
     Contents,
-    GroupPosition,
+    WriteGroupPosition,
 )
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     CHANGES_SUFFIX,
@@ -62,7 +62,7 @@ class _Copied:
     def __init__(self) -> None:
         self.files: dict[str, StoreFile] = {}
         self.ranges: dict[int, FileRange] = {}
-        self.positions: dict[int, GroupPosition] = {}
+        self.positions: dict[int, WriteGroupPosition] = {}
         self.dropped: set[str] = set()
         self.seen: dict[str, int] = {}
         self.schema_version = FIRST_SCHEMA_VERSION
@@ -81,7 +81,7 @@ class _Copied:
                 if self.ranges.pop(row.sequence, None) is None and not repeated:
                     raise FormatError(f"range {row.sequence} goes, which never came")
             case PositionRow():
-                self.positions[row.group] = GroupPosition(row.position, row.applied_index)
+                self.positions[row.group] = WriteGroupPosition(row.position, row.applied_index)
             case DroppedRow():
                 self.dropped.add(row.name)
             case RecalledRow():
@@ -91,7 +91,7 @@ class _Copied:
             case SchemaRow():
                 self.schema_version = max(self.schema_version, row.version)
 
-    def contents(self, identity: uuid.UUID, commits: int) -> Contents:
+    def contents(self, identity: uuid.UUID, changes: int) -> Contents:
         """All of it, as a database gives it. Raises `FormatError`."""
         first: dict[str, int] = {}
         for sequence, entry in sorted(self.ranges.items()):
@@ -100,7 +100,7 @@ class _Copied:
                 raise FormatError(f"{entry.name} counts for write group {entry.group}, and is not described")
         return Contents(
             identity=identity,
-            commits=commits,
+            changes=changes,
             files=[self.files[name] for name in first],
             ranges=sorted(self.ranges.values(), key=lambda one: (one.group, one.upto, one.after, one.sequence)),
             positions=self.positions,
@@ -195,7 +195,7 @@ async def copy_faults(files: Files, identity: uuid.UUID, contents: Contents | No
         copied, _faults = await read_copy(files, identity)
     except FileNotFoundError:
         return found
-    if copied is not None and copied.contents.commits == contents.commits:
+    if copied is not None and copied.contents.changes == contents.changes:
         said = copied.contents._replace(seen=contents.seen)  # those come with the next change
         if said != contents:
             found.append((COPY_DIRECTORY, "the copy of the manifest does not say what the manifest says"))

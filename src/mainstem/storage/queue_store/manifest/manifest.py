@@ -6,7 +6,7 @@ that was begun is carried through even when its caller is cancelled, so mirror a
 still gets its cancellation, whatever the outcome of the change.
 
 `dropped` remembers the names of files that retention deleted because they had no live batch of any write group: a
-commit of another write group that was decided before the drop may still name one, and goes on without it. A snapshot
+split of another write group that was decided before the drop may still name one, and goes on without it. A snapshot
 may not: it knows which batches of its write group are live, so a file that it names is no longer counted as dropped.
 """
 
@@ -32,8 +32,8 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     Contents,
     Database,
     Entries,
-    GroupCommit,
-    GroupPosition,
+    WriteGroupPosition,
+    WriteGroupSplit,
 )
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     DroppedRow,
@@ -58,7 +58,7 @@ FOLDED_PER_TURN = 64
 """Files whose ranges are gathered for a page in one turn of the event loop: some milliseconds."""
 
 SEEN_AT_ONCE_MAX = 2_000
-"""Files that one transaction notes as seen: some ten milliseconds, for which commits wait."""
+"""Files that one transaction notes as seen: some ten milliseconds, for which splits wait."""
 
 
 class Manifest:
@@ -71,10 +71,10 @@ class Manifest:
         self._executor = executor
         self.identity = contents.identity
         """The store's identity; None: the manifest is new."""
-        self.commits = contents.commits
+        self.changes = contents.changes
         """Changes to the set of files since the store was made."""
         self.files = FileTable(max([page_files, *(len(page.rows) for page in contents.pages)]))
-        """Files that count, in the order of their first commit, but for some that were moved behind others."""
+        """Files that count, in the order in which they were first recorded; some were moved behind others."""
         self.dropped = contents.dropped
         self.seen = SeenTimes(self.files)
         """When retention first saw a file, by the agreed time (ms): all its batches were appended before."""
@@ -99,8 +99,8 @@ class Manifest:
             raise
         return cls(database, contents, executor, page_files)
 
-    def position(self, group: int) -> GroupPosition:
-        return self._positions.get(group, GroupPosition(0, 0))
+    def position(self, group: int) -> WriteGroupPosition:
+        return self._positions.get(group, WriteGroupPosition(0, 0))
 
     @property
     def schema_version(self) -> int:
@@ -138,36 +138,36 @@ class Manifest:
         return min(entry.after for entry in mine), max(entry.upto for entry in mine)
 
     def in_order(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield (file, groups it counts for), such that the files of every group come oldest first. A file comes more
-        than once if it was committed for one group early and for another one late. The manifest may change between two
-        steps: what was merged meanwhile comes as a whole, also if parts of it have come before."""
+        """Yield (file, write groups it counts for), such that the files of every write group come oldest first. A file
+        comes more than once if it was recorded for one write group early and for another one late. The manifest may
+        change between two steps: what was merged meanwhile comes as a whole, also if parts of it have come before."""
         return walk(self._mirror)
 
-    async def adopt(self, identity: uuid.UUID, commits: int) -> None:
+    async def adopt(self, identity: uuid.UUID, changes: int) -> None:
         """Give an empty manifest the identity of its store."""
-        await _carried_through(self._executor, lambda: self._database.adopt(identity, commits))
-        self.identity, self.commits = identity, commits
+        await _carried_through(self._executor, lambda: self._database.adopt(identity, changes))
+        self.identity, self.changes = identity, changes
 
-    async def commit(self, commits: Sequence[GroupCommit]) -> None:
+    async def record_splits(self, splits: Sequence[WriteGroupSplit]) -> None:
         """Move the positions of groups, with these runs, all in one transaction. The caller has checked that each may
         move; of one group several may follow each other."""
         positions: dict[int, int] = {}
-        for commit in commits:
-            assert positions.get(commit.group, self.position(commit.group).position) == commit.after < commit.upto
-            positions[commit.group] = commit.upto
-        await self._unfold(row for commit in commits for row in self._in_pages(file.name for file in commit.files))
+        for split in splits:
+            assert positions.get(split.group, self.position(split.group).position) == split.after < split.upto
+            positions[split.group] = split.upto
+        await self._unfold(row for split in splits for row in self._in_pages(file.name for file in split.files))
 
         def done(ranges: list[FileRange]) -> None:
-            self.commits += 1
-            for commit in commits:
-                for file in commit.files:
+            self.changes += 1
+            for split in splits:
+                for file in split.files:
                     self.files.add(file)
-                self._positions[commit.group] = GroupPosition(commit.upto, commit.applied_index)
+                self._positions[split.group] = WriteGroupPosition(split.upto, split.applied_index)
             self._mirror.exchange((), ranges)
-            rows = new_rows(ranges, {file.name: file for commit in commits for file in commit.files}.values())
+            rows = new_rows(ranges, {file.name: file for split in splits for file in split.files}.values())
             self.on_change([*rows, *(PositionRow(one, *self.position(one)) for one in positions)])
 
-        await _carried_through(self._executor, lambda: self._database.commit(commits), done)
+        await _carried_through(self._executor, lambda: self._database.record_splits(splits), done)
 
     async def drop(self, names: Collection[str], now_ms: int, remembered: Collection[str] | None = None) -> None:
         """Forget files, in one transaction, before they are deleted. `remembered` are the files to keep under
@@ -176,7 +176,7 @@ class Manifest:
         states = self._states_without(self._in_pages(names))
 
         def done(forgotten: list[str]) -> None:
-            self.commits += 1
+            self.changes += 1
             gone = [entry for name in names for entry in self.entries(name)]
             self._mirror.exchange(gone, ())
             for name in names:
@@ -230,7 +230,7 @@ class Manifest:
         none of these counts as dropped any more. Returns the files that no write group needs any more: they are
         forgotten, but not kept under `dropped`."""
         assert all(after >= kept_upto for after, _upto, _file in entries), "they lie behind what is kept"
-        moved = group, GroupPosition(position, applied_index)
+        moved = group, WriteGroupPosition(position, applied_index)
         spans = self.spans(group)
         gone = [entry for span in spans[spans.behind(kept_upto) :] for entry in span]
         return await self._exchange({group: (gone, entries)}, moved)
@@ -279,7 +279,7 @@ class Manifest:
     async def _exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
-        moved: tuple[int, GroupPosition] | None,
+        moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int] | None = None,
     ) -> list[str]:
         left: list[str] = []
@@ -290,7 +290,7 @@ class Manifest:
         states = self._states_without(self._in_pages(whole))
 
         def done(ranges: list[FileRange]) -> None:
-            self.commits += 1
+            self.changes += 1
             placed = {name: self.files.add(file) for name, file in named.items()}
             recalled = sorted(self.dropped.intersection(named))
             self.dropped.difference_update(named)

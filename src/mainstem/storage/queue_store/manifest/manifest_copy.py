@@ -71,7 +71,7 @@ class ManifestCopy:
         self._manifest = manifest
         self._images = images
         """Of the last images, the oldest first."""
-        self._last = manifest.commits
+        self._last = manifest.changes
         """The last change that is written."""
         self._whole = whole
         """What is there reaches from the first change of the store, or from an image, to `_last`."""
@@ -94,21 +94,21 @@ class ManifestCopy:
         except FormatError as error:
             log.warning("the copy of the manifest on disk 2 is damaged, and is begun anew: %s", error)
             images, last = [], None
-        if last is not None and last > manifest.commits:
+        if last is not None and last > manifest.changes:
             await _remove_behind(files, names, manifest)
-        whole = last == manifest.commits
+        whole = last == manifest.changes
         return cls(files, manifest, images if whole else [], whole=whole)
 
     def _note(self, rows: Iterable[Row]) -> None:
         self._pending += rows
         if len(self._pending) > PENDING_ROWS_MAX:
             self._pending.clear()
-            self._images, self._last, self._whole = [], self._manifest.commits, False
+            self._images, self._last, self._whole = [], self._manifest.changes, False
 
     async def write(self) -> None:
         """Have all changes made so far in the copy, durably. The caller holds the lock of changes. Raises OSError; the
         next call tries again."""
-        first, last = self._last + 1, self._manifest.commits
+        first, last = self._last + 1, self._manifest.changes
         if first > last:
             return
         identity, count = self._manifest.identity, len(self._pending)
@@ -157,7 +157,7 @@ class ManifestCopy:
                 await file.write(HEADER_BYTES + size, [body])
                 size += len(body)
                 crc = google_crc32c.extend(crc, body)
-            header = CopyHeader(CopyKind.IMAGE, identity, begun, self._manifest.commits, size, crc)
+            header = CopyHeader(CopyKind.IMAGE, identity, begun, self._manifest.changes, size, crc)
             await file.write(0, [header.pack()], sync=True)
         finally:
             await file.close()
@@ -232,9 +232,9 @@ async def _remove_behind(files: Files, names: Sequence[str], manifest: Manifest)
     """Remove what has changes behind those of the manifest: others get their numbers. The newest goes first, so that
     what is left has no gap."""
     for first in reversed(numbers(names, CHANGES_SUFFIX)):
-        if (await read_header(files, changes_path(first))).last <= manifest.commits:
+        if (await read_header(files, changes_path(first))).last <= manifest.changes:
             break
         await files.remove(changes_path(first))
     for last in numbers(names, IMAGE_SUFFIX):
-        if last > manifest.commits:
+        if last > manifest.changes:
             await files.remove(image_path(last))

@@ -34,7 +34,7 @@ MERGED_SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 1
 
 DROPPED_REMEMBERED_MS = 7 * 86_400_000
-"""A commit decided before a drop is written within seconds, or at the next start; a week is a long stop."""
+"""A split decided before a drop is written within seconds, or at the next start; a week is a long stop."""
 
 _SCHEMA = """
 CREATE TABLE store (identity BLOB NOT NULL, commits INTEGER NOT NULL);
@@ -122,7 +122,7 @@ _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGE
 """A table made where it is missing; versions that do not know it leave it alone."""
 
 
-class GroupPosition(NamedTuple):
+class WriteGroupPosition(NamedTuple):
     position: int
     """The last block that is split."""
     applied_index: int
@@ -130,8 +130,8 @@ class GroupPosition(NamedTuple):
     the files."""
 
 
-class GroupCommit(NamedTuple):
-    """Blocks (after, upto] of a group are in these files."""
+class WriteGroupSplit(NamedTuple):
+    """Blocks (after, upto] of a write group are in these files."""
 
     group: int
     after: int
@@ -151,10 +151,11 @@ Statement = tuple[str, tuple[object, ...]]
 
 class Contents(NamedTuple):
     identity: uuid.UUID | None
-    commits: int
+    changes: int
+    """To the set of files since the store was made; the column is called `commits`."""
     files: list[StoreFile]
     ranges: list[FileRange]
-    positions: dict[int, GroupPosition]
+    positions: dict[int, WriteGroupPosition]
     dropped: set[str]
     seen: dict[str, int]
     pages: Sequence[StoredPage] = ()
@@ -286,7 +287,7 @@ class Database:
             )
         contents = self._contents(database)
         self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
-        if self._is_sealed(database, contents.commits) is False:
+        if self._is_sealed(database, contents.changes) is False:
             raise FormatError(
                 f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
             )
@@ -322,10 +323,10 @@ class Database:
         positions = database.execute("SELECT write_group, position, applied_index FROM positions")
         return Contents(
             identity=uuid.UUID(bytes=store[0]) if store else None,
-            commits=store[1] if store else 0,
+            changes=store[1] if store else 0,
             files=[_file(row, keys.get(row[0])) for row in files],
             ranges=[FileRange(*row) for row in ranges],
-            positions={group: GroupPosition(*rest) for group, *rest in positions},
+            positions={group: WriteGroupPosition(*rest) for group, *rest in positions},
             dropped={name for (name,) in database.execute("SELECT name FROM dropped")},
             seen=dict(database.execute("SELECT name, seen_ms FROM seen")),
             pages=list(self._pages(database)) if self.version >= SCHEMA_VERSION else (),
@@ -343,12 +344,12 @@ class Database:
                 raise FormatError(f"{self._path}: the manifest is damaged ({error}); {_REMEDY}") from error
             yield StoredPage(number, rows, ranges, state)
 
-    def _is_sealed(self, database: sqlite3.Connection, commits: int) -> bool | None:
+    def _is_sealed(self, database: sqlite3.Connection, changes: int) -> bool | None:
         """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
             return None
         sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
-        if sealed is None or sealed[0] != commits:
+        if sealed is None or sealed[0] != changes:
             return None
         return bool(sealed[1] == self._digest(database))
 
@@ -406,21 +407,21 @@ class Database:
         statements += [(_SEEN, (name, now_ms)) for name in new]
         self._transaction([*statements, *_of_states(states)])
 
-    def adopt(self, identity: uuid.UUID, commits: int) -> None:
-        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, commits))])
+    def adopt(self, identity: uuid.UUID, changes: int) -> None:
+        self._transaction([("INSERT INTO store VALUES (?, ?)", (identity.bytes, changes))])
 
-    def commit(self, commits: Sequence[GroupCommit]) -> list[FileRange]:
+    def record_splits(self, splits: Sequence[WriteGroupSplit]) -> list[FileRange]:
         statements: list[Statement] = []
-        for commit in commits:
-            statements += _additions(commit.group, [(commit.after, commit.upto, file) for file in commit.files])
-            statements.append(_position(commit.group, GroupPosition(commit.upto, commit.applied_index)))
+        for split in splits:
+            statements += _additions(split.group, [(split.after, split.upto, file) for file in split.files])
+            statements.append(_position(split.group, WriteGroupPosition(split.upto, split.applied_index)))
         self._transaction([*statements, _CHANGED])
-        return self._newest_ranges(sum(len(commit.files) for commit in commits))
+        return self._newest_ranges(sum(len(split.files) for split in splits))
 
     def exchange(
         self,
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
-        moved: tuple[int, GroupPosition] | None,
+        moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int],
         states: PageStates,
     ) -> list[FileRange]:
@@ -473,7 +474,7 @@ class Database:
         to have been dropped."""
         assert contents.identity is not None
         statements: Iterable[Statement] = chain(
-            [("INSERT INTO store VALUES (?, ?)", (contents.identity.bytes, contents.commits))],
+            [("INSERT INTO store VALUES (?, ?)", (contents.identity.bytes, contents.changes))],
             chain.from_iterable(map(_description, contents.files)),
             (("INSERT INTO ranges VALUES (?, ?, ?, ?, ?)", tuple(entry)) for entry in contents.ranges),
             (_position(group, position) for group, position in contents.positions.items()),
@@ -611,7 +612,7 @@ def _keys_of(file: StoreFile) -> tuple[object, ...]:
     return msgspec.structs.astuple(file)[len(_COLUMNS) :]
 
 
-def _position(group: int, position: GroupPosition) -> Statement:
+def _position(group: int, position: WriteGroupPosition) -> Statement:
     return (
         "INSERT INTO positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "
         "SET position = excluded.position, applied_index = excluded.applied_index",

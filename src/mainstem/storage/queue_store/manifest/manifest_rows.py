@@ -79,7 +79,7 @@ class GoneRow(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
 
 class PositionRow(msgspec.Struct, frozen=True, array_like=True, tag="position"):
-    """How far a write group is split; see `GroupPosition`."""
+    """How far a write group is split; see `WriteGroupPosition`."""
 
     group: int
     position: int

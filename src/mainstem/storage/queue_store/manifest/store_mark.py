@@ -106,7 +106,7 @@ async def pair(
         await write_mark(files, mark)
         return mark.changes
     if mark is None:
-        if manifest.commits:
+        if manifest.changes:
             raise StorageError(
                 f"{database_path}: the manifest has a store of {len(manifest.files)} runs, but there is no "
                 f"{MARK_NAME} in store_dir. Nothing was changed. Check that store_dir is mounted and right"
@@ -118,9 +118,9 @@ async def pair(
             f"{database_path}: the manifest is of store {manifest.identity}, store_dir holds {mark.identity}. "
             "Nothing was changed. Check that write_dir and store_dir belong to the same node"
         )
-    if mark.changes > manifest.commits:
+    if mark.changes > manifest.changes:
         raise StorageError(
-            f"{database_path}: the manifest has seen {manifest.commits} changes, the store {mark.changes}: it is "
+            f"{database_path}: the manifest has seen {manifest.changes} changes, the store {mark.changes}: it is "
             "an old copy, which does not know the newest runs. Nothing was changed. Restore the newest manifest, or "
             "have it made from its copy on disk 2 (mainstem store repair --manifest)"
         )

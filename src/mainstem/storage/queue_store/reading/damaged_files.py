@@ -66,7 +66,7 @@ class DamagedFiles:
 
     def samples(self) -> Iterable[Sample]:
         yield Sample(
-            "mainstem_queue_store_damaged_runs", "gauge", "Runs known to be damaged or missing.", len(self.all())
+            "mainstem_queue_store_damaged_files", "gauge", "Files known to be damaged or missing.", len(self.all())
         )
         yield Sample(
             "mainstem_queue_store_damage_met_total",

@@ -28,7 +28,7 @@ from mainstem.storage.store_files.store_file import StoreFile, kind_of, owner_of
 
 log = logging.getLogger(__name__)
 
-GroupsAt = Callable[[QueueIds, numpy.typing.NDArray[numpy.int64]], numpy.typing.NDArray[numpy.int64]]
+WriteGroupsAt = Callable[[QueueIds, numpy.typing.NDArray[numpy.int64]], numpy.typing.NDArray[numpy.int64]]
 """Gives the write group in whose log each of these offsets is, one per queue id."""
 
 
@@ -69,7 +69,7 @@ class StoredFiles:
     # --- which there are ------------------------------------------------------------------------------------
 
     def file(self, name: str) -> StoreFile:
-        """A file as its commit described it. Raises `FileGone`."""
+        """A file as it was described when it was recorded. Raises `FileGone`."""
         file = self.manifest.files.get(name) or self.lingering.get(name)
         if file is None:
             raise FileGone(f"{name}: the manifest of this node does not name it")
@@ -94,7 +94,7 @@ class StoredFiles:
 
     # --- what is in them ------------------------------------------------------------------------------------
 
-    async def all_rows(self, groups_at: GroupsAt, *, whole: bool = False) -> AsyncIterator[Rows]:
+    async def all_rows(self, groups_at: WriteGroupsAt, *, whole: bool = False) -> AsyncIterator[Rows]:
         """The extents of every file, those of each queue oldest first, including those that are no longer live.
         Extents of a group that the file does not count for are left out; `groups_at` gives the group per queue
         id and offset. So are files that cannot be read; `whole`: what keeps one from being read is raised instead."""
@@ -106,7 +106,7 @@ class StoredFiles:
                 await self.open_files.index(self.search.known(name))
                 raise StorageError(f"{name}: it could not be read, and now it can; try again")
 
-    async def rows_of(self, name: str, groups: Sequence[int], groups_at: GroupsAt) -> Rows | None:
+    async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:
         """The extents of one file that are of these groups; None when it is gone or cannot be read. Readers' indexes
         stay in memory."""
         try:
@@ -150,7 +150,7 @@ class StoredFiles:
         if known is None:
             check_content(await self.open_files.index(KnownFile(file.name)), file)
         elif known != file:
-            raise StorageError(f"{file.name}: committed before as {known}, now as {file}")
+            raise StorageError(f"{file.name}: recorded before as {known}, now as {file}")
 
     def _check(self, name: str, index: ExtentIndex) -> None:
         """Raises `StorageError` when a file has not what the manifest says of it."""
@@ -191,7 +191,7 @@ class StoredFiles:
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
-        yield Sample("mainstem_queue_store_runs", "gauge", "Runs on disk 2.", len(self.manifest.files))
+        yield Sample("mainstem_queue_store_files", "gauge", "Files on disk 2.", len(self.manifest.files))
         yield Sample("mainstem_queue_store_bytes", "gauge", "Bytes of runs on disk 2.", self.file_bytes())
         yield Sample(
             "mainstem_queue_store_index_bytes", "gauge", "Memory held by indexes of runs.", self.open_files.index_bytes

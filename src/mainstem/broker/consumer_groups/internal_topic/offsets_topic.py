@@ -1,0 +1,75 @@
+"""The form of the consumer groups' records in `__consumer_offsets`.
+
+Records are Kafka's own, so that public tools can read the topic. Records of kinds or versions that this program does
+not know are handed on as they are: a later version wrote them, and will want them.
+"""
+
+from __future__ import annotations
+
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, OffsetRecord
+from mainstem.broker.machines.machine_log import LogLimits
+from mainstem.broker.machines.result import UnknownRecord
+from mainstem.model import FeatureLevel
+from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_offsets import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_group_metadata_value,
+    read_key,
+    read_offset_commit_value,
+    write_key,
+    write_offset_with_topic_id,
+    write_value,
+)
+from mainstem.protocol.messages.versioned import write_versioned
+from mainstem.protocol.records import NewRecord, Record
+
+_EXPIRE_TIMESTAMP_VERSION = 1
+"""The one version of an offset commit's value that has a time to live."""
+
+
+def limits_of(config: ConsumerGroupsConfig) -> LogLimits:
+    """The bounds of a partition's log."""
+    return LogLimits(config.load_bytes, config.append_bytes_max, config.offsets_commit_timeout_ms / 1000)
+
+
+class OffsetsTopicCodec:
+    """`machines.machine_log.RecordCodec` of the consumer groups."""
+
+    def encode(self, record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+        return encode(record, timestamp_ms, level)
+
+    def decode(self, record: Record) -> LogRecord | None:
+        return decode(record)
+
+
+def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    """A record in the form of the topic, as programs of this level read it. Raises `ProtocolError` on a value
+    that has no encoding."""
+    if isinstance(record, UnknownRecord):
+        return NewRecord(record.timestamp_ms, record.key, record.value, record.headers)
+    value = record.value
+    if value is None:
+        body = None
+    elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
+        body = write_offset_with_topic_id(value)
+    elif isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
+        body = write_versioned(value, _EXPIRE_TIMESTAMP_VERSION)
+    else:
+        body = write_value(value)
+    return NewRecord(timestamp_ms, write_key(record.key), body)
+
+
+def decode(record: Record) -> LogRecord | None:
+    """The content of a record of the topic; None for a record without a key, which has no meaning. Raises
+    `ProtocolError`."""
+    if record.key is None:
+        return None
+    try:
+        key = read_key(record.key)
+        if isinstance(key, OffsetCommitKey):
+            return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+        return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))
+    except UnsupportedVersion:
+        return UnknownRecord(record.key, record.value, record.timestamp, record.headers)

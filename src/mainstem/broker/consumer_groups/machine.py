@@ -1,0 +1,379 @@
+"""The consumer group machine: the consumer groups and offsets of one partition of `__consumer_offsets`. It does no
+I/O.
+
+Events go in (requests with a ticket, the passing of time), one `Result` comes out per event; see `result` for the
+order of its effects. State that must survive a restart changes in `replay` alone: an event that changes it produces a
+record and replays it at once. So the machine is always what its log says plus what the log does not hold (waiting
+requests), and after a restart `replay` of the log makes the same machine again.
+
+Invariants: records leave in the order they were replayed; every ticket is answered exactly once; a consumer group
+that has neither members nor anything in the log is forgotten at the end of the event.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from uuid import UUID
+
+from mainstem.broker.consumer_groups import offsets
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState
+from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offsets import Offsets, TopicId
+from mainstem.broker.consumer_groups.rebalancing import assignment, joining, presence, rebalance
+from mainstem.broker.consumer_groups.step import Caller, ConsumerGroupRecord, Counts, LogRecord, OffsetRecord, Step
+from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
+from mainstem.broker.machines.result import Moment, Result, Ticket, UnknownRecord
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    read_key,
+    write_key,
+)
+from mainstem.protocol.messages.group_administration import DeletableGroupResult, DescribedGroup, ListedGroup
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+)
+from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
+from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from mainstem.protocol.schema import ZERO_UUID
+
+EXPIRY_GROUPS_PER_STEP = 1_000
+"""Consumer groups checked in one event when offsets expire: a few milliseconds of work."""
+
+EXPIRY_PAUSE_MS = 10
+"""Between two such events."""
+
+
+class ConsumerGroupMachine:
+    """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine;
+    `topic_id_of` gives the id of the topic that has a name, as this node knows it now; `holdings` is charged
+    for the members' memory."""
+
+    def __init__(
+        self,
+        config: ConsumerGroupsConfig,
+        new_id: Callable[[], str],
+        counts: Counts | None = None,
+        topic_id_of: TopicId = lambda name: ZERO_UUID,
+        holdings: Holdings | None = None,
+    ) -> None:
+        self.counts = counts or Counts()
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.offsets = Offsets()
+        self.unknown: dict[bytes, UnknownRecord] = {}
+        """Per key the record that a later version wrote, to be handed on."""
+        self._topic_id_of = topic_id_of
+        self._holdings = holdings or Holdings(config.members_bytes_max)
+        self._config = config
+        self._new_id = new_id
+        self._timers = Timers()
+        self._to_expire: deque[str] = deque()
+
+    # --- the log -------------------------------------------------------------------------------------
+
+    def replay(self, record: LogRecord) -> None:
+        """Apply the next record of the log."""
+        if isinstance(record, UnknownRecord):
+            self._replay_unknown(record)
+            return
+        if self.unknown:
+            self.unknown.pop(write_key(record.key), None)
+        if isinstance(record, OffsetRecord):
+            self.offsets.replay(record)
+            if record.value is not None:
+                self._group(record.key.group)
+        elif record.value is not None:
+            self._group(record.key.group).restore(record.value)
+        else:
+            self._forget(record.key.group)
+
+    def _replay_unknown(self, record: UnknownRecord) -> None:
+        """Keep a record of a later version; what was known under its key no longer holds."""
+        try:
+            key = read_key(record.key)
+        except UnsupportedVersion:
+            pass
+        else:
+            if isinstance(key, OffsetCommitKey):
+                self.offsets.replay(OffsetRecord(key, None))
+            else:
+                self._forget(key.group)
+        if record.value is None:
+            self.unknown.pop(record.key, None)
+        else:
+            self.unknown[record.key] = record
+
+    def lose(self) -> None:
+        """The next part of the log cannot be read. Members may know of a generation that this machine has not
+        heard of: they are told that the generation is another, and join again."""
+        self.offsets.lose()
+
+    def recovered(self, now: Moment) -> Result:
+        """The whole log has been replayed: each member found in it has one session timeout in which to send a
+        heartbeat."""
+        step = self._step(now)
+        for group in list(self.groups.values()):
+            self._forget_if_vacant(group)
+            for member_id in group.members:
+                step.restart_session(group, member_id)
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        self._timers.set(TimerKey(TimerKind.EXPIRY), now.monotonic_ms + interval_ms)
+        return self._finish(step)
+
+    def sections(self) -> list[str | bytes]:
+        """What a snapshot has, one after the other: consumer groups by their ids, then the keys of unknown records."""
+        return [*self.groups, *self.unknown]
+
+    def snapshot(self, section: str | bytes) -> Iterator[LogRecord]:
+        """The records that make a section as it is now; none when it is gone."""
+        if isinstance(section, str):
+            return self._snapshot_of_group(section)
+        record = self.unknown.get(section)
+        return iter(() if record is None else (record,))
+
+    def _snapshot_of_group(self, group_id: str) -> Iterator[LogRecord]:
+        """The logged state of a consumer group in as few records as possible; none if it is gone. Take it bit
+        by bit while the group goes on: each record gives the state at the time it is taken, and the log has
+        the changes made meanwhile."""
+        group = self.groups.get(group_id)
+        if group is not None and group.persisted is not None:
+            yield ConsumerGroupRecord(GroupMetadataKey(group=group_id), group.persisted)
+        for key, value in self.offsets.of_group(group_id):
+            yield OffsetRecord(key, value)
+
+    # --- membership ----------------------------------------------------------------------------------
+
+    def join(self, ticket: Ticket, request: JoinGroupRequest, caller: Caller, now: Moment) -> Result:
+        step = self._step(now)
+        timeout_ms, config = request.session_timeout_ms, self._config
+        group = self.groups.get(request.group_id)
+        if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
+            code = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif group is None and request.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        elif group is None and not self._has_room:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            group = group or self._group(request.group_id)
+            joining.join(step, group, ticket, request, caller)
+            return self._finish(step, group)
+        step.answer(ticket, rebalance.refused_join(request.member_id, code))
+        return self._finish(step, group)
+
+    def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            step.answer(ticket, rebalance.refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            assignment.sync(step, group, ticket, request)
+        return self._finish(step, group)
+
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else presence.heartbeat(step, group, request)
+        step.answer(ticket, HeartbeatResponse(error_code=code))
+        return self._finish(step, group)
+
+    def leave(self, ticket: Ticket, request: LeaveGroupRequest, now: Moment) -> Result:
+        """A request in the form of version 3 and later: `members` names the members that leave."""
+        step = self._step(now)
+        group = self.groups.get(request.group_id) or ConsumerGroup(request.group_id)
+        members = presence.leave(step, group, request.members)
+        step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+        return self._finish(step, group)
+
+    # --- offsets -------------------------------------------------------------------------------------
+
+    def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
+        """Topics are given by name and, where it is known, by id."""
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        step.answer(ticket, offsets.commit(step, group, request, caller, self._topic_id_of, room=self._has_room))
+        return self._finish(step, group)
+
+    def fetch(self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment) -> Result:
+        """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
+        step = self._step(now)
+        step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
+        return self._finish(step)
+
+    def committed(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
+        """The answer lists the topics, and the indexes of their partitions, for which a consumer group has
+        offsets."""
+        step = self._step(now)
+        topics = self.offsets.topics(group_id)
+        step.answer(ticket, [(topic, self.offsets.indexes(group_id, topic)) for topic in topics])
+        return self._finish(step)
+
+    def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:
+        step = self._step(now)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            response = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=())
+        else:
+            response = offsets.delete(step, group, self.offsets, request)
+        step.answer(ticket, response)
+        return self._finish(step, group)
+
+    def forget_topic(self, ticket: Ticket, topic: str, topic_id: UUID, now: Moment) -> Result:
+        """The topic is gone: forget its offsets, but keep those of another topic of the same name. The answer
+        is how many were forgotten."""
+        step = self._step(now)
+        for group_id in self.offsets.groups_of(topic):
+            for partition, value in self.offsets.partitions(group_id, topic):
+                doubtful = self.offsets.doubtful(group_id, topic, partition)
+                if value.topic_id in (ZERO_UUID, topic_id) and not doubtful:
+                    offsets.forget(step, OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+            if group_id in self.groups:
+                self._forget_if_vacant(self.groups[group_id])
+        step.answer(ticket, len(step.result.records))
+        return self._finish(step)
+
+    def forget_stale(self, keys: Iterable[OffsetCommitKey], now: Moment) -> Result:
+        """Forget offsets of topics that are gone; offsets committed under these keys since are kept."""
+        step = self._step(now)
+        for key in keys:
+            value = self.offsets.get(key.group, key.topic, key.partition)
+            doubtful = self.offsets.doubtful(key.group, key.topic, key.partition)
+            if value is not None and not doubtful and offsets.is_stale(value, self._topic_id_of(key.topic)):
+                offsets.forget(step, key)
+                if key.group in self.groups:
+                    self._forget_if_vacant(self.groups[key.group])
+        return self._finish(step)
+
+    # --- groups --------------------------------------------------------------------------------------
+
+    def describe(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DescribedGroup`, in the order asked for."""
+        step = self._step(now)
+        step.answer(ticket, [self._described(group_id) for group_id in group_ids])
+        return self._finish(step)
+
+    def list_groups(self, ticket: Ticket, now: Moment) -> Result:
+        """The answer is a list of `ListedGroup`."""
+        step = self._step(now)
+        listed = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for group in self.groups.values()
+        ]
+        step.answer(ticket, listed)
+        return self._finish(step)
+
+    def delete_groups(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DeletableGroupResult`, in the order asked for."""
+        step = self._step(now)
+        results = []
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            code = ErrorCode.NONE
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not ConsumerGroupState.EMPTY:
+                code = ErrorCode.NON_EMPTY_GROUP
+            else:
+                offsets.delete_group(step, group, self.offsets)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        step.answer(ticket, results)
+        return self._finish(step)
+
+    # --- time ----------------------------------------------------------------------------------------
+
+    def advance(self, now: Moment) -> Result:
+        """Time has passed: fire the timers that have run out. An early call does no harm."""
+        step = self._step(now)
+        for key in self._timers.due(now.monotonic_ms):
+            if key.kind == TimerKind.EXPIRY:
+                self._expire(step)
+                continue
+            group = self.groups.get(key.group_id)
+            if group is None:
+                continue
+            if key.kind == TimerKind.SESSION:
+                presence.session_over(step, group, key.member_id)
+            elif key.kind == TimerKind.JOIN:
+                rebalance.join_time_over(step, group)
+            else:
+                rebalance.sync_time_over(step, group)
+            self._forget_if_vacant(group)
+        return self._finish(step)
+
+    def _expire(self, step: Step) -> None:
+        if not self._to_expire:
+            self._to_expire.extend(self.groups)
+        for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
+            group = self.groups.get(self._to_expire.popleft())
+            if group is not None:
+                offsets.expire(step, group, self.offsets)
+                self._forget_if_vacant(group)
+        pause_ms = EXPIRY_PAUSE_MS if self._to_expire else self._config.offsets_retention_check_interval_ms
+        self._timers.set(TimerKey(TimerKind.EXPIRY), step.now.monotonic_ms + pause_ms)
+
+    # --- internals -----------------------------------------------------------------------------------
+
+    def _step(self, now: Moment) -> Step:
+        return Step(self._config, self._timers, self.counts, self.replay, self._new_id, now, self._holdings)
+
+    def _finish(self, step: Step, group: ConsumerGroup | None = None) -> Result:
+        if group is not None:
+            self._forget_if_vacant(group)
+        step.result.wake_at_ms = self._timers.next_deadline_ms()
+        return step.result
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.groups) < self._config.groups_max
+
+    def _group(self, group_id: str) -> ConsumerGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ConsumerGroup(group_id, self._holdings)
+        return group
+
+    def _forget(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.abandon()
+
+    def _forget_if_vacant(self, group: ConsumerGroup) -> None:
+        if group.vacant and not self.offsets.has(group.group_id):
+            self._timers.cancel(TimerKey(TimerKind.JOIN, group.group_id))
+            self.groups.pop(group.group_id, None)
+
+    def _described(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            return DescribedGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} not found.",
+                group_id=group_id,
+                group_state=ConsumerGroupState.DEAD.value,
+                protocol_type="",
+                protocol_data="",
+                members=(),
+            )
+        protocol = group.protocol if group.state is ConsumerGroupState.STABLE else None
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol or "",
+            members=tuple(member.described(protocol) for member in group.members.values()),
+        )

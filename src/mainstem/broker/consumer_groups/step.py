@@ -1,0 +1,94 @@
+"""One event on its way through the machine: its sender, the services its handlers use, and the records and answers they
+build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
+from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+class Caller(NamedTuple):
+    """The sender of a request, as far as consumer groups care."""
+
+    version: int
+    client_id: str
+    client_host: str
+
+
+class OffsetRecord(NamedTuple):
+    """A committed offset; without a value: the offset is forgotten."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+
+
+class ConsumerGroupRecord(NamedTuple):
+    """A consumer group's generation with its members and assignments; without a value: the group is gone."""
+
+    key: GroupMetadataKey
+    value: GroupMetadataValue | None
+
+
+LogRecord = OffsetRecord | ConsumerGroupRecord | UnknownRecord
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of events, for the metrics."""
+
+    rebalances: int = 0
+    offset_commits: int = 0
+    offset_expirations: int = 0
+    sessions_expired: int = 0
+    log_failures: int = 0
+    records_lost: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """Handlers change a consumer group through its methods, and everything else through these."""
+
+    config: ConsumerGroupsConfig
+    timers: Timers
+    counts: Counts
+    replay: Callable[[LogRecord], None]
+    new_id: Callable[[], str]
+    """Gives a string that never occurs twice."""
+    now: Moment
+    holdings: Holdings
+    result: Result = field(default_factory=Result)
+
+    def write(self, record: LogRecord) -> None:
+        """Append a record to the log, and replay it at once."""
+        self.result.records.append(record)
+        self.replay(record)
+
+    def write_group(self, group: ConsumerGroup, value: GroupMetadataValue) -> None:
+        self.write(ConsumerGroupRecord(GroupMetadataKey(group=group.group_id), value))
+
+    def answer(self, ticket: Ticket, response: Any) -> None:
+        self.result.answers.append(Answer(ticket, response))
+
+    def start_timer(self, kind: int, group: ConsumerGroup, timeout_ms: int, member_id: str = "") -> None:
+        self.timers.set(TimerKey(kind, group.group_id, member_id), self.now.monotonic_ms + timeout_ms)
+
+    def stop_timer(self, kind: int, group: ConsumerGroup, member_id: str = "") -> None:
+        self.timers.cancel(TimerKey(kind, group.group_id, member_id))
+
+    def restart_session(self, group: ConsumerGroup, member_id: str) -> None:
+        """A request of the member came: its session timeout starts anew."""
+        timeout_ms = group.members[member_id].session_timeout_ms
+        self.start_timer(TimerKind.SESSION, group, timeout_ms, member_id)

@@ -1,0 +1,334 @@
+"""Coordinators follow the leaders of their partitions: in the middle of joins, syncs and commits, and at random."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.consumer_groups.cluster_of_many import (
+    CALL,
+    NODES,
+    ClusterOfMany,
+    commit,
+    fetch,
+    simulated,
+)
+from tests.broker.consumer_groups.transcript import protocols
+
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.group_administration import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from mainstem.protocol.messages.group_membership import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+
+GROUP = "g"
+GO_ELSEWHERE = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
+async def join(coordinator: ConsumerGroupCoordinator, member_id: str = "") -> JoinGroupResponse:
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=30_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=protocols("range"),
+    )
+    response = await coordinator.join_group(request, CALL)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        return await join(coordinator, response.member_id)
+    return response
+
+
+def assigning(member: JoinGroupResponse) -> SyncGroupRequest:
+    shares = tuple(
+        SyncGroupRequestAssignment(member_id=other.member_id, assignment=b"share") for other in member.members
+    )
+    return SyncGroupRequest(
+        group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id, assignments=shares
+    )
+
+
+def alive(member: JoinGroupResponse) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id)
+
+
+async def turns() -> None:
+    """Whatever can happen without time passing has happened."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_a_group_is_served_by_whoever_leads_its_partition() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        assert first is cluster.coordinators[1]
+        assert await commit(first, GROUP, 7) is ErrorCode.NONE
+        group = cluster.write_group_of(GROUP)
+        for node_id in (2, 3):
+            other = cluster.coordinators[node_id]
+            assert await commit(other, GROUP, 8) is ErrorCode.NOT_COORDINATOR
+            assert await fetch(other, GROUP) is ErrorCode.NOT_COORDINATOR
+            assert await other.leader_of(GROUP) == 1
+        cluster.store.move(group, 2)
+        assert await fetch(first, GROUP) is ErrorCode.NOT_COORDINATOR
+        assert await fetch(cluster.coordinators[2], GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        second = await cluster.settled(GROUP)
+        assert second is cluster.coordinators[2]
+        assert await fetch(second, GROUP) == 7
+        cluster.store.move(group, -1)
+        for coordinator in cluster.coordinators.values():
+            assert await coordinator.leader_of(GROUP) == -1
+            assert await fetch(coordinator, GROUP) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    simulated(story)
+
+
+def test_who_leads_without_having_applied_everything_is_loading() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        await cluster.settled(GROUP)
+        group = cluster.write_group_of(GROUP)
+        cluster.store.move(group, -1)
+        cluster.store.leaders[group] = 2
+        assert await fetch(cluster.coordinators[2], GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await fetch(cluster.coordinators[1], GROUP) is ErrorCode.NOT_COORDINATOR
+
+    simulated(story)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_commit_in_the_middle_of_a_move_is_refused_whatever_becomes_of_its_record(kept: int) -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        assert await commit(first, GROUP, 1) is ErrorCode.NONE
+        cluster.commit_seconds = 1.0
+        committing = asyncio.ensure_future(commit(first, GROUP, 2))
+        fetching = asyncio.ensure_future(fetch(first, GROUP))
+        await turns()
+        assert not committing.done()
+        assert not fetching.done(), "what is not committed is told to nobody"
+        cluster.store.move(cluster.write_group_of(GROUP), 2, kept=kept)
+        assert await committing is ErrorCode.NOT_COORDINATOR
+        assert await fetching is ErrorCode.NOT_COORDINATOR
+        second = await cluster.settled(GROUP)
+        assert await fetch(second, GROUP) == 1 + kept
+        cluster.store.move(cluster.write_group_of(GROUP), 1)
+        assert await fetch(await cluster.settled(GROUP), GROUP) == 1 + kept, "nothing is left of the first reign"
+
+    simulated(story)
+
+
+def test_a_leader_that_is_not_told_yet_confirms_nothing() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        await commit(first, GROUP, 1)
+        cluster.store.move(cluster.write_group_of(GROUP), 2, told_after_seconds=30.0)
+        late = asyncio.ensure_future(commit(first, GROUP, 99))
+        second = await cluster.settled(GROUP)
+        assert await commit(second, GROUP, 2) is ErrorCode.NONE
+        asked = asyncio.ensure_future(fetch(first, GROUP))
+        await turns()
+        assert not late.done()
+        assert not asked.done(), "it finds nobody to confirm that it leads"
+        assert await asked is ErrorCode.NOT_COORDINATOR
+        assert await late is ErrorCode.NOT_COORDINATOR
+        assert await fetch(second, GROUP) == 2
+
+    simulated(story)
+
+
+def test_a_reign_that_ends_and_begins_again_in_one_turn_starts_from_the_log() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        await commit(first, GROUP, 1)
+        cluster.commit_seconds = 1.0
+        lost = asyncio.ensure_future(commit(first, GROUP, 2))
+        await turns()
+        group = cluster.write_group_of(GROUP)
+        cluster.store.move(group, 3)
+        cluster.store.move(group, 1)
+        assert await lost is ErrorCode.NOT_COORDINATOR
+        assert await fetch(first, GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await fetch(await cluster.settled(GROUP), GROUP) == 1
+
+    simulated(story)
+
+
+def test_a_move_in_the_middle_of_joining_sends_everybody_to_the_new_coordinator() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        member = await join(first)
+        assert (await first.sync_group(assigning(member))).error_code == ErrorCode.NONE
+        joining = asyncio.ensure_future(join(first))
+        await turns()
+        assert not joining.done(), "it waits for the member to join again"
+        cluster.store.move(cluster.write_group_of(GROUP), 2)
+        assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+        assert (await first.heartbeat(alive(member))).error_code == ErrorCode.NOT_COORDINATOR
+        second = await cluster.settled(GROUP)
+        assert (await second.heartbeat(alive(member))).error_code == ErrorCode.NONE, "the log knows the member"
+        newcomer = asyncio.ensure_future(join(second))
+        await turns()
+        again = await join(second, member.member_id)
+        assert {again.error_code, (await newcomer).error_code} == {ErrorCode.NONE}
+        assert again.generation_id == newcomer.result().generation_id == member.generation_id + 1
+
+    simulated(story)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_move_in_the_middle_of_syncing_keeps_the_generation_or_the_one_before(kept: int) -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        member = await join(first)
+        cluster.commit_seconds = 1.0
+        syncing = asyncio.ensure_future(first.sync_group(assigning(member)))
+        await turns()
+        assert not syncing.done()
+        cluster.store.move(cluster.write_group_of(GROUP), 2, kept=kept)
+        assert (await syncing).error_code == ErrorCode.NOT_COORDINATOR
+        second = await cluster.settled(GROUP)
+        code = (await second.heartbeat(alive(member))).error_code
+        assert code == (ErrorCode.NONE if kept else ErrorCode.UNKNOWN_MEMBER_ID)
+        again = await join(second, member.member_id if kept else "")
+        assert again.error_code == ErrorCode.NONE
+        assert (await second.sync_group(assigning(again))).error_code == ErrorCode.NONE
+
+    simulated(story)
+
+
+def test_listing_describing_and_deleting_are_each_nodes_own() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        names = [f"g{number}" for number in range(8)]
+        for name in names:
+            assert await commit(await cluster.settled(name), name, 1) is ErrorCode.NONE
+        cluster.store.move(0, 2)
+        cluster.store.move(1, 3)
+        here = [name for name in names if cluster.write_group_of(name) == 0]
+        assert 0 < len(here) < len(names)
+        for name in names:
+            await cluster.settled(name)
+        listed = [await cluster.coordinators[node_id].list_groups(ListGroupsRequest()) for node_id in NODES]
+        assert [answer.error_code for answer in listed] == [ErrorCode.NONE] * 3
+        found = [sorted(group.group_id for group in answer.groups) for answer in listed]
+        assert found == [[], here, [name for name in names if name not in here]]
+        described = await cluster.coordinators[2].describe_groups(DescribeGroupsRequest(groups=tuple(names)))
+        elsewhere = {group.group_id for group in described.groups if group.error_code == ErrorCode.NOT_COORDINATOR}
+        assert elsewhere == set(names) - set(here)
+        deleted = await cluster.coordinators[2].delete_groups(DeleteGroupsRequest(groups_names=tuple(names)))
+        codes = {result.group_id: result.error_code for result in deleted.results}
+        assert codes == {name: ErrorCode.NONE if name in here else ErrorCode.NOT_COORDINATOR for name in names}
+
+    simulated(story)
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten_on_every_node() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        names = [f"g{number}" for number in range(8)]
+        for name in names:
+            await commit(await cluster.settled(name), name, 1)
+        cluster.store.move(1, 3)
+        for name in names:
+            await cluster.settled(name)
+        topic = cluster.metadata.drop_topic("flights")
+        for coordinator in cluster.coordinators.values():
+            coordinator.topic_deleted(topic)
+        assert [await fetch(await cluster.settled(name), name) for name in names] == [-1] * len(names)
+
+    simulated(story)
+
+
+def test_queues_of_the_internal_topic_that_its_maker_did_not_come_to_make_are_made() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        await cluster.settled(GROUP)
+        cluster.store.queues.clear()
+        group = cluster.write_group_of(GROUP)
+        cluster.store.move(group, 2)
+        assert await commit(await cluster.settled(GROUP), GROUP, 3) is ErrorCode.NONE
+
+    simulated(story)
+
+
+class History:
+    """What one group's committer was told, and what readers may see because of it."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.told = 0
+
+
+async def commits(cluster: ClusterOfMany, name: str, history: History, count: int) -> None:
+    while history.tried < count:
+        history.tried += 1
+        while True:
+            coordinator = await cluster.coordinator(name)
+            code = await commit(coordinator, name, history.tried)
+            if code is ErrorCode.NONE:
+                break
+            assert code in GO_ELSEWHERE, code
+            await asyncio.sleep(cluster.random.uniform(0, 0.1))
+        history.told = history.tried
+        await asyncio.sleep(cluster.random.uniform(0, 0.2))
+
+
+async def reads(cluster: ClusterOfMany, name: str, history: History) -> int:
+    seen = 0
+    least = 0
+    while True:
+        least = max(least, history.told)
+        found = await fetch(cluster.coordinators[cluster.random.choice(NODES)], name)
+        if isinstance(found, ErrorCode):
+            assert found in GO_ELSEWHERE, found
+        else:
+            assert least <= max(found, 0) <= history.tried, (name, least, found, history.tried)
+            least = max(least, found)
+            seen += 1
+        await asyncio.sleep(cluster.random.uniform(0, 0.2))
+
+
+async def moves(cluster: ClusterOfMany) -> None:
+    chance = cluster.random
+    while True:
+        await asyncio.sleep(chance.uniform(0, 1.0))
+        group = chance.randrange(cluster.store.groups)
+        late = chance.choice([0.0, chance.uniform(0, 3)])
+        if chance.random() < 0.3:
+            cluster.store.move(group, -1, kept=chance.randrange(4), told_after_seconds=late)
+            await asyncio.sleep(chance.uniform(0, 1.0))
+        cluster.store.move(group, chance.choice(NODES), kept=chance.randrange(4), told_after_seconds=late)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_committed_offsets_never_go_back(seed: int) -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        cluster.store.commit_seconds = lambda: cluster.random.uniform(0, 0.3)
+        await cluster.settled(GROUP)
+        histories = {f"g{number}": History() for number in range(5)}
+        others: list[asyncio.Task[Any]] = [asyncio.ensure_future(moves(cluster))]
+        others += [asyncio.ensure_future(reads(cluster, name, found)) for name, found in histories.items()]
+        await asyncio.gather(*(commits(cluster, name, found, 60) for name, found in histories.items()))
+        for task in others:
+            task.cancel()
+        for outcome in await asyncio.gather(*others, return_exceptions=True):
+            assert isinstance(outcome, asyncio.CancelledError), outcome
+        for group in range(cluster.store.groups):
+            cluster.store.move(group, 1)
+        for name in histories:
+            assert await fetch(await cluster.settled(name), name) == 60
+
+    print(f"seed {seed}")
+    simulated(story, seed)

@@ -1,0 +1,34 @@
+"""The queues of a write group are replaced by those of a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy
+
+from mainstem.kernel import COMMITTED_END, ENTRIES, LOG_START, QUEUE_ID, TAIL_LINK, WATCHED, QueueTable
+from mainstem.kernel.layout import ONE_ENTRY
+from mainstem.model import queue_id_of
+from mainstem.storage.state import write_group_queues
+
+HERE, ELSEWHERE = queue_id_of(1, 0), queue_id_of(1, 1)
+
+
+def test_a_snapshot_replaces_what_is_known_of_a_queue_and_those_who_wait_for_it_go_on_waiting() -> None:
+    table = QueueTable()
+    table.create(1, 0, 2)
+    for queue_id in (HERE, ELSEWHERE):
+        slot = table.find(queue_id)
+        table.set(slot, COMMITTED_END, 9)
+        table.set(slot, TAIL_LINK, 77)
+        table.set(slot, ENTRIES, 5 * ONE_ENTRY | WATCHED)
+        table.set_first_unstable(slot, 3)
+    row = numpy.array([HERE, 20, 11], numpy.int64).tobytes()
+    asyncio.run(write_group_queues.replace(table, lambda queue_ids: queue_ids == HERE, row))
+
+    cells = (QUEUE_ID, COMMITTED_END, LOG_START, TAIL_LINK, ENTRIES)
+    replaced, left = table.find(HERE), table.find(ELSEWHERE)
+    assert [table.get(replaced, cell) for cell in cells] == [HERE, 20, 11, 0, WATCHED]
+    assert table.last_stable(replaced) == 20, "the row of a snapshot names no open transaction"
+    assert [table.get(left, cell) for cell in cells] == [ELSEWHERE, 9, 0, 77, 5 * ONE_ENTRY | WATCHED]
+    assert table.last_stable(left) == 3
