@@ -364,7 +364,7 @@ def test_a_thousand_topics_of_many_retentions_keep_no_more_dead_bytes_than_live_
         spans = [span for span in spans if span[1].any()]  # retention drops files of which nothing lives
         while choice := choose([summary(span) for span in spans], lines, lambda ids: numpy.full(len(ids), NEVER)):
             inputs = spans[choice.first : choice.end]
-            live = sum(span[1] for span in inputs)
+            live = numpy.sum([span[1] for span in inputs], axis=0)
             if choice.end - choice.first == 1:
                 freed, written = freed + inputs[0][2], written + int(live.sum())
                 assert written <= freed

@@ -61,7 +61,7 @@ DEAD_BYTES_PART = 8
 """It frees this part of the line of packed files, too, or it is not worth its steps: 16 MiB."""
 
 TINY_SHARE = 8
-"""A span is tiny whose files have this part of their line, on average, or less: of packed files 16 MiB; so is a file."""
+"""A span is tiny whose files have this part of their line on average, or less: packed files 16 MiB. So is a file."""
 
 FILES_GAIN_MIN = 4
 """A merge of tiny spans leaves at most one of so many files. It may leave three where it counts on one: a segment and
