@@ -20,6 +20,8 @@ SLOTS = 4096
 PARTITION_BITS = 32
 
 Buffer = bytes | bytearray | memoryview
+BUFFERS = (bytes, bytearray, memoryview)
+"""The same for `isinstance`."""
 
 
 class SharedBytes(bytes):

@@ -1,8 +1,8 @@
 """The seams between rooms, as protocols. At most six methods each, defined by the caller's needs.
 
 `MessageStore` and `QueueAdmin` are the compute/storage seam: a broker cannot tell whether it holds the local
-store of its own process or a remote one. `Files`, `ObjectStore`, `Clock` and `Network` keep disks, object stores,
-time and sockets out of the rooms, so that a whole node can run on simulated ones.
+store of its own process or a remote one. `Files`, `Clock` and `Network` keep disks, time and sockets out of
+the rooms, so that a whole node can run on simulated ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import enum
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload
 
 from mainstem.errors import MainstemError
 from mainstem.model import (
+    BUFFERS,
     AppendResult,
     BatchAppend,
     Buffer,
@@ -336,8 +337,30 @@ class Session:
     """Says how many bytes a response that is made now should have at most, by what the client has taken so far."""
 
 
-Reply = Sequence[Buffer] | None
+class Scattered(Protocol):
+    """Bytes of a response, at least one, that lie in many places; `kernel.ScatteredBytes` implements it."""
+
+    def __len__(self) -> int:
+        """Bytes that have not left."""
+        ...
+
+    def take(self, size: int) -> Sequence[Buffer]:
+        """Views of the next `size` bytes, or of all that are left; they have left then."""
+        ...
+
+    def send(self, descriptor: int, size: int) -> int:
+        """Write the next `size` bytes, or all that are left, to a socket, as far as it takes them without waiting; how
+        many these were. A socket that fails takes none."""
+        ...
+
+
+Reply = Sequence[Buffer | Scattered] | None
 """A whole response frame as buffers to be written in order (length prefix included); None: no response."""
+
+
+def joined(parts: Sequence[Buffer | Scattered]) -> bytes:
+    """All bytes of a reply. What lay scattered has left then."""
+    return b"".join(part if isinstance(part, BUFFERS) else b"".join(part.take(len(part))) for part in parts)
 
 
 class Exchange(NamedTuple):
@@ -371,7 +394,7 @@ class Burst(PromptFuture[Reply]):
         self.holds = 0
 
 
-class LastReply(list[Buffer]):
+class LastReply(list[Buffer | Scattered]):
     """A response that turns out to be the last of its connection: later requests of the client are not taken.
     Only for an exchange that is not pipelined, after which no request was taken yet."""
 
@@ -522,61 +545,3 @@ class File(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class ObjectRange(NamedTuple):
-    """A part of an object. The length is at least 1."""
-
-    position: int
-    length: int
-
-
-class ObjectInfo(NamedTuple):
-    size_bytes: int
-    tag: str
-    """Names what the object holds: whoever writes the object anew changes it. Only compared, never read."""
-
-
-class ListedObject(NamedTuple):
-    name: str
-    size_bytes: int
-    modified_ms: int
-    """When the object was written, by the clock of the store, in ms since the Unix epoch."""
-
-
-class ObjectStore(Protocol):
-    """Objects below one prefix of a bucket, or in one directory. Names are relative to it, with `/` between their
-    parts; no object lies below the name of another. An object appears whole or not at all. Errors are those of
-    `storage/object_stores/errors.py`; after one that is an `ObjectStoreOutage` nobody knows whether a write was
-    done."""
-
-    async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
-        """The bytes of each range, in the order of the ranges; ranges that lie near each other cost one request. Raises
-        `ObjectAbsent`, and `ObjectTooShort` when the object ends before a range does."""
-        ...
-
-    async def write(self, name: str, content: Buffer, *, replaces: str | None = None) -> ObjectInfo:
-        """Write an object that fits into memory, in one request. Without `replaces` the object is created, and
-        `ObjectExists` raised if there is one. With it the object is replaced if its tag is still `replaces`: otherwise
-        `ObjectChanged` is raised; `ReplaceUnsupported` by a store that cannot compare and replace in one step."""
-        ...
-
-    async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
-        """Write a large object part by part. `parts` may be called again, after a failure, and then begins at the first
-        part. What is uploaded of an object that is not finished is given up. Nothing guards the name, so that it must
-        be one that no other writer chooses."""
-        ...
-
-    async def info(self, name: str) -> ObjectInfo:
-        """Raises `ObjectAbsent`."""
-        ...
-
-    async def delete(self, names: Sequence[str]) -> None:
-        """Delete objects. One that is not there is no error."""
-        ...
-
-    async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        """Some of the objects below the folder `prefix` whose names come after `after`, sorted by name; empty: there
-        are no more. A store may list an object late, and a deleted one still: upkeep alone may ask, and nothing follows
-        from an object's absence."""
-        ...

@@ -17,6 +17,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
 from mainstem.broker.started import EncodedFrame, Waiting
 from mainstem.model import Node, Topic
+from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -94,7 +95,7 @@ async def answer(fakes: Fakes, request: FetchRequest, version: int = VERSION) ->
 async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> FetchResponse:
     """Ask as a client does, and read the response as it does."""
     answered = await answer(fakes, request, version)
-    frame = memoryview(b"".join(answered.buffers))
+    frame = memoryview(joined(answered.buffers))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, position = parse_response_header(frame[4:], 1, version)
     assert correlation_id == call(version).correlation_id

@@ -25,6 +25,7 @@ from mainstem.broker.topics.known_topics import ProduceTopics
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
 from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import BatchAppend, Node, Outcome, QueueRange, Topic
+from mainstem.ports import joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -86,7 +87,7 @@ async def send(fakes: Fakes, request: ProduceRequest, version: int = 9) -> Produ
 
 
 def response_in(frame: EncodedFrame, version: int) -> ProduceResponse:
-    (buffer,) = map(bytes, frame.buffers)
+    (buffer,) = (joined([part]) for part in frame.buffers)
     assert int.from_bytes(buffer[:4], "big") == len(buffer) - 4
     correlation_id, position = parse_response_header(buffer[4:], 0, version)
     assert correlation_id == CORRELATION_ID

@@ -10,6 +10,7 @@ from tests.kernel.fetch_requests import KERNELS, key_of
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, Verdict
 from mainstem.model import SLOTS, BatchAppend, slot_of
+from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from mainstem.storage.journal.encoding.format import (
@@ -174,4 +175,4 @@ def resolver(kernel: ModuleType) -> Any:
 
 
 def whole(plan: Any, version: int = 12, **how: Any) -> bytes:
-    return b"".join(plan.response(version, 5, CODES, **how))
+    return joined(plan.response(version, 5, CODES, **how))

@@ -38,6 +38,7 @@ from mainstem.model import (
     WantedReads,
     queue_id_of,
 )
+from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.headers import response_frame
@@ -393,6 +394,30 @@ def test_large_stretches_are_the_payload_itself(kernel: ModuleType) -> None:
 
 
 @both
+def test_many_large_stretches_are_one_part_of_the_response_and_still_the_payload_itself(kernel: ModuleType) -> None:
+    world = World(1 << 20, groups=1)
+    world.logs = [Log(7)]
+    queues = [queue_id_of(1, partition) for partition in range(4)]
+    for _ in range(5):
+        world.add_block([(queue_id, 1, LARGE) for queue_id in queues])
+    where = KERNELS.index(kernel)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(partition) for partition in range(4)])))
+    plan.begin(resolver(kernel), 1 << 20)
+    plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots)
+    (scattered,) = plan.response(12, 5, CODES)
+    assert isinstance(scattered, kernel.ScatteredBytes)
+    size = len(scattered)
+    views = scattered.take(size)
+    payloads = [block.payload.obj for block in world.indexes[where].blocks()]
+    uncopied = [view.obj for view in views if len(view) == LARGE]
+    assert [payloads.index(owner) for owner in uncopied] == [0, 1, 2, 3, 4] * 4
+    response = codec.read(FetchResponse, 12, memoryview(b"".join(views)), 9)
+    assert size == 4 + int.from_bytes(views[0][:4], "big")
+    found = [records_of(part) for part in response.responses[0].partitions]
+    assert found == [b"".join(world.read(queue_id, 0, 1 << 20, True)[0]) for queue_id in queues]
+
+
+@both
 def test_batches_outlive_the_cache_until_they_are_answered(kernel: ModuleType) -> None:
     world = World(20_000, groups=1)
     world.logs = [Log(7)]
@@ -523,7 +548,7 @@ def test_responses_are_what_the_codec_writes(
         expected = FetchResponse(session_id=session_id, responses=tuple(responses))
         frame = response_frame(correlation_id, 1, version, codec.write_parts(expected, version))
         buffers = plan.response(version, correlation_id, CODES, session_id=session_id, read_committed=read_committed)
-        assert b"".join(buffers) == b"".join(frame)
+        assert joined(buffers) == b"".join(frame)
 
 
 def part_of(row: Any, records: tuple[Buffer, ...], read_committed: bool) -> PartitionData:

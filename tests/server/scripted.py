@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tests.fakes.clock import LoopClock
@@ -15,6 +15,8 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
 from mainstem.event_loop import new_event_loop
+from mainstem.kernel import ScatteredBytes
+from mainstem.model import Buffer
 from mainstem.ports import Burst, Clock, Exchange, Reply, Session, always
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
@@ -23,9 +25,37 @@ from mainstem.server.kafka_server import KafkaServer
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"
 FINAL, LATE_FINAL = b"f", b"g"
+SCATTERED = b"c"
 TOGETHER = b"+"
 
 LARGE_REPLY_BYTES = 1_000_000
+
+
+PIECE_BYTES = 10_000
+"""Of a scattered reply of `LARGE_REPLY_BYTES`; each piece is of one letter."""
+
+
+class WatchedBytes:
+    """A scattered reply that notes how much of it leaves in which way."""
+
+    def __init__(self, content: bytes) -> None:
+        view = memoryview(content)
+        self._bytes = ScatteredBytes(view[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES))
+        self.sent: list[int] = []
+        """What the socket took, each time it was asked."""
+        self.taken = 0
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def take(self, size: int) -> Sequence[Buffer]:
+        views = self._bytes.take(size)
+        self.taken += sum(map(len, views))
+        return views
+
+    def send(self, descriptor: int, size: int) -> int:
+        self.sent.append(self._bytes.send(descriptor, size))
+        return self.sent[-1]
 
 
 class RefusedRequest(MainstemError):
@@ -46,6 +76,7 @@ class ScriptedDispatcher:
         self.waiting_for_room: list[Callable[[], object]] = []
         self.ends_with: bytes | None = None
         """A burst that contains this is the last on its connection."""
+        self.scattered: list[WatchedBytes] = []
         self.arrived = asyncio.Event()
 
     def dispatch_burst(
@@ -104,6 +135,9 @@ class ScriptedDispatcher:
             return Exchange(None)
         if kind == LARGE:
             return Exchange([struct.pack(">i", LARGE_REPLY_BYTES), memoryview(bytes(LARGE_REPLY_BYTES))])
+        if kind == SCATTERED:
+            self.scattered.append(WatchedBytes(struct.pack(">i", LARGE_REPLY_BYTES) + scattered_content()))
+            return Exchange([self.scattered[-1]])
         return Exchange(reply_to(content))
 
     def has_room(self) -> bool:
@@ -137,6 +171,11 @@ class ScriptedDispatcher:
         while len(self.seen) < count:
             self.arrived.clear()
             await self.arrived.wait()
+
+
+def scattered_content() -> bytes:
+    """Of the answer to `SCATTERED`."""
+    return b"".join(bytes([at % 251]) * PIECE_BYTES for at in range(LARGE_REPLY_BYTES // PIECE_BYTES))
 
 
 def reply_to(content: bytes) -> Reply:

@@ -5,38 +5,65 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstem.kernel import ScatteredBytes
 from mainstem.model import Buffer
+from mainstem.ports import Scattered
 from mainstem.server.response_queue import CHUNK_BYTES_MAX, SMALL_BYTES, ResponseQueue
 
 
 @given(
     replies=st.lists(
         st.none()
-        | st.lists(st.binary(max_size=20) | st.sampled_from([b"y" * SMALL_BYTES, b"z" * CHUNK_BYTES_MAX]), max_size=5),
+        | st.lists(
+            st.binary(max_size=20)
+            | st.sampled_from([b"y" * SMALL_BYTES, b"z" * CHUNK_BYTES_MAX])
+            | st.lists(st.integers(1, 2 * CHUNK_BYTES_MAX), min_size=1, max_size=4).map(tuple),
+            max_size=5,
+        ),
         max_size=8,
     ),
     order=st.randoms(use_true_random=False),
 )
 @settings(max_examples=60, deadline=None)
-def test_responses_leave_in_the_order_of_requests(replies: list[list[bytes] | None], order: object) -> None:
+def test_responses_leave_in_the_order_of_requests(
+    replies: list[list[bytes | tuple[int, ...]] | None], order: object
+) -> None:
+    """A tuple is the sizes of pieces that lie scattered."""
+    expected = b"".join(b"".join(map(content_of, reply)) for reply in replies if reply is not None)
     queue = ResponseQueue()
     places = [queue.expect(1) for _ in replies]
     answers = list(zip(places, replies, strict=True))
     order.shuffle(answers)  # type: ignore[attr-defined]
     sent = b""
     for number, (place, reply) in enumerate(answers):
-        queue.answer(place, reply)
+        queue.answer(place, None if reply is None else [part_of(part) for part in reply])
         if number % 2:
             sent += drain(queue)
     sent += drain(queue)
-    assert sent == b"".join(b"".join(reply) for reply in replies if reply is not None)
+    assert sent == expected
     assert queue.bytes_unsent == 0
     assert queue.idle
 
 
+def content_of(part: bytes | tuple[int, ...]) -> bytes:
+    return part if isinstance(part, bytes) else b"".join(bytes([size % 251]) * size for size in part)
+
+
+def part_of(part: bytes | tuple[int, ...]) -> Buffer | Scattered:
+    return part if isinstance(part, bytes) else ScatteredBytes(bytes([size % 251]) * size for size in part)
+
+
 def drain(queue: ResponseQueue) -> bytes:
+    """Every other piece of what lies scattered goes another way."""
     chunks: list[Buffer] = []
-    while together := queue.next_chunks():
+    while queue.sendable:
+        scattered = queue.scattered
+        if scattered is not None and len(chunks) % 2:
+            taken = scattered.take(10_000)
+            queue.left(sum(map(len, taken)))
+            chunks += taken
+            continue
+        together = queue.next_chunks()
         assert sum(map(len, together)) <= CHUNK_BYTES_MAX
         chunks.extend(together)
     return b"".join(chunks)

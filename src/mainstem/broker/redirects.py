@@ -7,12 +7,14 @@ partition, which is rare, and writes it again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.partitions import find_topic
 from mainstem.model import Buffer, Node, Topic
+from mainstem.ports import Scattered, joined
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header, response_frame
@@ -30,13 +32,14 @@ R = TypeVar("R", fetch.FetchResponse, produce.ProduceResponse)
 
 
 def redirected(
-    broker: Broker, response_class: type[R], version: int, frame: list[Buffer], partitions: int
-) -> list[Buffer]:
+    broker: Broker, response_class: type[R], version: int, frame: Sequence[Buffer | Scattered], partitions: int
+) -> list[Buffer] | None:
     """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those
-    that it refuses because this node does not lead them, or not in the epoch that the client knows."""
+    that it refuses because this node does not lead them, or not in the epoch that the client knows. None where these
+    are too many; `frame` is as it was then."""
     if partitions > PARTITIONS_MAX:
-        return frame
-    encoded = memoryview(b"".join(frame))[_LENGTH_BYTES:]
+        return None
+    encoded = memoryview(joined(frame))[_LENGTH_BYTES:]
     api_key = declaration_of(response_class).api_key
     assert api_key is not None, "a response has the key of its API"
     correlation_id, position = parse_response_header(encoded, api_key, version)

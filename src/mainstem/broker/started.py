@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.model import Buffer
+from mainstem.ports import Scattered
 from mainstem.prompt_future import PromptFuture
 
 R = TypeVar("R")
@@ -44,7 +45,7 @@ class Started(Protocol[R_co]):
 class EncodedFrame(NamedTuple):
     """A response whose whole frame is already written."""
 
-    buffers: list[Buffer]
+    buffers: Sequence[Buffer | Scattered]
     """The buffers to send one after the other, from the length on."""
     errors: Mapping[int, int]
     """How often each error code occurs in it, for statistics."""

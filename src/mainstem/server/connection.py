@@ -20,7 +20,8 @@ the one response that crossed it.
 The transport is given one chunk after the other only while it is below its high-water mark. Responses of one
 event-loop turn leave together at its end; the last one in flight leaves at once, since no other can join it. A
 connection writes a bounded number of bytes a turn: a large response takes several, between which other connections
-are served.
+are served. A response of very many pieces is written past the transport, which would make objects of each, while that
+holds nothing; it waits for room in the socket all the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from typing import Protocol, cast
 
 from mainstem.address import Address
 from mainstem.errors import MainstemError
-from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Session
+from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.reader_credit import ReaderCredit
@@ -50,6 +51,9 @@ TRANSPORT_BYTES_HIGH = 256 * 1024
 TURN_BYTES_MAX = 256 * 1024
 """Bytes written to one connection in a turn of the loop: about 0.1 ms of the kernel's copying, for which
 every other request waits. Below this size the turn itself would be the larger part."""
+
+AWAITED_BYTES = 16 * 1024
+"""What the transport gets of scattered bytes to wait with: a piece or two, a sixteenth of what leaves in a turn."""
 
 DISPATCH_SECONDS_MAX = 0.002
 """Seconds for which one connection's requests are dispatched in a turn of the loop: its buffer holds thousands of small
@@ -296,10 +300,15 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         sent = 0
         while self._writable:
-            if sent >= TURN_BYTES_MAX and self._responses.sendable:
-                self._flush_due = True
-                self._host.flush_soon(self)
+            if sent >= TURN_BYTES_MAX:
+                if self._responses.sendable:
+                    self._flush_due = True
+                    self._host.flush_soon(self)
                 break
+            scattered = self._responses.scattered
+            if scattered is not None and (descriptor := self._free_descriptor()) >= 0:
+                sent += self._write_scattered(scattered, descriptor, TURN_BYTES_MAX - sent)
+                continue
             chunks = self._responses.next_chunks()
             if not chunks:
                 break
@@ -312,6 +321,35 @@ class Connection(asyncio.BufferedProtocol):
         self._credit.given += sent
         if self.held_bytes or not self._writable:
             self.recount()
+
+    def _free_descriptor(self) -> int:
+        """The socket, if nothing that the transport holds has to leave before the next byte; else -1."""
+        transport = self._transport
+        assert transport is not None
+        # one that closes gives its descriptor back, and another connection may get it
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return -1
+        connection_socket = transport.get_extra_info("socket")
+        return -1 if connection_socket is None else int(connection_socket.fileno())
+
+    def _write_scattered(self, scattered: Scattered, descriptor: int, size: int) -> int:
+        """Write the next `size` bytes past the transport, which would make objects of each piece; how many have left.
+        If the socket does not take them all, the transport gets a few, and with them waits until it does, or finds
+        out that it failed."""
+        responses, transport = self._responses, self._transport
+        assert transport is not None
+        asked = min(size, len(scattered))
+        sent = scattered.send(descriptor, asked)
+        responses.left(sent)
+        if sent < asked:
+            few = scattered.take(AWAITED_BYTES)
+            taken = sum(map(len, few))
+            responses.left(taken)
+            sent += taken
+            transport.set_write_buffer_limits(high=0)
+            transport.writelines(few)
+            transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+        return sent
 
     def _advance(self, *, its_turn: bool = False) -> None:
         """Dispatch the frames in the buffer until one is held back. `its_turn`: no other connection has
@@ -481,12 +519,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._dead:
             return
         responses = self._responses
-        if self._writable and not self._buffer.unread and responses.take_only(place, reply):
+        only = responses.take_only(place, reply) if self._writable and not self._buffer.unread else None
+        if only is not None:
             assert self._transport is not None
-            assert reply is not None
-            self._shared.counters.bytes_out += len(reply[0])
-            self._credit.given += len(reply[0])
-            self._transport.write(reply[0])
+            self._shared.counters.bytes_out += len(only)
+            self._credit.given += len(only)
+            self._transport.write(only)
             return
         responses.answer(place, reply)
         if responses.bytes_unsent - self.held_bytes > RECOUNT_BYTES:

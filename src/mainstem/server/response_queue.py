@@ -3,7 +3,8 @@
 Each request has a place in the queue from its dispatch on; a response that is ready early waits there for those
 before it. Responses whose turn has come become chunks for the transport: small buffers (headers, small batches) are
 joined, others go together as they are, very large ones in pieces, so that a response of many batches costs neither a
-system call per batch nor a copy of its bulk, and no single write holds the event loop for long.
+system call per batch nor a copy of its bulk, and no single write holds the event loop for long. What lies scattered
+can be written past the transport.
 
 `bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` its
 part that other responses contain, too.
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from mainstem.model import Buffer, SharedBytes
-from mainstem.ports import Reply
+from mainstem.model import BUFFERS, Buffer, SharedBytes
+from mainstem.ports import Reply, Scattered
 
 CHUNK_BYTES_MAX = 128 * 1024
 """Bytes given to the transport at once: it may copy what the socket does not take, and sends that in one go later.
@@ -42,7 +43,7 @@ class ResponseQueue:
 
     def __init__(self) -> None:
         self._places: deque[ResponsePlace] = deque()
-        self._chunks: deque[Buffer] = deque()
+        self._chunks: deque[Buffer | Scattered] = deque()
         self.bytes_unsent = 0
         self.bytes_shared = 0
         self.in_flight = 0
@@ -56,6 +57,20 @@ class ResponseQueue:
     def idle(self) -> bool:
         return not self._places and not self._chunks
 
+    @property
+    def scattered(self) -> Scattered | None:
+        """What leaves next, if it lies scattered. Tell `left` what of it was written."""
+        if not self._chunks:
+            return None
+        first = self._chunks[0]
+        return None if isinstance(first, BUFFERS) else first
+
+    def left(self, size: int) -> None:
+        """So many bytes of `scattered` have left."""
+        self.bytes_unsent -= size
+        if not len(self._chunks[0]):
+            self._chunks.popleft()
+
     def expect(self, request_bytes: int, requests: int = 1) -> ResponsePlace:
         """A place at the end of the queue."""
         place = ResponsePlace(request_bytes, requests)
@@ -63,15 +78,18 @@ class ResponseQueue:
         self._places.append(place)
         return place
 
-    def take_only(self, place: ResponsePlace, reply: Reply) -> bool:
-        """Whether the response of a place is one chunk and the only thing there is to write: it has left then."""
+    def take_only(self, place: ResponsePlace, reply: Reply) -> Buffer | None:
+        """The response of a place, if it is one chunk and the only thing there is to write: it has left then."""
         places = self._places
-        if reply is None or len(reply) != 1 or len(places) != 1 or self._chunks or len(reply[0]) > CHUNK_BYTES_MAX:
-            return False
+        if reply is None or len(reply) != 1 or len(places) != 1 or self._chunks:
+            return None
+        only = reply[0]
+        if len(only) > CHUNK_BYTES_MAX or not isinstance(only, BUFFERS):
+            return None
         assert places[0] is place
         places.clear()
         self.in_flight = 0
-        return True
+        return only
 
     def answer(self, place: ResponsePlace, reply: Reply) -> None:
         """The response of a place is ready (None: there is none)."""
@@ -96,19 +114,25 @@ class ResponseQueue:
         chunks = self._chunks
         if not chunks:
             return []
-        size = len(chunks[0])
+        first = chunks[0]
+        size = len(first)
+        if not isinstance(first, BUFFERS):
+            views = first.take(CHUNK_BYTES_MAX)
+            self.left(size - len(first))
+            return list(views)
         if size > CHUNK_BYTES_MAX:
-            whole = memoryview(chunks[0])
+            whole = memoryview(first)
             chunks[0] = whole[CHUNK_BYTES_MAX:]
             if self.bytes_shared and type(whole.obj) is SharedBytes:
                 self.bytes_shared -= CHUNK_BYTES_MAX
             self.bytes_unsent -= CHUNK_BYTES_MAX
             return [whole[:CHUNK_BYTES_MAX]]
         take = chunks.popleft
-        leaving = [take()]
+        leaving: list[Buffer] = [first]
+        take()
         while chunks:
             part = take()
-            if size + len(part) > CHUNK_BYTES_MAX:
+            if size + len(part) > CHUNK_BYTES_MAX or not isinstance(part, BUFFERS):
                 chunks.appendleft(part)
                 break
             size += len(part)

@@ -17,6 +17,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem import kernel
 from mainstem.model import Outcome, Sample, Tier
+from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
@@ -71,7 +72,7 @@ class Reader:
             assert await store.read(plan, self.bytes_max) == []
         assert plan.settled
         came = plan.bytes
-        frame = b"".join(plan.response(12, 5, CODES))
+        frame = joined(plan.response(12, 5, CODES))
         for part in codec.read(FetchResponse, 12, frame, 9).responses[0].partitions:
             assert part.error_code == 0 or part.error_code == CODES[kernel.Verdict.STORAGE_FAILED], part.error_code
             self._take(part.partition_index, records_of(part))

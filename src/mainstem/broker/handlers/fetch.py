@@ -437,7 +437,8 @@ class _Fetch:
             incremental=self._incremental,
         )
         if errors and call.version >= REDIRECTED_FROM and not _LED_BY_OTHERS.isdisjoint(errors):
-            buffers = redirected(self._broker, FetchResponse, call.version, buffers, len(plan))
+            named = redirected(self._broker, FetchResponse, call.version, buffers, len(plan))
+            return EncodedFrame(named or buffers, errors)
         return EncodedFrame(buffers, errors)
 
 

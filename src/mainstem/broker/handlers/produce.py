@@ -40,6 +40,7 @@ from mainstem.kernel import (
     scan_produce,
 )
 from mainstem.model import AppendResult, Buffer, Outcome, Topic
+from mainstem.ports import joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.decoded_memory import let_go_in_slices
@@ -210,7 +211,7 @@ def _joined(parts: list[EncodedFrame], call: RequestContext) -> EncodedFrame:
     topics: list[Buffer] = []
     errors: Counter[int] = Counter()
     for part in parts:
-        own, encoded = _topics_of(memoryview(b"".join(part.buffers)), call.version)
+        own, encoded = _topics_of(memoryview(joined(part.buffers)), call.version)
         count += own
         topics.append(encoded)
         errors.update(part.errors)
@@ -360,7 +361,7 @@ def redirected_where_needed(
 ) -> list[Buffer]:
     """The frame of a response, with the leaders named where it refuses partitions that other nodes lead."""
     if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
-        return redirected(broker, ProduceResponse, scan.version, response, sum(errors.values()))
+        return redirected(broker, ProduceResponse, scan.version, response, sum(errors.values())) or response
     return response
 
 

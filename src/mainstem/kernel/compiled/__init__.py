@@ -26,6 +26,7 @@ from mainstem.kernel.compiled.recent_index import IndexedBlock, RecentIndex
 from mainstem.kernel.compiled.record_keys import key_rows, keyed_hash
 from mainstem.kernel.compiled.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
+from mainstem.kernel.compiled.scattered_bytes import ScatteredBytes
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
     EpochCheck,
@@ -60,6 +61,7 @@ __all__ = [
     "RecentIndex",
     "ScannedBatch",
     "ScannedTopic",
+    "ScatteredBytes",
     "SeenBatch",
     "TimestampWalk",
     "Watch",

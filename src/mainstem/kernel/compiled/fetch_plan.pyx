@@ -573,9 +573,10 @@ cdef class FetchPlan:
     def response(
         self, version, correlation_id, codes, *, session_id=0, bint read_committed=False, bint incremental=False
     ):
-        """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
-        copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
-        The plan of a session notes what it tells, and those it serves go to the end of its order."""
+        """The whole frame, length included, as buffers to be written in order, or as one `ScatteredBytes` where there
+        would be many; large stretches of batches are not copied. `codes` has the error code of each verdict.
+        `incremental` leaves out what is no news to the session. The plan of a session notes what it tells, and those it
+        serves go to the end of its order."""
         cdef Answer answer
         cdef list buffers
         if self.released:
@@ -657,6 +658,7 @@ cdef class FetchPlan:
                         answer.small_bytes += self.parts[part_number].length
                     else:
                         answer.large_bytes += self.parts[part_number].length
+                        answer.large_count += 1
             number = row.next
         return 0
 

@@ -2,10 +2,9 @@
 
 One bytes object is made for all that is copied, of the size that was measured before: the allocator reuses large
 memory of sizes it has seen, and maps what is made larger and cut anew each time, page by page. Parts that are not
-copied stand between slices of it.
+copied stand between pieces of it.
 """
 
-from cpython.buffer cimport Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -13,6 +12,7 @@ from libc.string cimport memcpy
 from mainstem.kernel.compiled.bytes_io cimport ms_write_u16, ms_write_u32, ms_write_u64
 from mainstem.kernel.compiled.fetch_rows cimport (
     NOBODY,
+    SCATTERED_FROM,
     UNCOPIED_BYTES_MIN,
     Answer,
     Part,
@@ -20,14 +20,15 @@ from mainstem.kernel.compiled.fetch_rows cimport (
     PlanTopic,
 )
 from mainstem.kernel.compiled.layout cimport OK
+from mainstem.kernel.compiled.scattered_bytes cimport ScatteredBytes
 
 from mainstem.kernel.pure import fetch_response as twin
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-    Py_buffer *PyMemoryView_GET_BUFFER(object view)
 
 assert twin.UNCOPIED_BYTES_MIN == UNCOPIED_BYTES_MIN
+assert twin.SCATTERED_FROM == SCATTERED_FROM
 
 cdef enum:
     FLEXIBLE_FROM = 12
@@ -155,17 +156,22 @@ cdef list write_fetch_response(
     int version, int32_t correlation_id, int32_t session_id, const Answer *answer, list keys, object codes,
     bint read_committed,
 ):
-    """The frame of a Fetch response without an error of its own. Raises OverflowError beyond 2 GiB."""
+    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
+    OverflowError beyond 2 GiB."""
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef int64_t copied = head_bytes(version, answer) + topic_bytes(version, answer), uncopied = answer.large_bytes
     cdef uint8_t *start
     cdef uint8_t *place
-    cdef list cuts = []
-    cdef bytes head
+    cdef const uint8_t *joined
+    cdef ScatteredBytes scattered
+    cdef bytes frame
     if copied + uncopied - 4 > FRAME_BYTES_MAX:
         raise OverflowError(f"a Fetch response of {copied + uncopied - 4} bytes")
-    head = PyBytes_FromStringAndSize(NULL, copied)
-    start = <uint8_t *> PyBytes_AS_STRING(head)
+    frame = PyBytes_FromStringAndSize(NULL, copied)
+    start = <uint8_t *> PyBytes_AS_STRING(frame)
+    joined = start
+    view = memoryview(frame)
+    scattered = room_for(answer)
     place = put_i32(put_i32(start, <int32_t> (copied + uncopied - 4)), correlation_id)
     if flexible:
         place = put_tags(place)
@@ -173,34 +179,55 @@ cdef list write_fetch_response(
     if version >= SESSIONS_FROM:
         place = put_i32(put_i16(place, 0), session_id)
     place = put_length(place, answer.topic_count, flexible)
-    place = put_topics(start, place, version, answer, keys, codes, read_committed, cuts)
+    place = put_topics(place, version, answer, keys, codes, read_committed, scattered, view, &joined)
     if flexible:
         place = put_tags(place)
     assert place - start == copied, "a Fetch response is not as long as it was measured"
-    return between(memoryview(head), cuts) if cuts else [head]
+    if scattered is None:
+        return [frame]
+    scattered.add(view, joined, place - joined)
+    return [scattered] if answer.large_count >= SCATTERED_FROM else scattered.take(copied + uncopied)
 
 
 cdef list write_fetch_topics(int version, const Answer *answer, list keys, object codes, bint read_committed):
-    """The topics alone. Raises OverflowError beyond 2 GiB."""
+    """The topics alone, as buffers. Raises OverflowError beyond 2 GiB."""
     cdef int64_t copied = topic_bytes(version, answer)
     cdef uint8_t *start
     cdef uint8_t *place
-    cdef list cuts = []
+    cdef const uint8_t *joined
+    cdef ScatteredBytes scattered
     cdef bytes topics
     if copied + answer.large_bytes > FRAME_BYTES_MAX:
         raise OverflowError(f"topics of a Fetch response of {copied + answer.large_bytes} bytes")
     topics = PyBytes_FromStringAndSize(NULL, copied)
     start = <uint8_t *> PyBytes_AS_STRING(topics)
-    place = put_topics(start, start, version, answer, keys, codes, read_committed, cuts)
+    joined = start
+    view = memoryview(topics)
+    scattered = room_for(answer)
+    place = put_topics(start, version, answer, keys, codes, read_committed, scattered, view, &joined)
     assert place - start == copied, "topics of a Fetch response are not as long as they were measured"
-    return between(memoryview(topics), cuts) if cuts else [topics]
+    if scattered is None:
+        return [topics]
+    scattered.add(view, joined, place - joined)
+    return scattered.take(copied + answer.large_bytes)
+
+
+cdef ScatteredBytes room_for(const Answer *answer):
+    """For the parts that are not copied and what stands between them; None when all are copied."""
+    cdef ScatteredBytes scattered
+    if not answer.large_count:
+        return None
+    scattered = ScatteredBytes.__new__(ScatteredBytes)
+    scattered.reserve(2 * answer.large_count + 1)
+    return scattered
 
 
 cdef uint8_t *put_topics(
-    uint8_t *start, uint8_t *place, int version, const Answer *answer, list keys, object codes, bint read_committed,
-    list cuts,
+    uint8_t *place, int version, const Answer *answer, list keys, object codes, bint read_committed,
+    ScatteredBytes scattered, object copied, const uint8_t **joined,
 ) except NULL:
-    """Write the topics; `cuts` gets the parts that are not copied, with their places from `start` on."""
+    """Write the topics. `scattered` gets the parts that are not copied, each behind what was written before it, which
+    lies in `copied`; what is behind `joined` is not in there yet."""
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef const PlanTopic *topic
     cdef const PlanRow *row
@@ -231,7 +258,9 @@ cdef uint8_t *put_topics(
                     memcpy(place, part.bytes, part.length)
                     place += part.length
                 else:
-                    cuts.append((place - start, view_of(part)))
+                    scattered.add(copied, joined[0], place - joined[0])
+                    joined[0] = place
+                    scattered.add(<object> part.owner, part.bytes, part.length)
             if flexible:
                 if row.diverged:
                     place = put_diverging(place, row)
@@ -242,24 +271,3 @@ cdef uint8_t *put_topics(
             place = put_tags(place)
         topic_number = topic.next_answered
     return place
-
-
-cdef object view_of(const Part *part):
-    """The bytes of a part, uncopied."""
-    cdef object owner = <object> part.owner
-    cdef Py_ssize_t start = part.bytes - <const uint8_t *> PyMemoryView_GET_BUFFER(owner).buf
-    return owner[start : start + part.length]
-
-
-cdef list between(object copied, list cuts):
-    """Slices of what was copied, and what was not where it was left out."""
-    cdef list buffers = []
-    cdef Py_ssize_t position = 0, cut
-    for cut, view in cuts:
-        if cut > position:
-            buffers.append(copied[position:cut])
-        buffers.append(view)
-        position = cut
-    if len(copied) > position:
-        buffers.append(copied[position:])
-    return buffers

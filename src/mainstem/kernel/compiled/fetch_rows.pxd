@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     NOBODY = -1              # the end of a list of rows or topics
     UNCOPIED_BYTES_MIN = 8192
+    SCATTERED_FROM = 16
 
 cdef struct PlanRow:
     # One partition: what is asked for, what came of it in this round, what the reader was told last.
@@ -62,3 +63,4 @@ cdef struct Answer:
     int64_t key_bytes        # of the topics' names or ids
     int64_t small_bytes      # of parts that are copied
     int64_t large_bytes      # of parts that are not
+    int64_t large_count

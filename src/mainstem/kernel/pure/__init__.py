@@ -26,6 +26,7 @@ from mainstem.kernel.pure.recent_index import IndexedBatch, IndexedBlock, Recent
 from mainstem.kernel.pure.record_keys import key_rows, keyed_hash
 from mainstem.kernel.pure.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
+from mainstem.kernel.pure.scattered_bytes import ScatteredBytes
 from mainstem.kernel.pure.watches import Watch, Watches
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "RecentIndex",
     "ScannedBatch",
     "ScannedTopic",
+    "ScatteredBytes",
     "SeenBatch",
     "TimestampWalk",
     "Watch",

@@ -25,6 +25,7 @@ from mainstem.kernel.pure.group_log import WriteGroupLog
 from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.recent_index import RecentIndex
+from mainstem.kernel.pure.scattered_bytes import ScatteredBytes
 from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, WantedReads, queue_id_of, slot_of
 
 VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
@@ -347,10 +348,11 @@ class FetchPlan:
         session_id: int = 0,
         read_committed: bool = False,
         incremental: bool = False,
-    ) -> list[Buffer]:
-        """The whole frame, length included, as buffers to be written in order; large stretches of batches are not
-        copied. `codes` has the error code of each verdict. `incremental` leaves out what is no news to the session.
-        The plan of a session notes what it tells, and those it serves go to the end of its order."""
+    ) -> list[Buffer] | list[ScatteredBytes]:
+        """The whole frame, length included, as buffers to be written in order, or as one `ScatteredBytes` where there
+        would be many; large stretches of batches are not copied. `codes` has the error code of each verdict.
+        `incremental` leaves out what is no news to the session. The plan of a session notes what it tells, and those it
+        serves go to the end of its order."""
         if self.released:
             raise ValueError("the batches of this round are gone")
         rows = self._rows

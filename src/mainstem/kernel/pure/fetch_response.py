@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from mainstem.kernel.layout import Verdict
 from mainstem.kernel.pure.plan_row import PlanRow
+from mainstem.kernel.pure.scattered_bytes import ScatteredBytes
 from mainstem.model import Buffer
 
 FLEXIBLE_FROM = 12
@@ -19,6 +20,9 @@ TOPIC_IDS_FROM = 13
 UNCOPIED_BYTES_MIN = 8 * 1024
 """Stretches of batches from this size on stay buffers of their own. Below it the copy costs less than one more
 object, and one more entry of the socket's list."""
+
+SCATTERED_FROM = 16
+"""A response with so many uncopied stretches is made as `ScatteredBytes`."""
 
 FRAME_BYTES_MAX = 2**31 - 1
 
@@ -39,6 +43,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        self.stretches = 0
+        """Buffers that are not copied."""
         self._small: list[Buffer] = []
 
     def add(self, *pieces: Buffer) -> None:
@@ -50,6 +56,7 @@ class _Writer:
         else:
             self.flush()
             self.buffers.append(memoryview(buffer))
+            self.stretches += 1
 
     def flush(self) -> None:
         if self._small:
@@ -64,8 +71,9 @@ def write_fetch_response(
     rows: Sequence[PlanRow],
     codes: Sequence[int],
     read_committed: bool,
-) -> list[Buffer]:
-    """The frame of a Fetch response without an error of its own. Raises OverflowError beyond 2 GiB."""
+) -> list[Buffer] | list[ScatteredBytes]:
+    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
+    OverflowError beyond 2 GiB."""
     writer = _Writer()
     flexible = version >= FLEXIBLE_FROM
     if flexible:
@@ -83,7 +91,7 @@ def write_fetch_response(
     if size > FRAME_BYTES_MAX:
         raise OverflowError(f"a Fetch response of {size} bytes")
     writer.buffers[0] = _HEAD.pack(size, correlation_id) + writer.buffers[0]
-    return writer.buffers
+    return [ScatteredBytes(writer.buffers)] if writer.stretches >= SCATTERED_FROM else writer.buffers
 
 
 def write_fetch_topics(
