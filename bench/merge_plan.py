@@ -30,6 +30,7 @@ from mainstem.storage.merging.merge_plan import (
     SpanSummary,
     choose,
     cut,
+    fullness_of,
     lifetime_of,
     summarize,
 )
@@ -154,7 +155,13 @@ class Store:
         assert sum(output.bytes for output in outputs if not output.is_segment) <= int(sizes.sum())
         rows = int(numpy.maximum(1, sizes // EXTENT_BYTES).sum())
         summary = summarize(inputs[0].summary.after, inputs[-1].summary.upto, choice.level, queue_ids, sizes, rows=rows)
-        summary = summary._replace(file_count=len(outputs))
+        line = self._segment_line or NEVER
+        fullness = fullness_of(
+            numpy.array([output.bytes for output in outputs]),
+            numpy.array([line if output.is_segment else NEVER for output in outputs], numpy.int64),
+            self._lines,
+        )
+        summary = summary._replace(file_count=len(outputs), fullness=fullness)
         self._spans[choice.first : choice.end] = [
             _Span(summary, queue_ids, sizes, len(outputs), outlived_bytes(outputs, queue_ids, sizes, classes))
         ]

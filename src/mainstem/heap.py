@@ -15,15 +15,10 @@ most are made while requests hold little.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
-import logging
-import threading
 from collections.abc import Callable
 
 from mainstem.nameserver.state.commands import Event, TopicCreated
-
-log = logging.getLogger(__name__)
 
 FREEZE_EVERY_TOPICS = 2_000
 """Objects between freezes, some thousand: too few for a full collection to come about in between."""
@@ -61,21 +56,6 @@ new object a full collection then visits a few old ones at the most, however man
 
 YOUNG_GENERATIONS = 1
 """The generation collected before a freeze, so that no garbage is frozen; takes less than a millisecond."""
-
-
-def give_memory_back() -> None:
-    """Have the allocator give unused memory back to the machine, in a thread of its own. By itself it keeps
-    all memory below the smallest used piece (5 GB of 7 for good, after two thousand connections had closed
-    that did not read their responses)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it, and only glibc needs it
-    if trim is None:
-        return
-
-    def run() -> None:
-        trim(0)
-        log.debug("memory that nothing uses was given back to the machine")
-
-    threading.Thread(target=run, name="give memory back", daemon=True).start()
 
 
 class Heap:

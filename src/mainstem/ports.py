@@ -1,8 +1,8 @@
 """The seams between rooms, as protocols. At most six methods each, defined by the caller's needs.
 
 `MessageStore` and `QueueAdmin` are the compute/storage seam: a broker cannot tell whether it holds the local
-store of its own process or a remote one. `Files`, `Clock` and `Network` keep disks, time and sockets out of
-the rooms, so that a whole node can run on simulated ones.
+store of its own process or a remote one. `Files`, `ObjectStore`, `Clock` and `Network` keep disks, object stores,
+time and sockets out of the rooms, so that a whole node can run on simulated ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload
 
@@ -545,3 +545,61 @@ class File(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class ObjectRange(NamedTuple):
+    """A part of an object. The length is at least 1."""
+
+    position: int
+    length: int
+
+
+class ObjectInfo(NamedTuple):
+    size_bytes: int
+    tag: str
+    """Names what the object holds: whoever writes the object anew changes it. Only compared, never read."""
+
+
+class ListedObject(NamedTuple):
+    name: str
+    size_bytes: int
+    modified_ms: int
+    """When the object was written, by the clock of the store, in ms since the Unix epoch."""
+
+
+class ObjectStore(Protocol):
+    """Objects below one prefix of a bucket, or in one directory. Names are relative to it, with `/` between their
+    parts; no object lies below the name of another. An object appears whole or not at all. Errors are those of
+    `storage/object_stores/errors.py`; after one that is an `ObjectStoreOutage` nobody knows whether a write was
+    done."""
+
+    async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
+        """The bytes of each range, in the order of the ranges; ranges that lie near each other cost one request. Raises
+        `ObjectAbsent`, and `ObjectTooShort` when the object ends before a range does."""
+        ...
+
+    async def write(self, name: str, content: Buffer, *, replaces: str | None = None) -> ObjectInfo:
+        """Write an object that fits into memory, in one request. Without `replaces` the object is created, and
+        `ObjectExists` raised if there is one. With it the object is replaced if its tag is still `replaces`: otherwise
+        `ObjectChanged` is raised; `ReplaceUnsupported` by a store that cannot compare and replace in one step."""
+        ...
+
+    async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
+        """Write a large object part by part. `parts` may be called again, after a failure, and then begins at the first
+        part. What is uploaded of an object that is not finished is given up. Nothing guards the name, so that it must
+        be one that no other writer chooses."""
+        ...
+
+    async def info(self, name: str) -> ObjectInfo:
+        """Raises `ObjectAbsent`."""
+        ...
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete objects. One that is not there is no error."""
+        ...
+
+    async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
+        """Some of the objects below the folder `prefix` whose names come after `after`, sorted by name; empty: there
+        are no more. A store may list an object late, and a deleted one still: upkeep alone may ask, and nothing follows
+        from an object's absence."""
+        ...

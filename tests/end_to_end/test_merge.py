@@ -24,7 +24,7 @@ from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, SlowReader, read_all
-from tests.end_to_end.shell import command, environment, mainstem_json
+from tests.end_to_end.shell import command, environment, mainstem, mainstem_json
 from tests.fakes.run_reader import batches_in
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
@@ -41,7 +41,7 @@ QUEUES = [Queue(topic, partition) for topic, count in TOPICS.items() for partiti
 BULK = Queue("bulk", 0)
 BULK_MESSAGES = 160
 BULK_BYTES = 900_000
-"""Together more than the least that fills a segment, 128 MiB."""
+"""Together more than a segment of the topic has, 128 MiB."""
 SETTINGS = (
     "pipeline.mode=off",
     "nameserver.write_groups=2",
@@ -86,7 +86,7 @@ class Story:
         self.node.start()
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         new = [NewTopic(name, count, 1) for name, count in TOPICS.items()]
-        new.append(NewTopic(BULK.topic, 1, 1, config={"segment.bytes": "1048576"}))
+        new.append(NewTopic(BULK.topic, 1, 1, config={"segment.bytes": str(128 << 20)}))
         for future in admin.create_topics(new).values():
             future.result(PATIENCE_SECONDS)
         self._produce_bulk()
@@ -108,6 +108,7 @@ class Story:
         self.levels = self.node.get("/v1/store")["levels"]
         self.usage = mainstem_json(self.node, "store", "usage")
         self.verified = self._verified()
+        mainstem(self.node, "topic", "alter", BULK.topic, "--set", "segment.bytes=1048576")
         self.exported = mainstem_json(self.node, "store", "export", BULK.topic, "--to", str(self.exports))
         self.again = read_all(self.node.kafka, self.ends())
         assert self.node.stop() == 0, self.node.output

@@ -26,7 +26,8 @@ from mainstem.address import Address
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.errors import MainstemError
-from mainstem.heap import Heap, give_memory_back
+from mainstem.free_memory import FreeMemory, give_memory_back, process_memory
+from mainstem.heap import Heap
 from mainstem.loop_watch import LoopWatch
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
@@ -261,6 +262,8 @@ class RunningNode:
         keep_heap = partial(heap.keep, lambda: server.budget.bytes_taken)
         collecting = self._supervision.start(keep_heap, "garbage collection")
         stack.callback(collecting.cancel)
+        giving_back = self._supervision.start(FreeMemory(process_memory()).watch, "giving memory back")
+        stack.callback(giving_back.cancel)
         return Addresses(
             str(advertised),
             str(http),

@@ -110,7 +110,7 @@ def test_a_queue_that_fills_segments_gets_equal_ones(tmp_path: Path) -> None:
 
 def test_a_queue_of_several_segments_that_is_dead_in_the_first_input(tmp_path: Path) -> None:
     store = MergeStore(tmp_path, starts={1: 1})
-    store.facts[0] = TopicFacts("orders", "default", 1)
+    store.facts[0] = TopicFacts("orders", "default", SMALL.packed_bytes)
     batches = [make_batch(1, offset, size=1_000) for offset in range(9)]
     inputs = [store.run(number, [batch]) for number, batch in enumerate(batches)]
     files = store.merge(inputs, SMALL)
@@ -129,7 +129,7 @@ def test_tiny_extents_are_joined(tmp_path: Path) -> None:
 
 def test_offsets_that_two_inputs_have_are_taken_from_the_first(tmp_path: Path) -> None:
     store = MergeStore(tmp_path)
-    store.facts[0] = TopicFacts("orders", "default", 1)
+    store.facts[0] = TopicFacts("orders", "default", 100)
     first = [make_batch(1, 0), make_batch(1, 5), make_batch(2, 0)]
     second = [make_batch(1, 0, seed=1), make_batch(1, 5, seed=1), make_batch(1, 9), make_batch(2, 1)]
     third = [make_batch(1, 5, seed=2), make_batch(1, 9, seed=2), make_batch(1, 12)]
@@ -143,7 +143,7 @@ def test_offsets_that_two_inputs_have_are_taken_from_the_first(tmp_path: Path) -
 
 def test_a_segment_ends_where_kafka_counts_no_further(tmp_path: Path) -> None:
     store = MergeStore(tmp_path)
-    store.facts[0] = TopicFacts("orders", "default", 1)
+    store.facts[0] = TopicFacts("orders", "default", 300)
     far = (1 << 31) - 1
     batches = [make_batch(1, 7), make_batch(1, 7 + far), make_batch(1, 7 + far + 1), make_batch(1, 1 << 40)]
     files = store.merge([store.run(at, [batch]) for at, batch in enumerate(batches)], SMALL._replace(packed_bytes=300))

@@ -20,12 +20,14 @@ from mainstem.storage.merging.merge_plan import (
     SHARED_PARTS,
     TINY_SHARE,
     Choice,
+    Fullness,
     Integers,
     MergeLines,
     Output,
     SpanSummary,
     choose,
     cut,
+    fullness_of,
     lifetime_of,
     summarize,
     tasks,
@@ -68,6 +70,16 @@ def test_small_queues_are_written_three_times_at_most(draw: Draw) -> None:
     assert after.writes <= 3.0
     assert before.files * GROUPS <= 9_000
     assert after.files * GROUPS <= 9_000
+
+
+@pytest.mark.parametrize("part", [2, 8, 128])
+def test_segments_are_as_small_as_their_topic_asks_and_are_not_merged_again(part: int) -> None:
+    """Segments of this part of the line of packed files; the queues fill one within a few runs."""
+    load, line = Load("", even(10), 500), LINES.packed_bytes // part
+    before, after = play(load, GROUP_BYTES // 16, lines=LINES, segment_bytes=line, span_bytes=SPAN_BYTES)
+    assert before.writes <= 2.0
+    assert after.writes <= 2.05
+    assert after.taken_bytes // (2 * line) <= after.files <= after.taken_bytes // line
 
 
 def test_a_second_merge_pays_in_extents() -> None:
@@ -134,7 +146,9 @@ def test_packed_files_are_merged_where_that_leaves_a_quarter_of_the_extents() ->
 def test_what_is_mostly_dead_is_written_again() -> None:
     assert chosen(span(FINAL, 900, dead=400)) is None
     assert chosen(span(FINAL, 900), span(FINAL, 900, dead=500)) == Choice(1, 2, FINAL)
-    assert chosen(span(FINAL, 100, dead=100)) is None, "too little"
+    assert chosen(span(FINAL, 15, dead=15)) is None, "too little"
+    assert chosen(span(FINAL, 100, dead=49)) is None, "more of it lives"
+    assert chosen(span(FINAL, 100, dead=50)) == Choice(0, 1, FINAL)
     assert chosen(span(RUNS, 300, dead=20), span(RUNS, 300, dead=290)) == Choice(0, 2, PACKED)
 
 
@@ -161,11 +175,46 @@ def test_neighbours_that_became_tiny_are_merged_where_a_quarter_of_the_files_is_
     assert chosen(*[tiny(mib)] * 4, span(RUNS, 900)) == Choice(0, 4, FINAL)
 
 
+def among(*large_mib: int, tiny_files: int, each_mib: int = 1, lines_mib: int = 1024) -> SpanSummary:
+    """A span with queue segments of these sizes, and so many tiny packed files."""
+    sizes = numpy.array([*large_mib, *[each_mib] * tiny_files], numpy.int64) << 20
+    file_lines = numpy.array([lines_mib << 20] * len(large_mib) + [NEVER] * tiny_files, numpy.int64)
+    found = summarize(0, 1, FINAL, QUEUES[:1], sizes.sum(keepdims=True))
+    return found._replace(file_count=len(sizes), fullness=fullness_of(sizes, file_lines, MergeLines()))
+
+
+def test_tiny_files_among_large_ones_are_merged_where_they_are_many_for_what_is_written() -> None:
+    assert chosen(among(1024, tiny_files=9)) is None, "eight lines would be written for seven files that go"
+    assert chosen(among(1024, tiny_files=11)) == Choice(0, 1, FINAL)
+    assert chosen(among(1024, 1024, tiny_files=11)) is None
+    assert chosen(among(200, tiny_files=7)) is None, "a quarter of them may be left"
+    assert chosen(among(200, tiny_files=8)) == Choice(0, 1, FINAL)
+    large, few = span(FINAL, 900), among(tiny_files=3, each_mib=15)
+    assert chosen(large, few, large, few, large) is None
+    assert chosen(among(200, tiny_files=6), among(200, tiny_files=6)) == Choice(0, 2, FINAL), "neighbours together"
+    assert chosen(among(200, tiny_files=8), span(RUNS, 900)) == Choice(0, 1, FINAL)
+    assert chosen(among(200, tiny_files=8)._replace(level=PACKED)) is None, "it has a merge to come"
+    assert chosen(span(FINAL, 900), among(200, tiny_files=8)) == Choice(1, 2, FINAL), "no more than it takes"
+
+
+def test_segments_that_are_small_because_their_topic_asks_for_it_are_not_tiny() -> None:
+    def segments(count: int, size_mib: int, line_mib: int) -> SpanSummary:
+        return among(*[size_mib] * count, tiny_files=0, lines_mib=line_mib)
+
+    assert chosen(segments(64, 16, 16)) is None
+    assert chosen(segments(64, 3, 16)) is None
+    assert chosen(segments(64, 2, 16)) == Choice(0, 1, FINAL), "an eighth of their line is left of them"
+    assert chosen(segments(64, 16, 1024)) == Choice(0, 1, FINAL), "their topic asks for large ones now"
+    assert fullness_of(numpy.array([16 << 20]), numpy.array([16 << 20]), MergeLines()) == Fullness(128 << 20, 0, 0, 1)
+
+
 class Shrinking:
     """Merged spans of some queues that lose their bytes now and then, as in compactions, and are merged again."""
 
     def __init__(self) -> None:
         self.lines = MergeLines(packed_bytes=1_000, level_one_bytes=20_000, wait_bytes_max=20_000)
+        self.written = self.gone = 0
+        """By merges of tiny files among large ones, and how many files fewer there were then."""
         self.spans: list[tuple[dict[int, int], int, float]] = []
         """Bytes by queue, files, and how often each byte may have been written beyond what its span's size explains:
         2 to the power of what is left of that. A span that has lost half of its bytes may be merged once more."""
@@ -190,6 +239,11 @@ class Shrinking:
             outputs = cut(queues, bytes_of, self._line_of(queues), ["forever"] * len(queues), self.lines)
             assert len(outputs) < sum(files for _one, files, _spent in inputs), "nothing is merged for nothing"
             spent = 1.0 + max(spent for _one, _files, spent in inputs)
+            if not all(self.is_tiny(one, files) for one, files, _spent in inputs):
+                self.written += sum(sizes.values())
+                self.gone += sum(files for _one, files, _spent in inputs) - len(outputs)
+                assert self.written <= 1_000 * self.gone, "files that go pay for what is written, a line each"
+                spent = 1.0 + numpy.log2(sum(sizes.values()))
             assert spent <= 3.0 + numpy.log2(sum(sizes.values())), "whatever is written again is in twice as much"
             self.spans[choice.first : choice.end] = [(sizes, len(outputs), spent)]
 
@@ -197,6 +251,10 @@ class Shrinking:
         queues = numpy.array(sorted(sizes), numpy.uint64)
         found = summarize(0, 1, FINAL, queues, numpy.array([sizes[queue] for queue in sorted(sizes)], numpy.int64))
         return found._replace(file_count=files)
+
+    @staticmethod
+    def is_tiny(sizes: dict[int, int], files: int) -> bool:
+        return sum(sizes.values()) * TINY_SHARE <= files * 1_000
 
     @staticmethod
     def _line_of(queue_ids: numpy.ndarray) -> Integers:
@@ -221,12 +279,98 @@ def test_tiny_spans_come_to_rest_and_no_byte_is_written_more_often_than_its_span
     assert sum(alike) <= 8 * (total // 1_000 + len(store.spans)), "what is left of files is in proportion"
 
 
+@given(data=st.data())
+def test_of_tiny_files_few_are_left_beside_each_large_one_and_files_that_go_pay_for_the_writes(
+    data: st.DataObject,
+) -> None:
+    """Spans of large files and tiny ones come, some files lose most of what they have, and all of it comes to rest."""
+    lines = MergeLines(packed_bytes=1_000, level_one_bytes=20_000, wait_bytes_max=20_000)
+
+    def summary(files: list[int]) -> SpanSummary:
+        sizes = numpy.array(files, numpy.int64)
+        found = summarize(0, 1, FINAL, QUEUES[:1], sizes.sum(keepdims=True))
+        lines_of = numpy.full(len(files), NEVER)
+        return found._replace(file_count=len(files), fullness=fullness_of(sizes, lines_of, lines))
+
+    spans: list[list[int]] = []
+    written = gone = 0
+    for _ in range(data.draw(st.integers(1, 25))):
+        if data.draw(st.booleans()) and spans:
+            files = data.draw(st.sampled_from(spans))
+            for number in data.draw(st.sets(st.integers(0, len(files) - 1))):
+                files[number] = -(-files[number] // 40)
+        else:
+            spans.append(data.draw(st.lists(st.sampled_from([1, 20, 120, 1_000, 1_900]), min_size=1, max_size=25)))
+        while choice := choose([summary(files) for files in spans], lines, lambda ids: numpy.full(len(ids), NEVER)):
+            inputs = spans[choice.first : choice.end]
+            files = list(itertools.chain(*inputs))
+            sizes = numpy.array(files, numpy.int64)
+            left = cut(
+                numpy.arange(len(files), dtype=numpy.uint64), sizes, numpy.full(len(files), NEVER),
+                ["forever"] * len(files), lines,
+            )  # fmt: skip
+            if not all(sum(one) * TINY_SHARE <= 1_000 * len(one) for one in inputs):
+                written, gone = written + sum(files), gone + len(files) - len(left)
+                assert written <= lines.packed_bytes * gone
+            spans[choice.first : choice.end] = [[output.bytes for output in left]]
+        for begin, span_files in enumerate(spans):
+            window = list(span_files)
+            for other in spans[begin + 1 :]:
+                if sum(window) + sum(other) > lines.level_one_bytes:
+                    break
+                window += other
+            tiny_files = [size for size in window if size * TINY_SHARE <= lines.packed_bytes]
+            most = len(window) - len(tiny_files) + 1 + sum(tiny_files) // lines.packed_bytes
+            assert len(tiny_files) < 4 * most + 3 * 9 + sum(window) // lines.packed_bytes
+
+
 def test_of_many_tiny_spans_few_files_are_left() -> None:
     store = Shrinking()
     for _ in range(500):
         store.add({1: 1}, 1)
         store.settle()
     assert sum(files for _sizes, files, _spent in store.spans) <= 3 * 9
+
+
+@given(data=st.data())
+def test_a_thousand_topics_of_many_retentions_keep_no_more_dead_bytes_than_live_ones(data: st.DataObject) -> None:
+    """Queues of sixteen retentions share packed files; each merge of runs adds a span, and what is due dies in all of
+    them. What dies in files that others outlive is freed by writing these again, no more than that frees."""
+    lines = MergeLines(packed_bytes=1_000, level_one_bytes=20_000, wait_bytes_max=20_000)
+    queue_ids = numpy.arange(1_000, dtype=numpy.uint64)
+    kept = numpy.array([1 << (int(queue) * 7 % 16) for queue in queue_ids]) % 40 + 1
+    """For so many rounds."""
+    spans: list[tuple[int, numpy.ndarray, int]] = []
+    """(the round in which it came, bytes of each queue, bytes that are dead in its files)."""
+    freed = written = 0
+
+    def summary(span: tuple[int, numpy.ndarray, int]) -> SpanSummary:
+        _came, sizes, dead = span
+        there = sizes > 0
+        names = [f"ms-{1 << 22 << int(rounds).bit_length()}" for rounds in kept[there]]
+        files = cut(queue_ids[there], sizes[there], numpy.full(int(there.sum()), NEVER), names, lines)
+        found = summarize(0, 1, FINAL, queue_ids[there], sizes[there], dead_bytes=dead)
+        fullness = fullness_of(
+            numpy.array([output.bytes for output in files], numpy.int64), numpy.full(len(files), NEVER), lines
+        )
+        return found._replace(bytes=found.bytes + dead, file_count=max(1, len(files)), fullness=fullness)
+
+    for now in range(data.draw(st.integers(1, 40))):
+        each = data.draw(st.sampled_from([1, 7, 40]))
+        spans.append((now, numpy.where(queue_ids % data.draw(st.sampled_from([1, 3, 50])) == 0, each, 0), 0))
+        for number, (came, sizes, dead) in enumerate(spans):
+            due = now - came >= kept
+            spans[number] = came, numpy.where(due, 0, sizes), dead + int(sizes[due].sum())
+        spans = [span for span in spans if span[1].any()]  # retention drops files of which nothing lives
+        while choice := choose([summary(span) for span in spans], lines, lambda ids: numpy.full(len(ids), NEVER)):
+            inputs = spans[choice.first : choice.end]
+            live = numpy.sum([span[1] for span in inputs], axis=0)
+            if choice.end - choice.first == 1:
+                freed, written = freed + inputs[0][2], written + int(live.sum())
+                assert written <= freed
+            spans[choice.first : choice.end] = [(inputs[-1][0], live, 0)]
+        for _came, sizes, dead in spans:
+            assert dead < max(int(sizes.sum()), lines.packed_bytes // 8) + 1, "half of it, or the eighth of a line"
 
 
 @given(
@@ -322,5 +466,6 @@ def test_lines_that_cannot_be_used_are_refused() -> None:
     for lines in (MergeLines(packed_bytes=0), MergeLines(level_one_bytes=1 << 40), MergeLines(task_bytes=0)):
         with pytest.raises(ConfigError):
             lines.validate()
-    assert MergeLines().segment_line(14) == 128 << 20
+    assert MergeLines().segment_line(14) == 1 << 20
+    assert MergeLines().segment_line(16 << 20) == 16 << 20
     assert MergeLines().segment_line(2**31 - 1) == 1 << 30

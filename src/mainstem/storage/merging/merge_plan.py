@@ -10,6 +10,10 @@ byte of its inputs one more write, so none is made before it gains enough:
 - Merged spans whose files compaction or retention has left tiny are merged with their neighbours, where a quarter of
   the files are left at the most. Each of several has half of the bytes at the most: so whatever is written again is in
   a span of twice the size then, until it is no longer tiny.
+- Tiny files that lie among large ones, in their span or beside it, are merged with these where there are several for
+  each, and where at most the line of packed files is written per file that goes. So such merges never write more than
+  the files that they remove could have had, and of tiny files only a few are left per large one.
+- A merged span of which half is dead is written again: at most as much as that frees.
 
 So a byte is written twice or three times in its life, and more often only where little is left of it. A span is chosen
 by a summary (`SpanSummary`): its totals, and the bytes of its heavy queues only. Each light queue has less than
@@ -53,8 +57,11 @@ LEVEL_ONE_SPANS_MAX = 64
 DEAD_SHARE_MIN = 0.5
 """A merge for the room that dead batches take frees at least this share."""
 
+DEAD_BYTES_PART = 8
+"""It frees this part of the line of packed files, too, or it is not worth its steps: 16 MiB."""
+
 TINY_SHARE = 8
-"""A span is tiny whose files have this part of the line of packed files, on average, or less: 16 MiB."""
+"""A span is tiny whose files have this part of their line on average, or less: packed files 16 MiB. So is a file."""
 
 FILES_GAIN_MIN = 4
 """A merge of tiny spans leaves at most one of so many files. It may leave three where it counts on one: a segment and
@@ -66,6 +73,10 @@ INPUTS_MAX = 2048
 TASK_ROWS_MAX = 1 << 20
 """Extents of the inputs that one task moves, unless a single output has more: their rows take 64 MiB, and some more
 while they are sorted. A packed file of 128 MiB cannot be made of more than twice as many."""
+
+SEGMENT_PARTS_MAX = 128
+"""Segments reach this part of the line of packed files, whatever their topic says: 1 MiB, the least that Kafka
+takes."""
 
 SEGMENT_BYTES_MAX = 1 << 30
 """A longer line for segments counts as this: a segment is shorter than twice its line, and Kafka's positions in it are
@@ -106,9 +117,20 @@ class MergeLines(NamedTuple):
             raise ConfigError(f"merge lines {self}: level_two_bytes is at least level_one_bytes, task_bytes positive")
 
     def segment_line(self, segment_bytes: int) -> int:
-        """The bytes at which a queue of a topic with this `segment.bytes` gets a segment. A smaller file than a packed
-        one would only make more of them."""
-        return min(max(segment_bytes, self.packed_bytes), SEGMENT_BYTES_MAX)
+        """The bytes at which a queue of a topic with this `segment.bytes` gets a segment."""
+        return min(max(segment_bytes, self.packed_bytes // SEGMENT_PARTS_MAX, 1), SEGMENT_BYTES_MAX)
+
+
+class Fullness(NamedTuple):
+    """How the files of a span compare with their lines: that of packed files, or that of a queue's segments if it is
+    smaller. Bytes are live ones, `packed_bytes` for each time that they fill the line."""
+
+    bytes: int
+    tiny_bytes: int
+    """Of the tiny files."""
+    tiny_files: int
+    large_files: int
+    """The other files; those that fill their line several times count as often."""
 
 
 class SpanSummary(NamedTuple):
@@ -130,6 +152,8 @@ class SpanSummary(NamedTuple):
     """Ascending; those with `HEAVY_SHARE` of the bytes or more."""
     heavy_bytes: Integers
     file_count: int = 1
+    fullness: Fullness | None = None
+    """None: its files are alike, and none of them is a segment with a smaller line than packed files have."""
 
     @property
     def live_bytes(self) -> int:
@@ -146,6 +170,16 @@ def summarize(
     return SpanSummary(
         after, upto, level, total, dead_bytes, len(queue_ids), max(rows, len(queue_ids)), queue_ids[heavy], sizes[heavy]
     )
+
+
+def fullness_of(live_bytes: Integers, file_lines: Integers, lines: MergeLines) -> Fullness:
+    """The fullness of files with so many live bytes and these lines each (`NEVER`: that of packed files)."""
+    file_lines = numpy.where(file_lines == NEVER, lines.packed_bytes, file_lines)
+    at = numpy.minimum(file_lines, lines.packed_bytes)
+    full = (live_bytes * (lines.packed_bytes / at)).astype(numpy.int64)
+    tiny = live_bytes * TINY_SHARE <= at
+    large = numpy.maximum(live_bytes[~tiny] // file_lines[~tiny], 1)
+    return Fullness(int(full.sum()), int(full[tiny].sum()), int(tiny.sum()), int(large.sum()))
 
 
 class Choice(NamedTuple):
@@ -173,7 +207,7 @@ def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, 
             found = None
         if found is not None:
             return found
-    return _mostly_dead(spans, lines) or _tiny(spans, lines)
+    return _tiny(spans, lines) or _mostly_dead(spans, lines) or _tiny_among_large(spans, lines)
 
 
 def _stretches(spans: Sequence[SpanSummary]) -> Iterator[tuple[int, int, int]]:
@@ -192,7 +226,8 @@ def _of_runs(
     found = _backlog(spans[first:end], line_of)
     if not found.bytes:
         return Choice(first, end, FINAL) if drain and end - first > 1 else None
-    if found.share(found.sizes >= found.lines) >= FULL_SHARE_MIN and found.leaves_little_over():
+    full = found.bytes >= lines.packed_bytes and found.share(found.sizes >= found.lines) >= FULL_SHARE_MIN
+    if full and found.leaves_little_over():
         return Choice(first, end, FINAL)
     filling = found.sizes >= found.lines * min(1.0, found.bytes / lines.wait_bytes_max)
     waits = found.share(filling) >= FILLING_SHARE_MIN
@@ -228,7 +263,8 @@ def _of_packed(spans: Sequence[SpanSummary], first: int, end: int, lines: MergeL
 def _mostly_dead(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
     """The merged span of which most is dead, to be written again without that."""
     for number, span in enumerate(spans):
-        if span.level > RUNS and span.dead_bytes >= max(span.bytes * DEAD_SHARE_MIN, lines.packed_bytes):
+        enough = max(span.bytes * DEAD_SHARE_MIN, lines.packed_bytes // DEAD_BYTES_PART, 1)
+        if span.level > RUNS and span.dead_bytes >= enough:
             return Choice(number, number + 1, span.level)
     return None
 
@@ -236,18 +272,19 @@ def _mostly_dead(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | No
 def _tiny(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
     """Neighbours that became tiny, to be written into few files; those before the last of the highest level, as others
     have merges to come."""
-    settled = 1 + max((number for number, span in enumerate(spans) if span.level == FINAL), default=-1)
+    settled = _settled(spans)
     for begin in range(settled):
         found = None
-        files = size = largest = 0
+        files = size = full = largest = 0
         for number in range(begin, min(settled, begin + INPUTS_MAX)):
             span = spans[number]
             size += span.live_bytes
             if not _is_tiny(span, lines) or size > lines.level_one_bytes:
                 break
             files += span.file_count
+            full += _fullness(span, lines).bytes
             largest = max(largest, span.live_bytes)
-            fewer = files >= FILES_GAIN_MIN * max(1, -(-size // lines.packed_bytes))
+            fewer = files >= FILES_GAIN_MIN * max(1, -(-full // lines.packed_bytes))
             if fewer and (number == begin or size >= 2 * largest):
                 found = Choice(begin, number + 1, FINAL)
         if found is not None:
@@ -255,8 +292,44 @@ def _tiny(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
     return None
 
 
+def _tiny_among_large(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
+    """The shortest row of neighbours in which tiny files are many for the large ones among them. A merge may leave
+    each of these, a file on both sides of it, and what tiny ones make together."""
+    settled = _settled(spans)
+    for begin in range(settled):
+        files = size = tiny_files = tiny_bytes = large_files = 0
+        for number in range(begin, min(settled, begin + INPUTS_MAX)):
+            span, found = spans[number], _fullness(spans[number], lines)
+            size += span.live_bytes
+            if span.level == RUNS or size > lines.level_one_bytes or (number == begin and not found.tiny_files):
+                break
+            files += span.file_count
+            tiny_files += found.tiny_files
+            tiny_bytes += found.tiny_bytes
+            large_files += found.large_files
+            left = large_files + 1 + tiny_bytes // lines.packed_bytes
+            written_max = lines.packed_bytes * (files - large_files - left)
+            if large_files and tiny_files >= FILES_GAIN_MIN * left and size <= written_max:
+                return Choice(begin, number + 1, FINAL)
+    return None
+
+
+def _settled(spans: Sequence[SpanSummary]) -> int:
+    """The spans before the end of the last one of the highest level."""
+    return 1 + max((number for number, span in enumerate(spans) if span.level == FINAL), default=-1)
+
+
 def _is_tiny(span: SpanSummary, lines: MergeLines) -> bool:
-    return span.level > RUNS and span.live_bytes * TINY_SHARE <= span.file_count * lines.packed_bytes
+    return span.level > RUNS and _fullness(span, lines).bytes * TINY_SHARE <= span.file_count * lines.packed_bytes
+
+
+def _fullness(span: SpanSummary, lines: MergeLines) -> Fullness:
+    if span.fullness is not None:
+        return span.fullness
+    size = span.live_bytes
+    if size * TINY_SHARE <= span.file_count * lines.packed_bytes:
+        return Fullness(size, size, span.file_count, 0)
+    return Fullness(size, 0, 0, max(span.file_count, size // lines.packed_bytes))
 
 
 def _reaching(spans: Sequence[SpanSummary], first: int, end: int, enough: int) -> int:

@@ -109,7 +109,7 @@ class LocalMergeLog:
 
     async def record(self, merge_id: str, files: Sequence[FileDescription]) -> str:
         try:
-            await self._store.merges.record(merge_id, list(map(StoreFile.of, files)), self._groups, self._bounds)
+            await self._store.merges.record(merge_id, list(map(StoreFile.of, files)), self._bounds)
         except (StorageError, OSError) as error:
             return f"refused: {error}"
         return "merged"

@@ -24,14 +24,23 @@ from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_check import QueueSums, compare
-from mainstem.storage.merging.merge_plan import LineOf, MergeLines, SpanSummary, choose, summarize
+from mainstem.storage.merging.merge_plan import (
+    NEVER,
+    Fullness,
+    LineOf,
+    MergeLines,
+    SpanSummary,
+    choose,
+    fullness_of,
+    summarize,
+)
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
-from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
+from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, FileKind, StoreFile, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +111,15 @@ class _Chosen(NamedTuple):
     summaries: Sequence[SpanSummary]
 
 
+class _Told(NamedTuple):
+    """What the choice is told."""
+
+    groups: int
+    lines: MergeLines
+    line_of: LineOf
+    bounds: BoundsOf
+
+
 class _Summary(NamedTuple):
     made_at: float
     span: SpanSummary
@@ -167,6 +185,7 @@ class Merges:
         self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, *, drain: bool
     ) -> tuple[_Chosen | None, bool]:
         """Choose what to merge next, and tell whether some files were not looked at yet."""
+        told = _Told(groups, lines, line_of, bounds)
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
         more = False
         for step in range(groups):
@@ -178,7 +197,7 @@ class Merges:
             for number, span in enumerate(spans, 1):
                 if number % SPANS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                found = await self._summary(group, groups, span, bounds, give_up)
+                found = await self._summary(group, span, told, give_up)
                 if found is None:
                     break
                 summaries.append(found)
@@ -219,9 +238,7 @@ class Merges:
         if merge_id in self._under_way:
             self._end(merge_id)
 
-    async def _summary(
-        self, group: int, groups: int, span: Span, bounds: BoundsOf, give_up: float
-    ) -> SpanSummary | None:
+    async def _summary(self, group: int, span: Span, told: _Told, give_up: float) -> SpanSummary | None:
         """A span's summary; None when the time is over. A file that cannot be read counts as empty: nothing that has it
         is begun until it is mended."""
         parts: list[SpanSummary] = []
@@ -232,7 +249,7 @@ class Merges:
                 if known is None and now >= give_up:
                     return None
                 if known is None or (now - known.made_at > SUMMARY_SECONDS and now < give_up):
-                    await self._look_at(entry.name, groups, bounds)
+                    await self._look_at(entry.name, told)
                     known = self._summaries.get((group, entry.name))
             if known is not None:
                 parts.append(known.span)
@@ -242,7 +259,7 @@ class Merges:
             )
         return _together(span, parts)
 
-    async def _look_at(self, name: str, groups: int, bounds: BoundsOf) -> None:
+    async def _look_at(self, name: str, told: _Told) -> None:
         """Make the summaries of a file, for all write groups that it counts for."""
         try:
             file = self._stored.file(name)
@@ -253,11 +270,13 @@ class Merges:
             return
         now = self._clock.monotonic()
         for group in self._manifest.counts_for(name):
-            if group < groups:
-                live = await _all_bounds(bounds, group, index.queues()[0])
+            if group < told.groups:
+                live = await _all_bounds(told.bounds, group, index.queues()[0])
                 found = await asyncio.to_thread(_summary_of, index, file, live)
+                if file.is_merged:
+                    found = found._replace(fullness=_fullness(file, found.live_bytes, told))
                 self._summaries[group, name] = _Summary(now, found)
-        if len(self._summaries) > 2 * groups * (len(self._manifest.files) + 1):
+        if len(self._summaries) > 2 * told.groups * (len(self._manifest.files) + 1):
             self._summaries = {key: value for key, value in self._summaries.items() if key[1] in self._manifest.files}
 
     # --- under way ------------------------------------------------------------------------------------------
@@ -292,7 +311,7 @@ class Merges:
 
     # --- recording ------------------------------------------------------------------------------------------
 
-    async def record(self, merge_id: str, outputs: Sequence[StoreFile], groups: int, bounds: BoundsOf) -> None:
+    async def record(self, merge_id: str, outputs: Sequence[StoreFile], bounds: BoundsOf) -> None:
         """Put the outputs of a merge in the place of its inputs. Durable when it returns; nothing happens when this was
         done before. Raises `StorageError`, OSError, nothing being changed."""
         names = frozenset(file.name for file in outputs)
@@ -320,8 +339,6 @@ class Merges:
         self.merged_files += len(merge.entries)
         self.merged_bytes += size
         self.last = DoneMerge(merge.group, merge.level, len(merge.entries), len(outputs), size, self._clock.monotonic())
-        for file in outputs:
-            await self._look_at(file.name, groups, bounds)
         log.info(
             "write group %d: %d files are merged into %d of %d bytes, on level %d", merge.group, len(merge.entries),
             len(outputs), sum(file.bytes for file in outputs), merge.level,
@@ -393,6 +410,13 @@ def _summary_of(index: ExtentIndex, file: StoreFile, live_of: LiveBounds) -> Spa
     return summary._replace(bytes=summary.bytes + dead)
 
 
+def _fullness(file: StoreFile, live_bytes: int, told: _Told) -> Fullness:
+    line = numpy.array([NEVER])
+    if kind_of(file.name) is FileKind.SEGMENT:
+        line = told.line_of(numpy.array([file.first_queue], numpy.uint64))
+    return fullness_of(numpy.array([live_bytes]), line, told.lines)
+
+
 def as_clean_as(inputs: Sequence[StoreFile], output: StoreFile) -> StoreFile:
     """An output of a merge, which is compacted as far as all of its inputs are."""
     horizons = [file.horizon_ms for file in inputs if file.horizon_ms != NO_HORIZON]
@@ -420,4 +444,7 @@ def _together(span: Span, parts: Sequence[SpanSummary]) -> SpanSummary:
         heavy,
         sizes,
         len(parts),
+        Fullness(*map(sum, zip(*(part.fullness for part in parts if part.fullness is not None), strict=True)))
+        if any(part.fullness is not None for part in parts)
+        else None,
     )

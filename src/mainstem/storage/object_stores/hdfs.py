@@ -1,0 +1,149 @@
+"""HDFS as an object store, through hdfs-native.
+
+HDFS has no condition on a write but that a rename fails where there is a file, so that objects can be created once and
+not be replaced (`ReplaceUnsupported`). An object is written under a name that no reader looks at, closed, and renamed.
+Where the name nodes are, and who asks, says Hadoop's configuration (`HADOOP_CONF_DIR`) and Kerberos's ticket cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from hdfs_native import AsyncClient, FileStatus, WriteOptions
+
+from mainstem.model import Buffer
+from mainstem.ports import ListedObject, ObjectInfo, ObjectRange
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.errors import (
+    ObjectAbsent,
+    ObjectExists,
+    ObjectStoreError,
+    ObjectStoreRefused,
+    ObjectStoreTimedOut,
+    ObjectStoreUnavailable,
+    ObjectTooShort,
+    ReplaceUnsupported,
+)
+from mainstem.storage.object_stores.folders import page_of
+from mainstem.storage.object_stores.names import UNFINISHED, checked
+
+T = TypeVar("T")
+
+_REFUSED = re.compile(r"AccessControlException|AuthorizationException|SASLError|GSSAPIError|NoSASLMechanism|SafeMode")
+
+
+class HdfsObjectStore:
+    """`ObjectStore` in a folder of HDFS. A request that takes longer than it may is given up."""
+
+    def __init__(self, url: str, folder: str, config: ObjectStoreConfig) -> None:
+        """`url`: of the name node or the name service; `folder`: absolute, without a slash at its end."""
+        self._url = f"{url}{folder}"
+        self._folder = folder
+        self._client = AsyncClient(url, dict(config.options))
+        self._timeout_seconds = config.request_timeout_seconds
+
+    async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
+        async def pieces() -> list[Buffer]:
+            reader = await self._client.read(self._path(name))
+            for position, length in ranges:
+                if position + length > len(reader):
+                    raise ObjectTooShort(
+                        f"{self._url}/{name} ends at {len(reader)}, {position + length - len(reader)} bytes before "
+                        "what was asked for does"
+                    )
+            return list(await asyncio.gather(*(reader.read_range(position, length) for position, length in ranges)))
+
+        return await self._ask(name, pieces())
+
+    async def write(self, name: str, content: Buffer, *, replaces: str | None = None) -> ObjectInfo:
+        if replaces is not None:
+            raise ReplaceUnsupported(f"{self._url}: HDFS cannot replace an object on condition; create one instead")
+
+        async def whole() -> AsyncIterator[Buffer]:
+            yield content
+
+        return await self._written(name, whole, overwrite=False)
+
+    async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
+        return await self._written(name, parts, overwrite=True)
+
+    async def _written(self, name: str, parts: Callable[[], AsyncIterator[Buffer]], *, overwrite: bool) -> ObjectInfo:
+        path = self._path(name)
+        unfinished = f"{path.rpartition('/')[0]}/{UNFINISHED}{secrets.token_hex(8)}"
+        try:
+            writer = await self._ask(name, self._client.create(unfinished, WriteOptions(create_parent=True)))
+            async for part in parts():
+                await self._ask(name, writer.write(part))
+            await self._ask(name, writer.close())
+            await self._ask(name, self._client.rename(unfinished, path, overwrite))
+        except BaseException:
+            with suppress(ObjectStoreError):
+                await asyncio.shield(self._ask(name, self._client.delete(unfinished)))
+            raise
+        return await self.info(name)
+
+    async def info(self, name: str) -> ObjectInfo:
+        status = await self._ask(name, self._client.get_file_info(self._path(name)))
+        if status.isdir:
+            raise ObjectAbsent(f"{self._url}/{name}: there is no such object")
+        return ObjectInfo(status.length, f"{status.modification_time:x}-{status.length:x}")
+
+    async def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            with suppress(ObjectAbsent):
+                await self._ask(name, self._client.delete(self._path(name)))
+
+    async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
+        found: dict[str, list[tuple[str, ListedObject | None]]] = {}
+
+        async def look(folder: str) -> None:
+            entries = found[folder] = []
+            with suppress(ObjectAbsent):
+                for status in await self._ask(folder, self._statuses(folder)):
+                    name = status.path.rpartition("/")[2]
+                    if name.startswith("."):
+                        continue
+                    whole = f"{folder}/{name}"
+                    if status.isdir:
+                        entries.append((name, None))
+                        await look(whole)
+                    else:
+                        entries.append((name, ListedObject(whole, status.length, status.modification_time)))
+
+        await look(checked(prefix))
+        return page_of(found.__getitem__, prefix, after)
+
+    async def _statuses(self, folder: str) -> list[FileStatus]:
+        return [status async for status in self._client.list_status(self._path(folder))]
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{checked(name)}"
+
+    async def _ask(self, name: str, answer: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await answer
+        except ObjectStoreError:
+            raise
+        except TimeoutError as error:
+            raise ObjectStoreTimedOut(f"{self._url}/{name}: no answer in time") from error
+        except Exception as error:
+            raise translated(f"{self._url}/{name}", error) from error
+
+
+def translated(place: str, error: Exception) -> ObjectStoreError:
+    """What the error of hdfs-native means."""
+    text = str(error)
+    if isinstance(error, FileNotFoundError) or "FileNotFoundException" in text:
+        return ObjectAbsent(f"{place}: there is no such object")
+    if isinstance(error, FileExistsError) or "FileAlreadyExistsException" in text:
+        return ObjectExists(f"{place} is there already")
+    line = text.strip().split("\n", 1)[0][:300]
+    if _REFUSED.search(text):
+        return ObjectStoreRefused(f"{place}: {line}; check the ticket, the rights and the safe mode of the name node")
+    return ObjectStoreUnavailable(f"{place}: {line}")
