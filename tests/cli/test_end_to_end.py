@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
+
+from mainstem.cli.main import run
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +30,34 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     serving.start()
     yield serving
     serving.close()
+
+
+@contextmanager
+def only(variables: Mapping[str, str]) -> Iterator[None]:
+    """These are all the environment there is."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def standard_streams(stdin: bytes) -> Iterator[tuple[BytesIO, BytesIO]]:
+    """Standard output and standard error of what is done within, which reads `stdin`."""
+    out, err = BytesIO(), BytesIO()
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin, sys.stdout, sys.stderr = (TextIOWrapper(stream, "utf-8") for stream in (BytesIO(stdin), out, err))
+    try:
+        yield out, err
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            stream.detach()
+        sys.stdin, sys.stdout, sys.stderr = before
 
 
 class Shell:
@@ -40,6 +73,14 @@ class Shell:
         """What the last command said on stderr."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
+        """A command in this process: an interpreter's start takes longer than most commands. Its standard output; of
+        one that ends with another `code` than 0, what it says on stderr."""
+        with only(self._environment), standard_streams(stdin) as (out, err):
+            ended = run(arguments)
+        return self._answer(ended, code, out.getvalue(), err.getvalue())
+
+    def as_process(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
+        """The same in a process of its own, as people run it."""
         done = subprocess.run(
             [sys.executable, "-m", "mainstem.cli.main", *arguments],
             input=stdin,
@@ -47,9 +88,12 @@ class Shell:
             env=self._environment,
             timeout=PATIENCE_SECONDS,
         )
-        assert done.returncode == code, done.stderr.decode()
-        self.told = done.stderr.decode()
-        return (done.stdout if code == 0 else done.stderr).decode()
+        return self._answer(done.returncode, code, done.stdout, done.stderr)
+
+    def _answer(self, ended: int, code: int, out: bytes, err: bytes) -> str:
+        assert ended == code, err.decode()
+        self.told = err.decode()
+        return (out if code == 0 else err).decode()
 
     def started(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that runs on; the caller ends it."""
@@ -80,9 +124,9 @@ def mainstem(node: Serving) -> Shell:
 def test_lines_come_back_with_keys_headers_and_order(mainstem: Shell) -> None:
     mainstem("topic", "create", "lines", "--partitions", "1")
     lines = b"".join(b"k%d:value %d\n" % (number % 7, number) for number in range(500))
-    sent = mainstem("produce", "lines", "-K", ":", "-H", "from=test", "-z", "zstd", "--json", stdin=lines)
+    sent = mainstem.as_process("produce", "lines", "-K", ":", "-H", "from=test", "-z", "zstd", "--json", stdin=lines)
     assert json.loads(sent)["acknowledged"] == 500
-    assert mainstem("consume", "lines", "--format", r"%k:%s\n").encode() == lines
+    assert mainstem.as_process("consume", "lines", "--format", r"%k:%s\n").encode() == lines
     last = json.loads(mainstem("consume", "lines", "--from", "-1", "--json"))
     assert (last["offset"], last["value"], last["headers"]) == (499, "value 499", [["from", "test"]])
     assert mainstem("consume", "lines", "--from", "10", "-n", "2", "--format", "%o ") == "10 11 "
@@ -318,7 +362,7 @@ def test_a_reader_that_leaves_is_no_traceback(mainstem: Shell) -> None:
 
 
 def test_unknown_groups_are_told(mainstem: Shell) -> None:
-    assert "there is no consumer group nobody" in mainstem("group", "describe", "nobody", code=1)
+    assert "there is no consumer group nobody" in mainstem.as_process("group", "describe", "nobody", code=1)
     assert "GROUP_ID_NOT_FOUND" in mainstem("group", "delete", "nobody", code=1)
     assert "no offsets" in mainstem("group", "reset-offsets", "nobody", "--to", "end", code=1)
 

@@ -33,6 +33,8 @@ LIST_OFFSETS = 2
 LIST_OFFSETS_VERSION = 7
 TIMEOUT_MS = 30_000
 """After which a leader that cannot reach the others has to answer."""
+TIMEOUT_SOON_MS = 3_000
+"""For tests that wait for that answer: longer than a leader without the others needs to notice."""
 
 
 class RawClient:
@@ -75,12 +77,12 @@ class RawClient:
 class RawProducer(RawClient):
     """With acks=all."""
 
-    def send(self, topic: str, partition: int, value: bytes) -> None:
-        """One record in a request of its own."""
+    def send(self, topic: str, partition: int, value: bytes, timeout_ms: int = TIMEOUT_MS) -> None:
+        """One record in a request of its own, which has to be answered within `timeout_ms`."""
         batch = bytes(build_batch([NewRecord(timestamp=1, key=None, value=value)]).data)
         data = PartitionProduceData(index=partition, records=batch)
         request = ProduceRequest(
-            transactional_id=None, acks=-1, timeout_ms=TIMEOUT_MS,
+            transactional_id=None, acks=-1, timeout_ms=timeout_ms,
             topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
         )  # fmt: skip
         self._send(PRODUCE, PRODUCE_VERSION, request)

@@ -18,7 +18,7 @@ from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
 from tests.end_to_end.namespaces import Network, Unavailable
-from tests.end_to_end.raw_producer import RawProducer
+from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawProducer
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
@@ -67,8 +67,10 @@ def cluster(shared: Cluster, network: Network) -> Iterator[Cluster]:
 class PythonLoad:
     """kafka-python, idempotent, one message after the other to partition 0, until it is stopped."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._sender = kafka_python.producer(bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=10_000)
+    def __init__(self, bootstrap: str, gives_up_ms: int) -> None:
+        self._sender = kafka_python.producer(
+            bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=gives_up_ms
+        )
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._flow, name="kafka-python", daemon=True)
         self.acknowledged: dict[int, int] = {}
@@ -98,7 +100,7 @@ class PythonLoad:
 def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int = GIVES_UP_MS) -> Iterator[Load]:
     """librdkafka to a topic of eight partitions, kafka-python to one beside; everything is read back in the end."""
     with load_on(cluster, topic, gives_up_ms=gives_up_ms) as load:
-        python = PythonLoad(cluster.bootstrap)
+        python = PythonLoad(cluster.bootstrap, gives_up_ms)
         try:
             eventually(lambda: python.acknowledged or python.failures, what="a first message by kafka-python")
             yield load
@@ -133,13 +135,13 @@ def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
 
 
 def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: Cluster, network: Network) -> None:
-    with both_load(cluster, network, "parted") as load:
+    with both_load(cluster, network, "parted", GIVES_UP_SOON_MS) as load:
         alone = cluster.leader("parted", 0)
         others = cluster.others(alone)
         with RawProducer(cluster.nodes[alone].kafka) as producer:
             for other in others:
                 network.cut(alone, other)
-            producer.send("parted", 0, NEVER)
+            producer.send("parted", 0, NEVER, TIMEOUT_SOON_MS)
             cluster.leader_other_than(alone, "parted", 0, asked=others[0])
             goes_on(load, "parted")
             assert producer.answer() == ErrorCode.REQUEST_TIMED_OUT, "it cannot know that nobody has it"

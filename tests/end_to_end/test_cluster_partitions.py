@@ -11,7 +11,7 @@ from tests.clients.librdkafka import produce
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
-from tests.end_to_end.raw_producer import RawAsker, RawProducer
+from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawAsker, RawProducer
 from tests.end_to_end.wires import Wires
 from tests.serving import eventually
 
@@ -41,11 +41,11 @@ def wires(cluster: Cluster) -> Wires:
 
 
 def test_a_leader_that_is_cut_off_acknowledges_nothing(cluster: Cluster) -> None:
-    with load_on(cluster, "parted") as load:
+    with load_on(cluster, "parted", gives_up_ms=GIVES_UP_SOON_MS) as load:
         alone = cluster.leader("parted", 0)
         with RawProducer(cluster.nodes[alone].kafka) as producer:
             wires(cluster).isolate(alone)
-            producer.send("parted", 0, NEVER)
+            producer.send("parted", 0, NEVER, TIMEOUT_SOON_MS)
             cluster.leader_other_than(alone, "parted", 0, asked=cluster.others(alone)[0])
             goes_on(load, "parted")
             assert producer.answer() == ErrorCode.REQUEST_TIMED_OUT, "it cannot know that nobody has it"

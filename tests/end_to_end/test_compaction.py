@@ -21,6 +21,7 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
@@ -78,6 +79,7 @@ class Groups(NamedTuple):
 class Story:
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
+        self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.commands = Commands(directory)
         self.spark = OneSpark(self.commands, "splitters")
         self.random = random.Random(11)

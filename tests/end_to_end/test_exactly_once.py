@@ -21,6 +21,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands, Splitters, is_jvm
@@ -62,6 +63,7 @@ class Story:
 
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
+        self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.splitters = Splitters(self.node)
         self.commands = Commands(directory)
         self.detached = OneSpark(self.commands, "detached splitters")

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.clients import librdkafka
 from tests.clients.message import Message
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
@@ -30,7 +31,7 @@ NEXT_SEGMENT = 1 << 21
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Serving]:
     node = Serving(tmp_path, *SETTINGS)
-    node.program = "tests.end_to_end.hasty_node"
+    node.program = HASTY_NODE
     try:
         yield node.start()
     finally:

@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
@@ -58,6 +59,7 @@ def bulk_value(number: int) -> bytes:
 class Story:
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
+        self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.commands = Commands(directory)
         self.before: list[str] = []
         """Files that count, before anything is merged."""

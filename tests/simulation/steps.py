@@ -27,6 +27,7 @@ from typing import Any, TextIO
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.simulation.cluster.run import Run as ClusterRun
+from tests.simulation.light import memory
 from tests.simulation.run import play as play_role
 from tests.simulation.whole.run import WholeRun
 
@@ -82,7 +83,7 @@ def _places(work: Any) -> Iterator[str]:
 def write_steps(kind: str, seed: int, file: TextIO) -> None:
     """Play a seed in this process, for which this is set for good."""
     SimulatedLoop.told = Steps(file)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=memory()) as directory:
         disks: list[SimulatedFiles]
         if kind == "role":
             machine = play_role(seed, Path(directory)).machine

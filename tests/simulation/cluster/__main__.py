@@ -22,15 +22,10 @@ from typing import NamedTuple
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
+from tests.simulation.light import GARBAGE_THRESHOLDS, memory
 from tests.simulation.oracle import Violation
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import play as play_whole_nodes
-
-MEMORY = Path("/dev/shm")
-"""Manifests are real files; nothing is gained by having them on a disk."""
-
-GARBAGE_THRESHOLDS = 200_000, 20, 50
-"""A run makes much, keeps little: to look for cycles as often as Python does by itself takes a quarter of its time."""
 
 PROGRESS_SECONDS = 60.0
 """How often a long, quiet run says how far it is."""
@@ -69,7 +64,7 @@ def play_one(wanted: Wanted, seed: int) -> Played:
     play = play_whole_nodes if wanted.whole else play_storage_roles
     plants = PLANTS | WHOLE_PLANTS
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+    with tempfile.TemporaryDirectory(dir=memory()) as directory:
         try:
             with planted(wanted.plant, plants) if wanted.plant else nullcontext():
                 outcomes = play(seed, Path(directory), seconds=wanted.seconds, faults=wanted.faults)
