@@ -11,9 +11,9 @@ from tests.simulation.cluster.planted import Plant
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups import offsets
-from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.handlers import list_offsets, produce
 from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.kernel import Verdict
@@ -108,15 +108,15 @@ def _unheard(name: str, topic_id: UUID) -> None:
 
 def _offsets_outlive_their_topics() -> tuple[type, str, Any]:
     """A coordinator takes no notice of deletions: what was committed in a topic goes to the next one of its name."""
-    make = ConsumerGroupCoordinator._partition
+    make = ServedPartitions._partition
 
-    def heedless(coordinator: ConsumerGroupCoordinator, topic: Topic, index: int) -> CoordinatorPartition:
-        partition = make(coordinator, topic, index)
+    def heedless(served: ServedPartitions, topic: Topic, index: int) -> CoordinatorPartition:
+        partition = make(served, topic, index)
         partition._topics = partition._topics._replace(id_of=lambda _name: ZERO_UUID)
         partition.topic_deleted = _unheard  # type: ignore[method-assign]
         return partition
 
-    return ConsumerGroupCoordinator, "_partition", heedless
+    return ServedPartitions, "_partition", heedless
 
 
 def _producers_expire_by_one_clock() -> tuple[type, str, Any]:

@@ -1,18 +1,11 @@
-"""The consumer group coordinator of one node: routes each consumer group to its partition, and fires the timers.
+"""The consumer group coordinator of one node: answers the group APIs by the machines of the partitions that this node
+serves (`served_partitions`).
 
-The coordinator makes the internal topic on first need. One task (`partition`) drives each of its partitions that this
-node serves, and one more task advances the machines when their timers run out. Consumer groups go to partitions as in
-Kafka, so that public tools find them.
-
-A coordinator follows its partitions: when this node begins to serve a write group, the coordinator loads that write
-group's partitions anew; when the node stops, it forgets them within the same turn (`serving_changed`). Only the log
-passes from one reign to the next.
+Consumer groups go to partitions as in Kafka, so that public tools find them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,22 +14,18 @@ from typing import Any
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import (
-    OFFSETS_TOPIC,
     coordinator_partition_of,
-    make_topic,
 )
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import OffsetsTopicCodec, limits_of
-from mainstem.broker.consumer_groups.members.holdings import Holdings
-from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event, TopicsNow
+from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
-from mainstem.broker.consumer_groups.statistics import samples_of
-from mainstem.broker.consumer_groups.step import Caller, Counts
+from mainstem.broker.consumer_groups.served_partitions import NO_LEADER, NO_PARTITION, ServedPartitions
+from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.errors import CoordinatorRefusal
-from mainstem.broker.machines.machine_log import Gap, MachineLog
+from mainstem.broker.machines.machine_log import Gap
 from mainstem.broker.machines.runtime import heard
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
+from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_administration import (
@@ -74,19 +63,13 @@ from mainstem.protocol.messages.offset_fetch import (
 )
 from mainstem.supervised import Supervision
 
-logger = logging.getLogger(__name__)
-
-NO_LEADER = -1
-NO_PARTITION = -1
-
 
 async def at_once() -> None:
     """Returns at once: a node that makes every change of the metadata itself knows them all."""
 
 
 class ConsumerGroupCoordinator:
-    """Holds the served partitions, and answers the group APIs of one node. `start` before use, `close`
-    after."""
+    """Answers the group APIs of one node. `start` before use, `close` after."""
 
     def __init__(
         self,
@@ -106,66 +89,40 @@ class ConsumerGroupCoordinator:
     ) -> None:
         """`metadata_current` returns once this node knows all changes of the metadata made before the call;
         `feature_level` is the level at which the log may be written."""
-        self._node_id = node_id
-        self._config = config
-        self._metadata = metadata
-        self._metadata_admin = metadata_admin
         self._leadership = leadership
-        self._store = store
-        self._queue_admin = queue_admin
-        self._clock = clock
-        self._new_id = new_id
-        self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
-        self._feature_level = feature_level
-        self._supervision = supervision or Supervision(clock.monotonic)
-        self._counts = Counts()
-        self._holdings = Holdings(config.members_bytes_max)
-        self._topic: Topic | None = None
-        self._partitions: dict[int, CoordinatorPartition] = {}
-        """The topic's partitions that this node serves."""
-        self._by_write_group: dict[int, list[int]] = {}
-        self._first_load = FirstLoad()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        """One task for each partition served."""
-        self._ending: set[asyncio.Task[None]] = set()
-        self._timers: asyncio.Task[None] | None = None
-        self._opening = asyncio.Lock()
-        self._rearm = asyncio.Event()
-        self._running = False
+        self._served = ServedPartitions(
+            node_id=node_id,
+            config=config,
+            metadata=metadata,
+            metadata_admin=metadata_admin,
+            leadership=leadership,
+            store=store,
+            queue_admin=queue_admin,
+            clock=clock,
+            new_id=new_id,
+            metadata_current=metadata_current,
+            feature_level=feature_level,
+            supervision=supervision or Supervision(clock.monotonic),
+        )
 
     async def start(self) -> None:
         """Begin to load the partitions that this node serves; until a partition is loaded, its requests are
         refused as such."""
-        self._running = True
-        self._timers = self._supervision.start(self._keep_time, "consumer group coordinator: timers")
-        self._look()
+        self._served.start()
 
     async def close(self) -> None:
         """Stop; waiting requests are refused, so that their clients look for another coordinator."""
-        self._running = False
-        for index in list(self._partitions):
-            self._resign(index)
-        if self._timers is not None:
-            self._timers.cancel()
-            self._ending.add(self._timers)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._served.close()
 
     def serving_changed(self, group: int, serving: bool) -> None:
         """This node begins or stops to serve a write group: called in the turn in which that happens, before
         any append to the write group is answered. It must be brief."""
-        if not self._running:
-            return
-        self._look()
-        for index in self._by_write_group.get(group, ()):
-            if index in self._partitions:
-                self._resign(index)
-            if serving:
-                self._lead(index)
+        self._served.serving_changed(group, serving)
 
     def topic_deleted(self, topic: Topic) -> None:
         """A topic was deleted, here or elsewhere: forget its committed offsets. Partitions that this node
         does not serve now drop them when they are loaded."""
-        for partition in self._partitions.values():
+        for partition in self.partitions.values():
             with suppress(CoordinatorRefusal):
                 forgotten = partition.topic_deleted(topic.name, topic.topic_id)
                 if forgotten is not None:
@@ -173,29 +130,29 @@ class ConsumerGroupCoordinator:
 
     def level_raised(self) -> None:
         """The feature level rose: rewrite the logs, so that old records take the newer form, too."""
-        for partition in self._partitions.values():
+        for partition in self.partitions.values():
             partition.runtime.rewrite()
 
     @property
     def partitions(self) -> Mapping[int, CoordinatorPartition]:
         """The partitions of the internal topic that this node serves, by number."""
-        return self._partitions
+        return self._served.partitions
 
     def missing(self, index: int) -> Sequence[Gap]:
         """The gaps in the log of a partition of the internal topic that this node serves."""
-        partition = self._partitions.get(index)
+        partition = self.partitions.get(index)
         return () if partition is None else tuple(partition.gaps)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
-        return samples_of(list(self._partitions.values()), self._counts, self._holdings)
+        return self._served.samples()
 
     async def leader_of(self, group_id: str) -> int:
         """The node that coordinates a consumer group; -1 when there is none now."""
         try:
-            topic = await self._open()
+            topic = await self._served.open()
         except CoordinatorRefusal:
             return NO_LEADER
-        return self._leader(topic, coordinator_partition_of(group_id, topic.partitions))
+        return self._served.leader(topic, coordinator_partition_of(group_id, topic.partitions))
 
     # --- membership ----------------------------------------------------------------------------------
 
@@ -303,7 +260,7 @@ class ConsumerGroupCoordinator:
 
     async def forget_topic(self, topic: Topic) -> None:
         """As `topic_deleted`, and wait until it is durable."""
-        for partition in list(self._partitions.values()):
+        for partition in list(self.partitions.values()):
             try:
                 if (forgotten := partition.topic_deleted(topic.name, topic.topic_id)) is not None:
                     await forgotten
@@ -316,7 +273,7 @@ class ConsumerGroupCoordinator:
         described: dict[str, DescribedGroup] = {}
         for index, group_ids in await self._by_partition(request.groups):
             try:
-                found = await _describe(self._led(index), group_ids)
+                found = await _describe(self._served.led(index), group_ids)
             except CoordinatorRefusal as refusal:
                 found = [_refused_description(group_id, refusal.code) for group_id in group_ids]
             described.update(zip(group_ids, found, strict=True))
@@ -324,11 +281,11 @@ class ConsumerGroupCoordinator:
 
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """The consumer groups of the partitions that this node serves, filtered as the request says."""
-        self._look()
+        self._served.look()
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         groups: list[ListedGroup] = []
-        for partition in list(self._partitions.values()):
+        for partition in list(self.partitions.values()):
             try:
                 groups += await partition.submit(lambda machine, ticket, now: machine.list_groups(ticket, now))
             except CoordinatorRefusal as refusal:
@@ -345,7 +302,7 @@ class ConsumerGroupCoordinator:
         deleted: dict[str, DeletableGroupResult] = {}
         for index, group_ids in await self._by_partition(request.groups_names):
             try:
-                results = await _delete(self._led(index), group_ids)
+                results = await _delete(self._served.led(index), group_ids)
             except CoordinatorRefusal as refusal:
                 results = [DeletableGroupResult(group_id=name, error_code=refusal.code) for name in group_ids]
             deleted.update(zip(group_ids, results, strict=True))
@@ -356,14 +313,14 @@ class ConsumerGroupCoordinator:
     async def _submit(self, group_id: str, event: Event, *, nameless: bool = False) -> Any:
         if not group_id and not nameless:
             raise CoordinatorRefusal(ErrorCode.INVALID_GROUP_ID)
-        topic = await self._open()
-        return await self._led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
+        topic = await self._served.open()
+        return await self._served.led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
 
     async def _confirm(self, group_id: str) -> None:
         """Raises `CoordinatorRefusal` unless this node is beyond doubt the consumer group's coordinator."""
-        topic = await self._open()
+        topic = await self._served.open()
         index = coordinator_partition_of(group_id, topic.partitions)
-        self._led(index)
+        self._served.led(index)
         try:
             await self._leadership.confirm(self._leadership.group_of(topic.queue_id(index)))
         except LeaderMissing as missing:
@@ -375,168 +332,13 @@ class ConsumerGroupCoordinator:
         """Group ids, each once, with the partition they belong to (-1: there is no topic now)."""
         names = list(dict.fromkeys(group_ids))
         try:
-            topic = await self._open()
+            topic = await self._served.open()
         except CoordinatorRefusal:
             return [(NO_PARTITION, names)]
         found: dict[int, list[str]] = {}
         for name in names:
             found.setdefault(coordinator_partition_of(name, topic.partitions), []).append(name)
         return list(found.items())
-
-    def _led(self, index: int) -> CoordinatorPartition:
-        """The partition, if this node serves it. Raises `CoordinatorRefusal`."""
-        if self._topic is None or index == NO_PARTITION:
-            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._settle(index)
-        partition = self._partitions.get(index)
-        if partition is not None:
-            return partition
-        leader = self._leader(self._topic, index)
-        if leader == self._node_id:  # this node has yet to apply entries that earlier leaders committed
-            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        elsewhere = leader != NO_LEADER
-        raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _leader(self, topic: Topic, index: int) -> int:
-        return self._leadership.replicas(self._leadership.group_of(topic.queue_id(index))).leader
-
-    async def _open(self) -> Topic:
-        """The internal topic, made if need be, with this node's partitions of it being served. Raises
-        `CoordinatorRefusal`."""
-        if self._topic is not None and self._running:
-            return self._topic
-        async with self._opening:
-            if self._running and not self._look():
-                await make_topic(self._config, self._metadata, self._metadata_admin, self._queue_admin)
-                self._look()
-            if not self._running or self._topic is None:
-                raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return self._topic
-
-    def _look(self) -> bool:
-        """Serve the internal topic as soon as this node knows of it; returns whether it does."""
-        if self._topic is not None or not self._running:
-            return self._topic is not None
-        topic = self._topic = self._metadata.topic(OFFSETS_TOPIC)
-        if topic is None:
-            return False
-        for index in range(topic.partitions):
-            group = self._leadership.group_of(topic.queue_id(index))
-            self._by_write_group.setdefault(group, []).append(index)
-        for index in range(topic.partitions):
-            self._settle(index)
-        self._first_load.expect(len(self._partitions))
-        return True
-
-    def _topic_id_of(self, name: str) -> uuid.UUID | None:
-        topic = self._metadata.topic(name)
-        return None if topic is None else topic.topic_id
-
-    def _settle(self, index: int) -> None:
-        """Serve a partition if this node serves its write group, and stop if not."""
-        assert self._topic is not None
-        served = self._leadership.serves_here(self._topic.queue_id(index))
-        if served and index not in self._partitions:
-            self._lead(index)
-        elif not served and index in self._partitions:
-            self._resign(index)
-
-    def _lead(self, index: int) -> None:
-        assert self._topic is not None
-        partition = self._partition(self._topic, index)
-        self._partitions[index] = partition
-        self._tasks[index] = self._supervision.start(
-            partition.runtime.run, f"consumer group coordinator: {partition.name}"
-        )
-
-    def _resign(self, index: int) -> None:
-        self._partitions.pop(index).runtime.resign()
-        task = self._tasks.pop(index)
-        task.cancel()
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    def _partition(self, topic: Topic, index: int) -> CoordinatorPartition:
-        return CoordinatorPartition(
-            MachineLog(
-                topic.queue_id(index),
-                OffsetsTopicCodec(),
-                limits_of(self._config),
-                self._store,
-                self._queue_admin,
-                self._clock,
-                self._feature_level,
-            ),
-            self._config,
-            self._clock,
-            name=f"{topic.name}-{index}",
-            new_id=self._new_id,
-            counts=self._counts,
-            holdings=self._holdings,
-            topics=self._topics_now,
-            make_queue=self._make_queues,
-            wake=self._rearm.set,
-            feature_level=self._feature_level,
-            loaded=self._first_load.add,
-        )
-
-    async def _make_queues(self) -> None:
-        """Make the topic's queues: the node that made the topic may have stopped before it made them."""
-        async with self._opening:
-            topic = self._topic
-            assert topic is not None
-            queue_ids = [topic.queue_id(index) for index in self._partitions]
-            if None not in await self._store.offsets(queue_ids):
-                return
-            try:
-                await self._queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
-            except (MainstemError, OSError) as error:  # perhaps in other write groups only
-                logger.warning("consumer group coordinator: queues of %s: %s", topic.name, error)
-
-    async def _keep_time(self) -> None:
-        """Advance machines when their timers run out."""
-        while True:
-            self._rearm.clear()
-            deadlines = [partition.runtime.wake_at_ms for partition in self._partitions.values()]
-            next_ms = min((deadline for deadline in deadlines if deadline is not None), default=None)
-            wait_seconds = None
-            if next_ms is not None:
-                wait_seconds = max(next_ms / 1000 - self._clock.monotonic(), 0.001)
-            try:
-                async with asyncio.timeout(wait_seconds):
-                    await self._rearm.wait()
-            except TimeoutError:
-                pass
-            for partition in list(self._partitions.values()):
-                partition.runtime.advance()
-
-
-class FirstLoad:
-    """Writes one log line for all partitions served at first, once every one of them is loaded; later loads
-    are logged with their cause."""
-
-    def __init__(self) -> None:
-        self._partitions = 0
-        self._left = 0
-        self._groups = 0
-        self._records = 0
-
-    def expect(self, partitions: int) -> None:
-        self._partitions = self._left = partitions
-
-    def add(self, groups: int, records: int) -> None:
-        if self._left == 0:
-            return
-        self._left -= 1
-        self._groups += groups
-        self._records += records
-        if self._left == 0:
-            logger.info(
-                "consumer groups: %d, from %d records in %d partitions",
-                self._groups,
-                self._records,
-                self._partitions,
-            )
 
 
 def _caller(call: RequestContext) -> Caller:
