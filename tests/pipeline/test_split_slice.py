@@ -225,10 +225,10 @@ class TestLeasedReading:
         extent = self.extent(journal)
         data = journal.segment(1).read_bytes()[extent.start : extent.end]
 
-        def pace(size: int) -> None:
+        def allow(size: int) -> None:
             raise OSError(errno.EIO, "the disk does not read")
 
-        with slice_bytes(Slice((), (extent,), 0), lambda _: iter([data]), local=True, pace=pace) as buffer:
+        with slice_bytes(Slice((), (extent,), 0), lambda _: iter([data]), local=True, allow=allow) as buffer:
             assert bytes(buffer[: len(data)]) == data
 
 

@@ -7,7 +7,7 @@ then fails, and nothing of the pass counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy
 
+from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
-from mainstem.pipeline.merge.merge_task import MergeSettings, pacer, target_opener
+from mainstem.pipeline.merge.merge_task import MergeSettings, target_opener
 from mainstem.rpc.errors import RpcError
 from mainstem.storage.compacting.compact_files import KeyColumns, Staying, checked, compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
@@ -62,8 +63,8 @@ def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Recor
         for packed in batch.column(0).to_pylist():
             work = msgspec.msgpack.decode(packed, type=FileWork)
             queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-            with _node_of(work) as pace:
-                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, pace):
+            with _node_of(work) as allow:
+                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, allow):
                     yield _as_arrow(columns)
 
 
@@ -76,19 +77,19 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
         checked(staying, number)
         work = msgspec.msgpack.decode(works[number], type=FileWork)
         queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-        with _node_of(work) as pace:
+        with _node_of(work) as allow:
             open_file = target_opener(work.settings)
-            outputs = compact_file(work.file, work.paths, queues, staying, open_file, covered=work.covered, pace=pace)
+            outputs = compact_file(work.file, work.paths, queues, staying, open_file, covered=work.covered, allow=allow)
         done = msgspec.msgpack.encode(FileDone(number, tuple(outputs)))
         yield pyarrow.RecordBatch.from_pydict({"done": pyarrow.array([done], pyarrow.binary())})
 
 
 @contextmanager
-def _node_of(work: FileWork) -> Iterator[Callable[[int], None]]:
-    """The pace of the node; damage met meanwhile is reported to it."""
+def _node_of(work: FileWork) -> Iterator[NodeAllowance]:
+    """The allowance of the node; damage met meanwhile is reported to it."""
     node = NodeLink(work.settings.rpc, "compaction task", work.settings.tls)
     try:
-        yield pacer(node)
+        yield NodeAllowance(node)
     except InputDamaged as error:
         try:
             node.merge_damaged(work.pass_id, error.name, str(error))

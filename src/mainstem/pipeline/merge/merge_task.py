@@ -11,19 +11,17 @@ from pathlib import Path
 import msgspec
 import numpy
 
+from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_files import OpenFile, Pace, merge_files
+from mainstem.storage.merging.merge_files import OpenFile, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
-
-PACE_BYTES = 2 << 20
-"""Bytes asked for at once, as a split does."""
 
 
 class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +103,7 @@ def run_files(work: bytes) -> bytes:
             target_opener(job.settings),
             group=job.group,
             level=job.level,
-            pace=pacer(node),
+            allow=NodeAllowance(node),
         )
         done = FilesDone(tuple(files))
     except InputDamaged as error:
@@ -113,20 +111,6 @@ def run_files(work: bytes) -> bytes:
     finally:
         node.close()
     return msgspec.json.encode(done)
-
-
-def pacer(node: NodeLink) -> Pace:
-    """Waits until the node lets so many bytes be moved."""
-    granted = 0
-
-    def pace(size: int) -> None:
-        nonlocal granted
-        granted -= size
-        while granted < 0:
-            node.pace(PACE_BYTES)
-            granted += PACE_BYTES
-
-    return pace
 
 
 def target_opener(settings: MergeSettings) -> OpenFile:

@@ -25,6 +25,7 @@ from mainstem.pipeline.errors import SliceDamaged
 from mainstem.rpc.messages.split import SegmentExtent, Slice
 from mainstem.storage.errors import FormatError, SegmentGone
 from mainstem.storage.journal.encoding.format import PAGE_BYTES, SegmentHeader, aligned
+from mainstem.storage.store_files.allowance import Allowance, unlimited
 
 Bytes = numpy.typing.NDArray[numpy.uint8]
 
@@ -36,9 +37,6 @@ STEP_BYTES = 1 << 20
 
 PIECE_BYTES = 128 * 1024
 """Bytes asked of the disk at once, where the page cache lacks them: a commit waits for the read before it."""
-
-Pace = Callable[[int], None]
-"""Returns when so many bytes may be worked on."""
 
 _MAP_FIXED = 0x10
 _MADV_POPULATE_READ = 22
@@ -59,9 +57,7 @@ def places_of(extents: Sequence[SegmentExtent]) -> list[int]:
 
 
 @contextmanager
-def slice_bytes(
-    work: Slice, read_remote: ReadRemote, *, local: bool, pace: Pace = lambda size: None
-) -> Iterator[Bytes]:
+def slice_bytes(work: Slice, read_remote: ReadRemote, *, local: bool, allow: Allowance = unlimited) -> Iterator[Bytes]:
     """All extents of the slice at their `places_of`; read-only, and valid inside the block. `local`: their paths
     name this host's files.
 
@@ -75,7 +71,7 @@ def slice_bytes(
         for extent, place in zip(work.extents, places, strict=True):
             if local:
                 try:
-                    leases.enter_context(mapped_segment(extent, memory, place, pace))
+                    leases.enter_context(mapped_segment(extent, memory, place, allow))
                     continue
                 except SegmentGone:
                     pass  # the node may still have it
@@ -93,7 +89,7 @@ def slice_bytes(
 
 @contextmanager
 def mapped_segment(
-    extent: SegmentExtent, memory: mmap.mmap, place: int, pace: Pace = lambda size: None
+    extent: SegmentExtent, memory: mmap.mmap, place: int, allow: Allowance = unlimited
 ) -> Iterator[None]:
     """The extent's bytes at this place of `memory`, leased inside the block. Raises `SegmentGone` when the
     file is no longer that segment, or cannot be leased; on leaving, when it was recycled all the same."""
@@ -102,7 +98,7 @@ def mapped_segment(
             descriptor = os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, descriptor)  # ends the lease
             _lease(descriptor, extent)
-            _map(descriptor, extent, memory, place, pace)
+            _map(descriptor, extent, memory, place, allow)
         except OSError as error:
             raise SegmentGone(f"{extent.path}: {error}") from error
         yield
@@ -119,7 +115,7 @@ def _lease(descriptor: int, extent: SegmentExtent) -> None:
     _check_generation(descriptor, extent)
 
 
-def _map(descriptor: int, extent: SegmentExtent, memory: mmap.mmap, place: int, pace: Pace) -> None:
+def _map(descriptor: int, extent: SegmentExtent, memory: mmap.mmap, place: int, allow: Allowance) -> None:
     """Put the file's pages in the place of the memory's, and load all of them: the disk is read here, paced,
     and its errors show here. Raises OSError, and the memory is as it was."""
     shift = extent.start % mmap.PAGESIZE
@@ -129,7 +125,7 @@ def _map(descriptor: int, extent: SegmentExtent, memory: mmap.mmap, place: int, 
     try:
         for step in range(0, length, STEP_BYTES):
             end = min(step + STEP_BYTES, length)
-            pace(end - step)
+            allow(end - step)
             for piece in range(step, end, PIECE_BYTES):
                 size = min(PIECE_BYTES, end - piece)
                 os.posix_fadvise(descriptor, start + piece, size, os.POSIX_FADV_WILLNEED)

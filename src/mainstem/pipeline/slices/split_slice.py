@@ -16,9 +16,10 @@ import numpy
 import pyarrow
 
 from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
-from mainstem.pipeline.slices.journal_slice import Bytes, Pace
+from mainstem.pipeline.slices.journal_slice import Bytes
 from mainstem.rpc.messages.split import FileDescription, Slice, WriteGroupRange
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
+from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import RUN_SUFFIX
@@ -58,10 +59,10 @@ def split_slice(
     open_target: OpenTarget,
     *,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
-    pace: Pace = lambda size: None,
+    allow: Allowance = unlimited,
 ) -> SplitSlice:
     """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
-    topics that are absent are dropped. `pace` is asked before so many bytes are gathered and written. Every
+    topics that are absent are dropped. `allow` is asked before so many bytes are gathered and written. Every
     run is durable when this returns.
 
     Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
@@ -80,7 +81,7 @@ def split_slice(
     for name in names:
         chosen = order[class_of[order] == numbers[name]]
         run_name = f"{first.sequence:012d}-{first.start:010d}-{new_name()}{RUN_SUFFIX}"
-        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, pace, run_format))
+        files.append(_write_run(run_name, name, batches, buffer, chosen, open_target, allow, run_format))
     return SplitSlice(
         ranges=work.ranges,
         files=tuple(files),
@@ -98,7 +99,7 @@ def _write_run(
     buffer: Bytes,
     order: Integers,
     open_target: OpenTarget,
-    pace: Pace,
+    allow: Allowance,
     run_format: int,
 ) -> FileDescription:
     directory = batches.rows[order]
@@ -107,14 +108,12 @@ def _write_run(
         described[field] = directory[field]
     described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
     with RunWriter(name, open_target(name), run_format) as writer:
-        writer.append(gather(batches, buffer, order, pace), described)
+        writer.append(gather(batches, buffer, order, allow), described)
         summary = writer.finish()
     return FileDescription(retention_class=retention_class, **summary._asdict())
 
 
-def gather(
-    batches: Batches, buffer: Bytes, order: Integers, pace: Pace = lambda size: None
-) -> Iterator[pyarrow.Buffer]:
+def gather(batches: Batches, buffer: Bytes, order: Integers, allow: Allowance = unlimited) -> Iterator[pyarrow.Buffer]:
     """The bytes of the batches in this order, a bounded and paced step at a time."""
     if not len(order):
         return
@@ -132,6 +131,6 @@ def gather(
         done = int(ends[start - 1]) if start else 0
         stop = int(numpy.searchsorted(ends, done + TAKE_BYTES, side="right"))
         stop = min(max(stop, start + 1), start + TAKE_ROWS)
-        pace(int(ends[stop - 1]) - done)
+        allow(int(ends[stop - 1]) - done)
         yield elements.take(pyarrow.array(2 * order[start:stop])).buffers()[2]
         start = stop

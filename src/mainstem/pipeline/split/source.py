@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from mainstem.pipeline.errors import SliceDamaged
+from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.slices.journal_slice import slice_bytes
 from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
@@ -43,10 +44,6 @@ PASSES = 2
 
 MENDED_MAX = 64
 """Blocks of one slice that a task has made whole; with more of them it fails, and the next task goes on."""
-
-PACE_BYTES = 2 << 20
-"""Bytes asked for at once. Each question costs the node and the task a tenth of a millisecond and wakes both
-up; the granted bytes last for ten to twenty."""
 
 ROW_SCHEMA = "number long, bytes long, batches long, seconds double, slice string"
 """`number` orders slices within a trigger; `slice` is a `SplitSlice` as JSON."""
@@ -131,25 +128,17 @@ def keep_modules() -> None:
 def split_partition(partition: SlicePartition, settings: SplitSettings) -> SplitSlice:
     """The work of a task: fetch the slice's bytes, split them into runs."""
     node = NodeLink(settings.rpc, "split task", settings.tls)
-
-    granted = 0
-
-    def pace(size: int) -> None:
-        nonlocal granted
-        granted -= size // PASSES
-        while granted < 0:
-            node.pace(PACE_BYTES)
-            granted += PACE_BYTES
+    allow = NodeAllowance(node, PASSES)
 
     def split() -> SplitSlice:
         local = bool(partition.host) and partition.host == host_identity()
-        with slice_bytes(partition.work, node.read, local=local, pace=pace) as buffer:
+        with slice_bytes(partition.work, node.read, local=local, allow=allow) as buffer:
             return split_slice(
                 partition.work,
                 buffer,
                 node.retention_classes(),
                 lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
-                pace=pace,
+                allow=allow,
             )
 
     try:

@@ -29,9 +29,10 @@ from mainstem.storage.compacting.window import Window
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile, Pace
+from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile
 from mainstem.storage.merging.merge_inputs import InputFile, OpenInputs, index_pieces
 from mainstem.storage.merging.merge_liveness import NO_END
+from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.extents_writer import BATCH_ROW
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX as SEGMENT_POSITIONS_MAX
@@ -78,7 +79,7 @@ def scan_file(
     queues: QueueRows,
     key: bytes,
     now_ms: int,
-    pace: Pace = lambda size: None,
+    allow: Allowance = unlimited,
 ) -> Iterator[KeyColumns]:
     """The records with keys in what is to be compacted of input number `number`. `key`: 16 bytes, the pass's own.
     Tombstones may go whose horizon is not after `now_ms`. Raises `InputDamaged`, FormatError, OSError."""
@@ -87,7 +88,7 @@ def scan_file(
     rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
     opened = OpenInputs()
     try:
-        for content, window, batches in Mover([file], opened, pace).move(_of_one_input(rows)):
+        for content, window, batches in Mover([file], opened, allow).move(_of_one_input(rows)):
             queue_ids = numpy.repeat(window["queue_id"], window["batch_count"])
             places = lookup.places(queue_ids)
             may_go = (queues["drops"][places] > 0) & (batches[:, 3] != queues["last"][places])
@@ -112,7 +113,7 @@ def compact_file(
     *,
     covered: Collection[int] = (),
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
-    pace: Pace = lambda size: None,
+    allow: Allowance = unlimited,
     segment_bytes_max: int = SEGMENT_POSITIONS_MAX,
 ) -> list[StoreFile]:
     """Write what stays of a file; durable when this returns, and nothing where nothing stays. Delete horizons make
@@ -123,7 +124,7 @@ def compact_file(
     opened = OpenInputs()
     sieve = _Sieve(queues, staying, covered)
     try:
-        windows = sieve.windows(Mover([paths], opened, pace).move(_of_one_input(_all_rows(paths))))
+        windows = sieve.windows(Mover([paths], opened, allow).move(_of_one_input(_all_rows(paths))))
         return list(_outputs(file, windows, new_name(), open_file, segment_bytes_max))
     finally:
         opened.close()

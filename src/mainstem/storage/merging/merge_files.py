@@ -34,6 +34,7 @@ from mainstem.storage.merging.merge_inputs import (
 from mainstem.storage.merging.merge_liveness import Liveness, alive
 from mainstem.storage.merging.merge_measure import MergeTask, PlannedFile
 from mainstem.storage.merging.merge_plan import Flags, Integers
+from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
@@ -51,9 +52,6 @@ a run."""
 
 OpenFile = Callable[[str], RunTarget]
 """Opens a file for writing at this path below the root of the store."""
-
-Pace = Callable[[int], None]
-"""Returns when so many bytes may be moved."""
 
 
 class MergedRows(NamedTuple):
@@ -83,7 +81,7 @@ def merge_files(
     group: int,
     level: int,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
-    pace: Pace = lambda size: None,
+    allow: Allowance = unlimited,
 ) -> list[StoreFile]:
     """Write the files of a task; each is durable when this returns. One in which nothing is live is not written, and a
     segment whose offsets or bytes Kafka could not count becomes several.
@@ -94,7 +92,7 @@ def merge_files(
     unique = new_name()
     written: list[StoreFile] = []
     opened = OpenInputs()
-    mover = Mover(inputs, opened, pace)
+    mover = Mover(inputs, opened, allow)
     try:
         for planned in task.files:
             mine = _of_file(found, planned)
@@ -257,10 +255,10 @@ def _described(
 class Mover:
     """Reads extents of the inputs in the order of an output, a window at a time."""
 
-    def __init__(self, inputs: Sequence[InputFile], opened: OpenInputs, pace: Pace) -> None:
+    def __init__(self, inputs: Sequence[InputFile], opened: OpenInputs, allow: Allowance) -> None:
         self._inputs = inputs
         self._opened = opened
-        self._pace = pace
+        self._allow = allow
         self._source = numpy.empty(0, numpy.uint8)
         self._target = numpy.empty(0, numpy.uint8)
 
@@ -272,7 +270,7 @@ class Mover:
         while first < len(ends):
             done = int(ends[first - 1]) if first else 0
             end = max(first + 1, int(ends.searchsorted(done + WINDOW_BYTES, side="right")))
-            self._pace(int(ends[end - 1]) - done)
+            self._allow(int(ends[end - 1]) - done)
             content, rows = self._window(found.part(slice(first, end)))
             if len(rows):
                 yield content, rows, self._batches(content, rows)
