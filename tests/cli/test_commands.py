@@ -135,7 +135,7 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         "files": 2,
         "waits_for": "runs/7.run: 3 bytes have no room for header and footer",
     }
-    assert [run["name"] for run in status["damaged_runs"]] == ["3.run"]
+    assert [run["name"] for run in status["damaged_files"]] == ["3.run"]
     assert status["lease"]["holder"] == "embedded"
     assert status["last_progress"] == {"batch_id": 4, "bytes": 1 << 20}
 

@@ -20,7 +20,7 @@ from mainstem.console.views import (
     CompactionsView,
     CompactionView,
     DamagedBlockView,
-    DamagedRunView,
+    DamagedFileView,
     DiskView,
     LeaseView,
     LevelView,
@@ -88,7 +88,7 @@ SPLIT = SplitView(
         "unheard_of": "kept",
     },
     damaged_blocks=[DamagedBlockView(group=9, block=31, fault=f"{DIRECTORY}/3.wal at byte 4096", seconds=2.5)],
-    damaged_runs=[DamagedRunView(name="3.run", reason=f"{DIRECTORY}/3.run: it is not there", since_ms=17)],
+    damaged_files=[DamagedFileView(name="3.run", reason=f"{DIRECTORY}/3.run: it is not there", since_ms=17)],
 )  # fmt: skip
 
 SEGMENT = "a-topic-with-a-long-name/123456/0123456789abcdef0123456789abcdef/00000000009876543210.log"
@@ -111,7 +111,7 @@ STORE = StoreView(
         ),
         passes=123_456, removed_bytes=1 << 41,
     ),
-    damaged_files=[DamagedRunView(name=SEGMENT, reason=f"{DIRECTORY}/{SEGMENT} fails its CRC", since_ms=17)],
+    damaged_files=[DamagedFileView(name=SEGMENT, reason=f"{DIRECTORY}/{SEGMENT} fails its CRC", since_ms=17)],
     store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
 )  # fmt: skip
 

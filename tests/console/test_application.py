@@ -29,7 +29,7 @@ class Counters:
 
 
 def get(*paths: str, views: FakeViews | None = None, statistics: Counters | None = None) -> list[httpx.Response]:
-    application = Console(views or FakeViews(), [statistics or Counters()], ConsoleConfig()).application()
+    application = Console((views or FakeViews()).all(), [statistics or Counters()], ConsoleConfig()).application()
 
     async def ask() -> list[httpx.Response]:
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
@@ -110,7 +110,7 @@ def test_errors_are_json() -> None:
 def test_the_feature_level_is_raised_by_a_post_or_refused_with_a_reason() -> None:
     views = FakeViews()
     guard = ChangeGuard("secret", ("node",))
-    application = Console(views, [Counters()], ConsoleConfig(), guard).application()
+    application = Console(views.all(), [Counters()], ConsoleConfig(), guard).application()
 
     async def post(level: object) -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -141,7 +141,7 @@ def test_requests_beyond_the_bound_are_refused_but_health_answers() -> None:
     async def scenario() -> tuple[int, int, int]:
         views = SlowViews()
         config = ConsoleConfig(requests_in_flight_max=1)
-        transport = httpx.ASGITransport(Console(views, [], config).application())
+        transport = httpx.ASGITransport(Console(views.all(), [], config).application())
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://node") as client,
             asyncio.TaskGroup() as tasks,

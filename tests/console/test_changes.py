@@ -40,7 +40,7 @@ def post(
     stream: bool = False,
 ) -> tuple[httpx.Response, FakeViews]:
     views = FakeViews()
-    application = Console(views, [], ConsoleConfig(), guard or ChangeGuard(TOKEN, ("node-1",))).application()
+    application = Console(views.all(), [], ConsoleConfig(), guard or ChangeGuard(TOKEN, ("node-1",))).application()
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -115,7 +115,7 @@ def test_what_is_announced_to_be_large_is_refused_before_it_is_read(announced: s
 def test_who_hangs_up_in_the_middle_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         guard = ChangeGuard(TOKEN)
-        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig(), guard).application, ConsoleConfig())
+        server = ConsoleServer(Console(FakeViews().all(), [], ConsoleConfig(), guard).application, ConsoleConfig())
         host, port = server.bind("127.0.0.1", 0)
         serving = asyncio.ensure_future(server.serve())
         for _ in range(3):

@@ -28,7 +28,7 @@ from mainstem.supervised import Supervision
 
 def console() -> ConsoleServer:
     config = ConsoleConfig(shutdown_seconds=1)
-    return ConsoleServer(Console(FakeViews(), [], config).application, config)
+    return ConsoleServer(Console(FakeViews().all(), [], config).application, config)
 
 
 def test_serves_until_stopped_and_leaves_signals_alone() -> None:
@@ -142,7 +142,7 @@ def test_connections_that_wait_for_their_client_make_room_for_others(monkeypatch
 def test_a_request_that_does_not_arrive_whole_ends_its_connection(part: bytes) -> None:
     async def scenario() -> None:
         config = ConsoleConfig(shutdown_seconds=1, keep_alive_seconds=1)
-        server = ConsoleServer(Console(FakeViews(), [], config).application, config)
+        server = ConsoleServer(Console(FakeViews().all(), [], config).application, config)
         host, port = server.bind("127.0.0.1", 0)
         async with asyncio.TaskGroup() as tasks, asyncio.timeout(PATIENCE_SECONDS):
             tasks.create_task(server.serve())
@@ -181,7 +181,7 @@ def test_who_comes_before_the_node_accepts_clients_waits_for_an_answer() -> None
 
         def application() -> Starlette:
             made.append(True)
-            return Console(FakeViews(), [], ConsoleConfig()).application()
+            return Console(FakeViews().all(), [], ConsoleConfig()).application()
 
         server = ConsoleServer(application, ConsoleConfig(shutdown_seconds=1), waits=True)
         host, port = server.bind("127.0.0.1", 0)
@@ -200,7 +200,7 @@ def test_who_comes_before_the_node_accepts_clients_waits_for_an_answer() -> None
 
 def test_a_start_that_fails_before_it_began_can_stop_it() -> None:
     async def scenario() -> None:
-        server = ConsoleServer(Console(FakeViews(), [], ConsoleConfig()).application, ConsoleConfig(), waits=True)
+        server = ConsoleServer(Console(FakeViews().all(), [], ConsoleConfig()).application, ConsoleConfig(), waits=True)
         server.bind("127.0.0.1", 0)
         serving = asyncio.ensure_future(server.serve())
         await asyncio.sleep(0)
@@ -219,7 +219,7 @@ def test_a_death_costs_the_port_only_until_the_next_beginning() -> None:
             begun.append(True)
             if len(begun) == 1:
                 raise SystemError("AST constructor recursion depth mismatch")
-            return Console(FakeViews(), [], ConsoleConfig()).application()
+            return Console(FakeViews().all(), [], ConsoleConfig()).application()
 
         ended: list[bool] = []
         supervision = Supervision()

@@ -9,8 +9,8 @@ from mainstem.console.views import (
     CompactionsView,
     CompactionView,
     DamagedBlockView,
+    DamagedFileView,
     DamagedProducersView,
-    DamagedRunView,
     DiskView,
     FileView,
     LeaseView,
@@ -18,6 +18,7 @@ from mainstem.console.views import (
     MergesView,
     MergeView,
     NodeView,
+    NodeViews,
     PartitionView,
     SegmentView,
     SplitEndpoint,
@@ -105,6 +106,9 @@ class FakeViews:
         """Of the one write group."""
         self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093, store_dir="/store")
 
+    def all(self) -> NodeViews:
+        return NodeViews(self, self, self, self)
+
     def not_alive(self) -> str | None:
         return self.dead
 
@@ -189,7 +193,7 @@ class FakeViews:
             last_progress={"batch_id": 4, "bytes": 1 << 20},
             damaged_blocks=[DamagedBlockView(group=0, block=31, fault="000003.wal at byte 4096", seconds=2.5)],
             damaged_producers=[DamagedProducersView(group=0, fault="producers/7.producers", lost=2, seconds=1.5)],
-            damaged_runs=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
+            damaged_files=[DamagedFileView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
         )
 
     async def store(self) -> StoreView:
@@ -216,7 +220,7 @@ class FakeViews:
                 passes=5,
                 removed_bytes=1 << 32,
             ),
-            damaged_files=[DamagedRunView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
+            damaged_files=[DamagedFileView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
             store_disk=DiskView(path="/disk2", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32),
         )
 

@@ -83,15 +83,15 @@ class Console:
         return limited
 
     async def _healthz(self, request: Request) -> Response:
-        reason = self._views.not_alive()
+        reason = self._views.health.not_alive()
         if reason is None:
             return PlainTextResponse("ok\n")
         return PlainTextResponse(f"not well: {reason}\n", status_code=503)
 
     async def _readyz(self, request: Request) -> Response:
-        reason = self._views.not_ready()
+        reason = self._views.health.not_ready()
         if reason is None:
-            waiting = self._views.waiting()
+            waiting = self._views.health.waiting()
             return PlainTextResponse("ready\n" + "".join(f"write group {it} waits: {waiting[it]}\n" for it in waiting))
         return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
 
@@ -104,19 +104,19 @@ class Console:
             yield from room.samples()
 
     async def _cluster(self, request: Request) -> Response:
-        return _json(await self._views.cluster())
+        return _json(await self._views.cluster.cluster())
 
     async def _transfer_leader(self, request: Request) -> Response:
         wanted = await self._posted(request, TransferLeaderRequest)
-        return _done(await self._views.transfer_leader(wanted.group, wanted.to))
+        return _done(await self._views.cluster.transfer_leader(wanted.group, wanted.to))
 
     async def _replace_node(self, request: Request) -> Response:
         wanted = await self._posted(request, ReplaceNodeRequest)
-        return _done(await self._views.replace_node(wanted.old, wanted.new))
+        return _done(await self._views.cluster.replace_node(wanted.old, wanted.new))
 
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)
-        return _done(await self._views.raise_feature_level(wanted.level))
+        return _done(await self._views.cluster.raise_feature_level(wanted.level))
 
     async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
         """The decoded body of an allowed change; 400 with the expected fields if the body does not have
@@ -129,30 +129,30 @@ class Console:
             raise HTTPException(400, f"{error}; it takes {{{fields}}}") from error
 
     async def _topics(self, request: Request) -> Response:
-        return StreamingResponse(_pieces(b"topics", await self._views.topics()), media_type="application/json")
+        return StreamingResponse(_pieces(b"topics", await self._views.topics.topics()), media_type="application/json")
 
     async def _topic(self, request: Request) -> Response:
         name = request.path_params["name"]
-        view = await self._views.topic(name)
+        view = await self._views.topics.topic(name)
         if view is None:
             raise HTTPException(404, f"there is no topic {name}")
         return _json(view)
 
     async def _split(self, request: Request) -> Response:
-        return _json(await self._views.split())
+        return _json(await self._views.store.split())
 
     async def _store(self, request: Request) -> Response:
-        return _json(await self._views.store())
+        return _json(await self._views.store.store())
 
     async def _store_usage(self, request: Request) -> Response:
         name = request.path_params.get("name")
-        view = await self._views.store_usage(name)
+        view = await self._views.store.store_usage(name)
         if view is None:
             raise HTTPException(404, f"there is no topic {name}")
         return _json(view)
 
     async def _split_endpoint(self, request: Request) -> Response:
-        endpoint = self._views.split_endpoint()
+        endpoint = self._views.store.split_endpoint()
         if endpoint is None:
             raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
         return _json(endpoint)

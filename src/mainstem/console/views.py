@@ -7,7 +7,7 @@ added and never renamed. Offsets and indexes are exclusive ends where they are c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -195,7 +195,7 @@ class SplitWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Why the write group's finished splits cannot be recorded now; empty: they can."""
 
 
-class DamagedRunView(msgspec.Struct, frozen=True, kw_only=True):
+class DamagedFileView(msgspec.Struct, frozen=True, kw_only=True):
     """A run on disk 2 that is missing or cannot be read as it should."""
 
     name: str
@@ -243,7 +243,7 @@ class SplitView(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
     last_progress: dict[str, object] | None
     """The last StreamingQueryProgress figures; None before the first trigger."""
-    damaged_runs: Sequence[DamagedRunView] = ()
+    damaged_files: Sequence[DamagedFileView] = ()
     """Not mended yet."""
     damaged_blocks: Sequence[DamagedBlockView] = ()
     """The damaged blocks before which the splits of write groups wait."""
@@ -334,7 +334,7 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     """By the write group's number."""
     merges: MergesView
     compactions: CompactionsView
-    damaged_files: Sequence[DamagedRunView]
+    damaged_files: Sequence[DamagedFileView]
     """Not mended yet."""
     store_disk: DiskView
 
@@ -393,8 +393,8 @@ class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The queue store's directory, absolute, as the node sees it."""
 
 
-class NodeViews(Protocol):
-    """Implemented by the node. Calls never block the event loop, and an empty node raises no errors."""
+class Health(Protocol):
+    """Whether the node should be restarted, and whether it should get traffic."""
 
     def not_alive(self) -> str | None:
         """Why the node's process should be restarted; None while it does its work."""
@@ -408,6 +408,10 @@ class NodeViews(Protocol):
         """Write groups in which this node takes no part because their blocks cannot be read, and why; it gets
         traffic all the same, for the others."""
         ...
+
+
+class ClusterViews(Protocol):
+    """The cluster's nodes and write groups, and changes of these."""
 
     async def cluster(self) -> ClusterView: ...
 
@@ -425,11 +429,19 @@ class NodeViews(Protocol):
         under way."""
         ...
 
+
+class TopicViews(Protocol):
+    """All topics, with what the node has of them."""
+
     async def topics(self) -> Sequence[TopicSummary]: ...
 
     async def topic(self, name: str) -> TopicView | None:
         """None for an unknown topic."""
         ...
+
+
+class StoreViews(Protocol):
+    """The node's split and its queue store."""
 
     async def split(self) -> SplitView: ...
 
@@ -442,3 +454,12 @@ class NodeViews(Protocol):
     def split_endpoint(self) -> SplitEndpoint | None:
         """None on a node without the storage role."""
         ...
+
+
+class NodeViews(NamedTuple):
+    """Made by the node. Calls never block the event loop, and an empty node raises no errors."""
+
+    health: Health
+    cluster: ClusterViews
+    topics: TopicViews
+    store: StoreViews

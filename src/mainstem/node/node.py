@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mainstem.address import Address
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
+from mainstem.console.views import NodeViews
 from mainstem.errors import MainstemError
 from mainstem.free_memory import FreeMemory, give_memory_back, process_memory
 from mainstem.heap import Heap
@@ -35,7 +36,10 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
-from mainstem.node.node_views import LocalNodeViews
+from mainstem.node.views.cluster_views import LocalClusterViews
+from mainstem.node.views.node_health import NodeHealth
+from mainstem.node.views.store_views import LocalStoreViews
+from mainstem.node.views.topic_views import LocalTopicViews
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
 from mainstem.rpc.handlers import Handlers
@@ -213,7 +217,19 @@ class RunningNode:
             supervision=self._supervision,
             merge_waits=partial(_store_waits, storage),
         )
-        views = LocalNodeViews(
+        health = NodeHealth(nameserver, storage, self._supervision)
+        cluster_views = LocalClusterViews(
+            config=config,
+            nameserver=nameserver,
+            storage=storage,
+            write_dir=write_dir,
+            store_dir=store_dir,
+            rpc=rpc_address,
+            node=identity,
+            reports=reports,
+            leader_of=roles.leadership.leader,
+        )
+        store_views = LocalStoreViews(
             config=config,
             nameserver=nameserver,
             storage=storage,
@@ -222,13 +238,10 @@ class RunningNode:
             write_dir=write_dir,
             store_dir=store_dir,
             rpc=rpc_address,
-            node=identity,
-            reports=reports,
-            leader_of=roles.leadership.leader,
-            supervision=self._supervision,
-            groups=roles.groups,
             clock=clock,
         )
+        topic_views = LocalTopicViews(nameserver, storage, roles.groups)
+        views = NodeViews(health, cluster_views, topic_views, store_views)
         measured: list[Statistics] = [
             server, dispatcher, roles.groups, nameserver, StorageSamples(storage), self._supervision, self._loop_watch,
         ]  # fmt: skip
@@ -256,7 +269,7 @@ class RunningNode:
         stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
         stack.push_async_callback(roles.groups.close)  # first: else members that wait for others are waited for
         reports.http = str(http)
-        views.ready = True
+        health.ready = True
         roles.balance()
         console.begin()
         keep_heap = partial(heap.keep, lambda: server.budget.bytes_taken)

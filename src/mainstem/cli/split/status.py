@@ -59,8 +59,8 @@ def _fields(view: SplitView) -> Iterator[tuple[str, str]]:
     for number, group in sorted(view.groups.items(), key=lambda item: int(item[0])):
         if group.waits_for:
             yield "waiting", f"write group {number}: {group.waits_for}"
-    for run in view.damaged_runs:
-        yield "damaged run", f"{run.name}: {run.reason}"
+    for file in view.damaged_files:
+        yield "damaged file", f"{file.name}: {file.reason}"
     if view.last_progress is None:
         yield "last progress", "none yet"
     else:

@@ -1,0 +1,157 @@
+"""Views of the cluster's nodes and write groups, and the changes of these that operators ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import mainstem
+from mainstem.address import Address
+from mainstem.console.views import (
+    ClusterView,
+    NodeView,
+    ReplicaView,
+    WriteGroupView,
+)
+from mainstem.model import OWN_LEVELS, Node
+from mainstem.nameserver.errors import NameserverError
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_reports import NodeReports
+from mainstem.node.views.disk_view import disk
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
+from mainstem.storage.role import Storage
+from mainstem.storage.write_groups.write_group import WriteGroup
+
+
+class LocalClusterViews:
+    """What this node knows itself, and what the other nodes report when they are asked."""
+
+    def __init__(
+        self,
+        *,
+        config: NodeConfig,
+        nameserver: Nameserver,
+        storage: Storage,
+        write_dir: Path,
+        store_dir: Path,
+        rpc: tuple[str, int],
+        node: Node,
+        reports: NodeReports,
+        leader_of: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._nameserver = nameserver
+        self._storage = storage
+        self._write_dir = write_dir
+        self._store_dir = store_dir
+        self._rpc = rpc
+        self._node = node
+        self._reports = reports
+        self._leader_of = leader_of
+
+    async def cluster(self) -> ClusterView:
+        topics, partitions = self._nameserver.lookups.totals()
+        nodes = self._nameserver.lookups.nodes()
+        reports = await self._reports.of([node.node_id for node in nodes])
+        led: dict[int, LedWriteGroup] = {}
+        for report in reports.values():
+            for group in report.led if report is not None else ():
+                if group.group not in led or led[group.group].term < group.term:
+                    led[group.group] = group
+        return ClusterView(
+            cluster_id=self._nameserver.lookups.cluster_id(),
+            nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
+            write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
+            write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
+            store_disk=disk(self._store_dir, self._storage.queue_store.stored.file_bytes()),
+            topics=topics,
+            partitions=partitions,
+            metadata_leader=self._nameserver.lookups.metadata_leader,
+            feature_level=self._nameserver.lookups.feature_level,
+            feature_level_newest=OWN_LEVELS.newest,
+        )
+
+    def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
+        own = node.node_id == self._node.node_id
+        registered = self._nameserver.lookups.registered(node.node_id)
+        verdict = self._nameserver.lookups.verdict(node.node_id)
+        return NodeView(
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            rpc=str(Address(*self._rpc)) if own else registered.rpc if registered is not None else None,
+            http=report.http if report is not None else None,
+            roles=self._config.roles if own else tuple(registered.roles) if registered is not None else (),
+            version=mainstem.__version__ if own else registered.version if registered is not None else "",
+            uptime_seconds=report.uptime_seconds if report is not None else 0.0,
+            rack=node.rack,
+            state=verdict.state.value,
+            reason=verdict.reason,
+            level_newest=report.level_newest if report is not None else None,
+            not_back=tuple(report.not_back) if report is not None else (),
+            forgot=report.forgot if report is not None else "",
+            waiting=report.waiting if report is not None else {},
+        )
+
+    def _group_view(self, group: WriteGroup, led: LedWriteGroup | None) -> WriteGroupView:
+        placed = self._nameserver.lookups.placements().get(group.group, ())
+        replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
+        if led is not None:
+            replicas = [
+                ReplicaView(
+                    node=member.node,
+                    lag_blocks=max(0, led.last_index - member.match_index),
+                    active=member.active,
+                    voter=member.voter,
+                )
+                for member in led.members
+            ]
+        return WriteGroupView(
+            group=group.group,
+            leader=self._leader_of(group.group),
+            term=led.term if led is not None else group.term,
+            committed=led.committed if led is not None else group.applied_index,
+            preferred_leader=self._nameserver.lookups.preferred_leader(group.group),
+            replicas=replicas,
+        )
+
+    async def transfer_leader(self, group: int, to: int) -> str | None:
+        try:
+            await self._reports.transfer_leader(group, to, self._leader_of)
+        except RpcError as error:
+            return str(error)
+        return None
+
+    async def replace_node(self, old: int, new: int) -> str | None:
+        nameserver = self._nameserver
+        placements = nameserver.lookups.placements()
+        both = [group for group, replicas in placements.items() if old in replicas and new in replicas]
+        if old == new or both:
+            why = f"it has replicas of the same write groups ({both[0]}, …)" if both else "it is the same node"
+            return f"node {new} cannot take the place of node {old}: {why}"
+        try:
+            for group, replicas in placements.items():
+                if old in replicas:
+                    await nameserver.operations.move_replica(group, old, new)
+            voters = nameserver.lookups.metadata_voters
+            if old in voters:
+                await nameserver.operations.change_member(old, new)
+            elif new not in voters and len(voters) < len(self._config.nameserver.peers):
+                await nameserver.operations.change_member(0, new)  # the old node was given up
+        except NameserverError as error:
+            return str(error)
+        return None
+
+    async def raise_feature_level(self, level: int) -> str | None:
+        nameserver = self._nameserver
+        reports = await self._reports.of([node.node_id for node in nameserver.lookups.nodes()])
+        for node_id, report in reports.items():  # first, since an old leader would not understand the call
+            if report is not None and report.level_newest < level:
+                return f"feature level {level} must wait: node {node_id} reads those up to {report.level_newest}"
+        try:
+            await nameserver.operations.raise_feature_level(level)
+        except NameserverError as error:
+            return str(error)
+        return None

@@ -1,0 +1,221 @@
+"""Views of the split and of the queue store: how far, how large, what is under way, what is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from mainstem.console.views import (
+    CompactionsView,
+    CompactionView,
+    DamagedBlockView,
+    DamagedFileView,
+    DamagedProducersView,
+    LeaseView,
+    LevelView,
+    MergesView,
+    MergeView,
+    SplitEndpoint,
+    SplitView,
+    SplitWriteGroupView,
+    StoreUsageView,
+    StoreView,
+    StoreWriteGroupView,
+    TopicUsageView,
+    UsageLevelView,
+)
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node.config import NodeConfig
+from mainstem.node.views.disk_view import disk
+from mainstem.pipeline.embedded.supervisor import SplitSupervisor
+from mainstem.ports import Clock
+from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.usage import levels
+from mainstem.storage.queue_store.usage.levels import LevelCount
+from mainstem.storage.queue_store.usage.topic_usage import Ranking, TopicShare, ranking, share
+from mainstem.storage.role import Storage
+from mainstem.storage.split.split_service import SplitService
+
+TOPICS_RANKED_MAX = 1_000
+"""Topics told one by one: those with the most bytes. The answer stays below a megabyte."""
+
+
+class LocalStoreViews:
+    """Of this node's own queue store and splitter."""
+
+    def __init__(
+        self,
+        *,
+        config: NodeConfig,
+        nameserver: Nameserver,
+        storage: Storage,
+        split: SplitService,
+        supervisor: SplitSupervisor,
+        write_dir: Path,
+        store_dir: Path,
+        rpc: tuple[str, int],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._nameserver = nameserver
+        self._storage = storage
+        self._split = split
+        self._supervisor = supervisor
+        self._write_dir = write_dir
+        self._store_dir = store_dir
+        self._rpc = rpc
+        self._clock = clock
+
+    async def split(self) -> SplitView:
+        pages = self._storage.producers.damaged
+        status = self._split.status()
+        lease = self._split.lease_held()
+        error = status["last_error"]
+        waiting = self._storage.manifest.failures
+        return SplitView(
+            groups={
+                number: SplitWriteGroupView(
+                    committed=group["committed"],
+                    split=group["split"],
+                    pruned=group["pruned"],
+                    lag_bytes=group["lag_bytes"],
+                    lag_seconds=group["lag_seconds"],
+                    files=group["files"],
+                    waits_for=str(waiting.get(int(number), "")),
+                )
+                for number, group in status["groups"].items()
+            },
+            splitter=self._supervisor.state,
+            lease=None
+            if lease is None
+            else LeaseView(holder=lease.holder, fence=lease.epoch, expires_in_seconds=lease.expires_in_seconds),
+            last_error=error["message"] if error else None,
+            last_progress=status["progress"],
+            damaged_files=[DamagedFileView(**run._asdict()) for run in self._storage.queue_store.damaged.all()],
+            damaged_blocks=[DamagedBlockView(**entry) for entry in status["damaged_blocks"]],
+            damaged_producers=[
+                DamagedProducersView(group=page.group, fault=page.fault, lost=page.lost, seconds=pages.seconds(page))
+                for page in pages.noted()
+            ],
+        )
+
+    async def store(self) -> StoreView:
+        store = self._storage.queue_store
+        waits = await self._storage.merge_log.waits()
+        groups = {
+            str(group.group): StoreWriteGroupView(levels=_levels(await levels.of_group(store.manifest, group.group)))
+            for group in self._storage.groups
+        }
+        now = self._clock.monotonic()
+        last = store.merges.last
+        return StoreView(
+            levels=_levels(levels.of_store(store.manifest)),
+            groups=groups,
+            merges=MergesView(
+                enabled=self._config.pipeline.merge,
+                allowed=self._storage.merge_log.allowed,
+                waiting_bytes=waits.bytes,
+                unfinished=waits.more,
+                under_way=[
+                    MergeView(
+                        group=merge.group,
+                        level=merge.level,
+                        inputs=len(merge.inputs),
+                        outputs=None,
+                        bytes=sum(file.batch_bytes for file in merge.inputs),
+                        seconds=max(0.0, now - merge.since),
+                    )
+                    for merge in store.merges.current()
+                    if not merge.compacts
+                ],
+                last=None
+                if last is None
+                else MergeView(
+                    group=last.group,
+                    level=last.level,
+                    inputs=last.inputs,
+                    outputs=last.outputs,
+                    bytes=last.bytes,
+                    seconds=max(0.0, now - last.at),
+                ),
+                merged_files=store.merges.merged_files,
+                merged_bytes=store.merges.merged_bytes,
+            ),
+            compactions=_compactions(store, now),
+            damaged_files=[DamagedFileView(**run._asdict()) for run in store.damaged.all()],
+            store_disk=disk(self._store_dir, store.stored.file_bytes()),
+        )
+
+    async def store_usage(self, topic: str | None) -> StoreUsageView | None:
+        lookups, store = self._nameserver.lookups, self._storage.queue_store
+        asked = None if topic is None else lookups.topic(topic)
+        if topic is not None and asked is None:
+            return None
+        journal = await self._storage.usage.journal_of_topics()
+        usage = await store.topic_usage.of_store()
+        if asked is None:
+            found = await asyncio.to_thread(ranking, usage, journal, TOPICS_RANKED_MAX)
+        else:
+            found = Ranking([share(usage, journal, asked.number)], TopicShare(-1, 0, []), 0)
+        return StoreUsageView(
+            topics=[self._share_view(one) for one in found.largest],
+            topics_left_out=found.others_count,
+            others=self._share_view(found.others),
+            levels=_levels(levels.of_store(store.manifest)),
+            journal_bytes=int(journal.bytes.sum()),
+            unread_files=usage.unread_files,
+            unread_bytes=usage.unread_bytes,
+            write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
+            store_disk=disk(self._store_dir, store.stored.file_bytes()),
+        )
+
+    def _share_view(self, one: TopicShare) -> TopicUsageView:
+        topic = self._nameserver.lookups.topic_by_number(one.topic)
+        return TopicUsageView(
+            topic_number=one.topic if one.topic >= 0 else None,
+            name=topic.name if topic is not None else None,
+            journal_bytes=one.journal_bytes,
+            stored_bytes=sum(count for _level, _files, count in one.levels),
+            levels=[
+                UsageLevelView(level=level, kind=kind.value, files=files, bytes=count)
+                for (level, kind), files, count in one.levels
+            ],
+        )
+
+    def split_endpoint(self) -> SplitEndpoint | None:
+        return SplitEndpoint(host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir))
+
+
+def _compactions(store: QueueStore, now: float) -> CompactionsView:
+    last = store.compactions.last
+    return CompactionsView(
+        under_way=[
+            CompactionView(
+                group=merge.group,
+                inputs=len(merge.inputs),
+                outputs=None,
+                bytes=sum(file.batch_bytes for file in merge.inputs),
+                bytes_left=None,
+                seconds=max(0.0, now - merge.since),
+            )
+            for merge in store.merges.current()
+            if merge.compacts
+        ],
+        last=None
+        if last is None
+        else CompactionView(
+            group=last.group,
+            inputs=last.inputs,
+            outputs=last.outputs,
+            bytes=last.bytes_before,
+            bytes_left=last.bytes_after,
+            seconds=max(0.0, now - last.at),
+        ),
+        passes=store.compactions.passes,
+        removed_bytes=store.compactions.removed_bytes,
+    )
+
+
+def _levels(counts: Sequence[LevelCount]) -> list[LevelView]:
+    return [LevelView(**{**count._asdict(), "kind": count.kind.value}) for count in counts]

@@ -1,0 +1,128 @@
+"""Views of topics: how much of each lies where, and which offsets are in which files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.console.views import (
+    FileView,
+    MissingView,
+    PartitionView,
+    SegmentView,
+    TopicSummary,
+    TopicView,
+)
+from mainstem.model import QueueUsage, Topic
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.storage.journal.encoding.format import segment_name
+from mainstem.storage.queue_store.reading.stored_files import QueueFile
+from mainstem.storage.queues.usage import SegmentShare
+from mainstem.storage.role import Storage
+from mainstem.storage.store_files.store_file import kind_of
+
+NO_USAGE = QueueUsage(0, 0)
+
+VIEWS_PER_TURN = 250
+"""Topics built within one turn of the event loop: about a millisecond."""
+
+
+class LocalTopicViews:
+    """All topics, with what this node has of them."""
+
+    def __init__(self, nameserver: Nameserver, storage: Storage, groups: ConsumerGroupCoordinator) -> None:
+        self._nameserver = nameserver
+        self._storage = storage
+        self._groups = groups
+
+    async def topics(self) -> Sequence[TopicSummary]:
+        usages = await self._storage.usage.of_topics()
+        summaries: list[TopicSummary] = []
+        for topic in sorted(self._nameserver.lookups.topics(), key=lambda topic: topic.name):
+            if len(summaries) % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            usage = usages.get(topic.number, NO_USAGE)
+            summaries.append(
+                TopicSummary(
+                    name=topic.name,
+                    topic_id=str(topic.topic_id),
+                    partitions=topic.partitions,
+                    internal=topic.internal,
+                    unsplit_bytes=usage.unsplit_bytes,
+                    stored_bytes=usage.stored_bytes,
+                )
+            )
+        return summaries
+
+    async def topic(self, name: str) -> TopicView | None:
+        topic = self._nameserver.lookups.topic(name)
+        if topic is None:
+            return None
+        queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
+        segments = await self._storage.usage.segments_of(topic.number)
+        partitions: list[PartitionView] = []
+        for partition, usage in enumerate(await self._storage.queues.usage(queue_ids)):
+            if partition % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            shares = segments.get(partition, ())
+            partitions.append(await self._partition(topic, partition, usage or NO_USAGE, shares))
+        return TopicView(
+            name=topic.name,
+            topic_id=str(topic.topic_id),
+            internal=topic.internal,
+            configs=dict(topic.configs),
+            partitions=partitions,
+        )
+
+    async def _partition(
+        self, topic: Topic, partition: int, usage: QueueUsage, segments: Sequence[SegmentShare]
+    ) -> PartitionView:
+        queue_id = topic.queue_id(partition)
+        group = self._storage.group_of(queue_id)
+        offsets = self._storage.read_path.offsets(queue_id)
+        held = offsets is not None and offsets.high_watermark > 0
+        files: list[QueueFile] = []
+        for stay in self._storage.placement.history(queue_id) if held else ():
+            files += await self._storage.queue_store.stored.files_of(queue_id, stay.group)
+        start = offsets.log_start if offsets else 0
+        return PartitionView(
+            partition=partition,
+            leader=self._nameserver.lookups.leader(queue_id),
+            leader_epoch=offsets.leader_epoch if offsets else -1,
+            write_group=group,
+            log_start=start,
+            split_end=max((file.last_offset + 1 for file in files), default=start),
+            high_watermark=offsets.high_watermark if offsets else 0,
+            end=offsets.end if offsets else 0,
+            unsplit_bytes=usage.unsplit_bytes,
+            stored_bytes=usage.stored_bytes,
+            files=[
+                FileView(
+                    name=file.name,
+                    kind=kind_of(file.name).value,
+                    file_bytes=file.file_bytes,
+                    queue_bytes=file.queue_bytes,
+                    first_offset=file.first_offset,
+                    last_offset=file.last_offset,
+                    index_rows=file.extents,
+                )
+                for file in files
+            ],
+            segments=[
+                SegmentView(
+                    name=segment_name(share.sequence),
+                    queue_bytes=share.bytes,
+                    first_offset=share.first_offset,
+                    last_offset=share.last_offset,
+                    index_rows=share.batches,
+                    indexed=share.indexed,
+                )
+                for share in segments
+            ],
+            missing=[
+                MissingView(first_offset=gap.start, last_offset=gap.end - 1, fault=gap.why)
+                for gap in (self._groups.missing(partition) if topic.name == OFFSETS_TOPIC else ())
+            ],
+        )
