@@ -33,9 +33,10 @@ GIVEN_BACK_BYTES = 32 * 1024 * 1024
 """Memory is given back to the machine when requests and responses hold so much less than before: a smaller
 amount is soon used again."""
 
-FLUSH_SECONDS_MAX = 0.002
-"""Seconds for which one turn of the loop flushes connections. Each may go on to requests that it had held
-back, megabytes of response each: a thousand that do not read took more than half a second together."""
+FLUSH_SECONDS_MAX = 0.0005
+"""Seconds for which one turn of the loop flushes connections, and what the last of them takes beyond: every other
+request waits for so long. Each may go on to requests that it had held back, megabytes of response each: a thousand that
+do not read took more than half a second together."""
 
 CLOSED_PER_TURN = 20
 """Connections closed in one turn of the loop, with megabytes each: some milliseconds."""
