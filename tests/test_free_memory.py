@@ -46,6 +46,7 @@ def test_memory_goes_back_when_a_phase_is_over_and_much_of_it_is_free() -> None:
     assert machine.resident == 110 * MIB
     for _ in range(20):
         assert not machine.look(110 * MIB, 190 * MIB), "what was given back counts as free for the allocator"
+    assert machine.look(110 * MIB, 230 * MIB), "what was in use has become free"
 
 
 def test_what_is_in_use_is_left_alone() -> None:

@@ -29,6 +29,9 @@ FREE_BYTES_MIN = 32 * 1024 * 1024
 GROWING_BYTES = 1024 * 1024
 """Memory that has grown by more since the last look is being used."""
 
+ASKING_SHARE = 100
+"""Asking the allocator what is free takes at most one part in so many of the time: it walks over all free pieces."""
+
 SECONDS_MIN = 5.0
 """Between two times: where memory comes and goes all the time it is handed out again at most so often."""
 
@@ -93,6 +96,9 @@ class FreeMemory:
         """At the last look."""
         self._left: int | None = None
         """Resident once memory had been given back, or the least since; None: nothing is known yet."""
+        self._free_left = 0
+        """Of the allocator, likewise: part of it may have been given back."""
+        self._ask_at = 0.0
         self._given_at: float | None = None
 
     async def watch(self) -> None:
@@ -102,8 +108,8 @@ class FreeMemory:
             self.look()
 
     def look(self) -> None:
-        """Have memory given back if more is in use than the last time left, no more than a moment ago, and enough of
-        it is free."""
+        """Have memory given back if more is resident, or free, than the last time left, no more of it than a moment
+        ago, and enough of it is free."""
         if self._memory is None:
             return
         resident = self._memory.resident_bytes()
@@ -112,13 +118,14 @@ class FreeMemory:
         if self._left is None or resident < self._left:
             self._left = resident
         now = self._monotonic()
-        if grows or resident < self._left + FREE_BYTES_MIN:
+        if grows or now < self._ask_at or (self._given_at is not None and now - self._given_at < SECONDS_MIN):
             return
-        if self._given_at is not None and now - self._given_at < SECONDS_MIN:
+        free = self._memory.free_bytes()
+        self._ask_at = now + ASKING_SHARE * (self._monotonic() - now)
+        self._free_left = min(self._free_left, free)
+        if free < FREE_BYTES_MIN or max(resident - self._left, free - self._free_left) < FREE_BYTES_MIN:
             return
-        if self._memory.free_bytes() < FREE_BYTES_MIN:
-            return
-        self._given_at = now
+        self._given_at, self._free_left = now, free
         self._give_back(self._given)
 
     def _given(self) -> None:
