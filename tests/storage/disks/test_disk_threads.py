@@ -6,14 +6,20 @@ import asyncio
 import errno
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.model import Buffer
+from mainstem.ports import ReadingMode
+from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
+from mainstem.storage.disks.disk_reads import DirectReads
 from mainstem.storage.disks.disk_thread import DiskThread
+from mainstem.storage.disks.read_threads import READS_TOGETHER, ReadThreads
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state.queue_image import QueueImage
@@ -95,3 +101,160 @@ def test_the_directory_of_runs_is_as_durable_as_the_first_run_in_it(
     target = LocalRunTarget(tmp_path / "store" / "runs", "one.run")
     target.abandon()
     assert {str(tmp_path), str(tmp_path / "store")} <= set(synced), "both were made"
+
+
+async def busy_reads(files: DiskFiles, count: int) -> tuple[threading.Event, asyncio.Task[Any]]:
+    """Have so many of the threads for reads at once wait until the event is set, and the thread for other reads."""
+    over, one = await busy(files.reads)
+
+    async def all_over() -> None:
+        waiting = (files.reads_at_once.run(over.wait) for _ in range(count))
+        await asyncio.gather(one, *waiting)
+
+    task = asyncio.get_running_loop().create_task(all_over())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return over, task
+
+
+def test_a_large_read_at_once_does_not_wait_for_others_and_a_read_in_pieces_does(tmp_path: Path) -> None:
+    """Beside publishing the disk has one read at a time."""
+    content = os.urandom(1 << 20)
+    (tmp_path / "file").write_bytes(content)
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("file", reading=ReadingMode.COLD)
+        over, task = await busy_reads(files, READS_TOGETHER - 1)
+        try:
+            whole = await asyncio.wait_for(file.read(0, len(content), at_once=True), PATIENCE_SECONDS)
+            assert bytes(whole) == content
+            in_pieces = asyncio.get_running_loop().create_task(file.read(0, len(content)))
+            small = asyncio.get_running_loop().create_task(file.read(0, 4096, at_once=True))
+            await asyncio.sleep(0)
+            assert files.reads.jobs_left == 3, "pages of indexes are asked for at once beside publishing, too"
+        finally:
+            over.set()
+            await task
+        assert bytes(await in_pieces) == content
+        assert bytes(await small) == content[:4096]
+        await file.close()
+        await files.close()
+
+    asyncio.run(story())
+
+
+class HeldReads:
+    """A file whose reads wait for the event; `shared` or not."""
+
+    def __init__(self, path: Path, over: threading.Event, *, shared: bool) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+        self.shared = shared
+        self.begun = threading.Event()
+        self._over = over
+
+    def read(self, position: int, length: int) -> bytes:
+        self.begun.set()
+        self._over.wait()
+        return os.pread(self.descriptor, length, position)
+
+    def read_at_once(self, position: int, length: int) -> Buffer:
+        return self.read(position, length)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["one thread at a time", "several threads"])
+def test_a_file_is_not_closed_before_its_reads_are_over_even_those_that_nobody_waits_for(
+    tmp_path: Path, shared: bool
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        over = threading.Event()
+        reads = HeldReads(tmp_path / "file", over, shared=shared)
+        with ThreadPoolExecutor(1) as housekeeping:
+            file = DiskFile(reads, files.commits, files.copies, files.reads, files.reads_at_once, housekeeping)
+            reading = asyncio.get_running_loop().create_task(file.read(0, 1 << 20, at_once=True))
+            await asyncio.to_thread(reads.begun.wait)
+            reading.cancel()
+            closing = asyncio.get_running_loop().create_task(file.close())
+            done, _ = await asyncio.wait([closing], timeout=0.05)
+            assert not done
+            os.fstat(reads.descriptor)
+            over.set()
+            await asyncio.wait_for(closing, PATIENCE_SECONDS)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(reads.descriptor)
+        await files.close()
+
+    asyncio.run(story())
+
+
+def test_a_file_that_one_thread_reads_at_a_time_is_not_read_by_others(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("file", reading=ReadingMode.PIECES)
+        over, task = await busy_reads(files, 0)
+        reading = asyncio.get_running_loop().create_task(file.read(0, 1 << 20, at_once=True))
+        await asyncio.sleep(0)
+        await asyncio.gather(*(files.reads_at_once.run(lambda: None) for _ in range(READS_TOGETHER)))
+        assert not reading.done()
+        over.set()
+        await asyncio.gather(task, reading)
+        await file.close()
+        await files.close()
+
+    asyncio.run(story())
+
+
+def test_jobs_go_to_the_thread_with_the_fewest() -> None:
+    async def story() -> None:
+        threads = ReadThreads("reads", 3)
+        over = threading.Event()
+        held = [asyncio.get_running_loop().create_task(threads.run(over.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        names = [await threads.run(lambda: threading.current_thread().name) for _ in range(4)]
+        assert names == ["reads-3"] * 4
+        idle = asyncio.get_running_loop().create_task(threads.idle())
+        await threads.run(lambda: None)
+        assert not idle.done()
+        over.set()
+        await asyncio.gather(idle, *held)
+        await threads.close()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
+
+
+def test_threads_that_a_file_system_refuses_at_the_same_time_read_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way they read then changes what the descriptor does."""
+    content = os.urandom(1 << 20)
+    (tmp_path / "file").write_bytes(content)
+    together = threading.Barrier(2)
+    reading = 0
+    most = 0
+
+    def refused(descriptor: int, buffers: Any, position: int) -> int:
+        together.wait(PATIENCE_SECONDS)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    def watched(descriptor: int, length: int, position: int, pread: Any = os.pread) -> bytes:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        time.sleep(0.001)
+        found: bytes = pread(descriptor, length, position)
+        reading -= 1
+        return found
+
+    monkeypatch.setattr(os, "pread", watched)
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    reads = DirectReads(descriptor, refused)
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(reads.read, 0, len(content)) for _ in range(2)]
+        assert [one.result() for one in found] == [content, content]
+    os.close(descriptor)
+    assert most == 1

@@ -1,8 +1,9 @@
 """`ports.Files` on a real disk, with every blocking call on a thread.
 
-Three sets of threads, so that one kind of work never waits behind another:
+Four sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`disk_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
+- a few for large reads at once, which are made while no commits want the disk (`read_threads`);
 - a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
 
 A small write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
@@ -28,8 +29,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from mainstem.model import Buffer
 from mainstem.ports import DiskUsage, ReadingMode
-from mainstem.storage.disks.disk_reads import PlainReads, ReadableFile, open_for_pieces
+from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces
 from mainstem.storage.disks.disk_thread import DiskThread
+from mainstem.storage.disks.read_threads import ReadThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,6 +68,8 @@ class DiskFiles:
         """The thread for small writes without sync."""
         self.reads = DiskThread("disk-read")
         """The thread for reads."""
+        self.reads_at_once = ReadThreads("disk-read")
+        """The threads for large reads at once of files that several threads may read."""
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
 
     async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> DiskFile:
@@ -76,7 +80,7 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(reads, self.commits, self.copies, self.reads, self._housekeeping)
+        return DiskFile(reads, self.commits, self.copies, self.reads, self.reads_at_once, self._housekeeping)
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -95,6 +99,7 @@ class DiskFiles:
         await self.commits.close()
         await self.copies.close()
         await self.reads.close()
+        await self.reads_at_once.close()
         await asyncio.to_thread(self._housekeeping.shutdown)
 
     def _inside(self, path: str) -> Path:
@@ -132,17 +137,19 @@ class DiskFile:
         commits: DiskThread,
         copies: DiskThread,
         reading: DiskThread,
+        reading_at_once: ReadThreads,
         housekeeping: ThreadPoolExecutor,
     ) -> None:
         self._reads = reads
         self._descriptor = reads.descriptor
         self._commits = commits
         self._copies = copies
-        self._committed = self._copied = self._was_read = False
+        self._committed = self._copied = self._was_read = self._was_read_at_once = False
         """Which threads have had jobs of this file: `close` waits for these threads only."""
         self._promises = True
         """True until the file system has refused `RWF_NOWAIT`."""
         self._reading = reading
+        self._reading_at_once = reading_at_once
         self._housekeeping = housekeeping
         self._jobs: set[Future[Any]] = set()
         self._closed = False
@@ -155,6 +162,9 @@ class DiskFile:
 
     async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
         assert not self._closed, "the file is closed"
+        if at_once and length > PIECE_BYTES and self._reads.shared:
+            self._was_read_at_once = True
+            return await self._reading_at_once.run(partial(self._reads.read_at_once, position, length))
         self._was_read = True
         read = self._reads.read_at_once if at_once else self._reads.read
         return await self._reading.run(partial(read, position, length))
@@ -202,6 +212,8 @@ class DiskFile:
             await self._copies.idle()
         if self._was_read:
             await self._reading.idle()
+        if self._was_read_at_once:
+            await self._reading_at_once.idle()
         while self._jobs:
             await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])
         await _run(self._housekeeping, os.close, self._descriptor)

@@ -86,9 +86,11 @@ Preadv = Callable[[int, Sequence[memoryview], int], int]
 
 
 class ReadableFile(Protocol):
-    """An open file that can be read, by one thread at a time."""
+    """An open file that can be read, by one thread at a time unless it is `shared`."""
 
     descriptor: int
+    shared: bool
+    """Whether several threads may read it at a time."""
 
     def read(self, position: int, length: int) -> bytes:
         """Bytes at a position; fewer at the end of the file."""
@@ -102,6 +104,8 @@ class ReadableFile(Protocol):
 
 class PlainReads:
     """Reads in one system call, or several if the system cuts it short."""
+
+    shared = True
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -118,6 +122,8 @@ class PlainReads:
 class PiecewiseReads:
     """Reads a piece at a time through the page cache; `read_at_once` bypasses that where it lacks some of the pages and
     the file system allows it."""
+
+    shared = False
 
     def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
         self.descriptor = descriptor
@@ -175,11 +181,15 @@ class PiecewiseReads:
 class DirectReads:
     """Reads past the page cache, a piece at a time, until the file system refuses."""
 
+    shared = True
+
     def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
         """The descriptor is open with O_DIRECT."""
         self.descriptor = descriptor
         self._preadv = preadv
         self._instead: PiecewiseReads | None = None
+        self._by_turns = threading.Lock()
+        """Held by the thread that reads through the page cache, or makes that the way to read."""
 
     def read(self, position: int, length: int) -> bytes:
         if self._instead is None:
@@ -188,7 +198,8 @@ class DirectReads:
             except OSError as error:
                 self._give_up(error)
         assert self._instead is not None
-        return self._instead.read(position, length)
+        with self._by_turns:
+            return self._instead.read(position, length)
 
     def read_at_once(self, position: int, length: int) -> Buffer:
         if length <= PIECE_BYTES:
@@ -199,14 +210,17 @@ class DirectReads:
             except OSError as error:
                 self._give_up(error)
         assert self._instead is not None
-        return self._instead.read_at_once(position, length)
+        with self._by_turns:
+            return self._instead.read_at_once(position, length)
 
     def _give_up(self, error: OSError) -> None:
         """Read through the page cache from now on, if the error says that O_DIRECT is refused; otherwise raise it."""
         if error.errno != errno.EINVAL:
             raise error
-        _set_direct(self.descriptor, False)
-        self._instead = PiecewiseReads(self.descriptor)
+        with self._by_turns:
+            if self._instead is None:  # else the file system has refused another thread first
+                _set_direct(self.descriptor, False)
+                self._instead = PiecewiseReads(self.descriptor)
 
     def _direct(self, position: int, length: int) -> bytes:
         parts = []

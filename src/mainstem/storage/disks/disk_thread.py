@@ -45,6 +45,15 @@ class DiskThread:
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         """The jobs; bounded by their callers: the journal has one under way at a time, each reader of a file one."""
         self._thread: Thread | None = None
+        self._given = 0
+        """Jobs put into the queue, counted by the event loop…"""
+        self._done = 0
+        """…and jobs that are over, counted by the thread."""
+
+    @property
+    def jobs_left(self) -> int:
+        """How many jobs wait or are under way, those of cancelled callers included."""
+        return self._given - self._done
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have the thread do a job behind those it was given before. Returns and raises what the job does."""
@@ -53,6 +62,7 @@ class DiskThread:
             self._thread = Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         job = _Job(work, asyncio.get_running_loop())
+        self._given += 1
         self._jobs.put(job)
         return await job.done
 
@@ -76,6 +86,7 @@ class DiskThread:
                 result = job.work()
             except BaseException as raised:  # every exception belongs to the caller
                 error = raised
+            self._done += 1
             try:
                 job.loop.call_soon_threadsafe(job.settle, result, error)
             except RuntimeError:  # the loop is closed, no caller waits any more

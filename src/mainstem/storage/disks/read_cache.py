@@ -2,7 +2,7 @@
 catch-up readers.
 
 A file is cached in aligned chunks of one size. Loads of the same chunk are joined; all reads of the disk are made by
-the source (the `Files` port's own reading thread) and can be paced, so that readers of old data leave the journal's
+the source (the `Files` port's own reading threads) and can be paced, so that readers of old data leave the journal's
 disk time alone. Eviction is segmented: a chunk starts on probation and is protected only once a reader comes back to an
 earlier place in it. So a reader passing through, however fast, evicts only chunks that passed through before it, and
 never those that are read again and again.
@@ -40,7 +40,8 @@ DIRECT_SHARE = 0.25
 """An extent larger than this share of the cache is read past it: keeping it would evict everything else."""
 
 AHEAD_TASKS_MAX = 8
-"""Readers served by read-ahead at once. The reading thread takes one request at a time anyway."""
+"""Readers served by read-ahead at once, each by one chunk after the other: twice as many requests as a disk is given at
+a time."""
 
 AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
@@ -345,7 +346,8 @@ class ReadCache:
 
 
 LOADS_TOGETHER = 4
-"""Chunks requested at once: the reading thread always has its next, and other readers wait for no more than these."""
+"""Chunks requested at once: as many as there are threads for reads at once (`read_threads.py`); a reading thread alone
+always has its next, and other readers wait for no more than these."""
 
 
 async def load_chunks(
