@@ -37,7 +37,7 @@ test:
 	@$(PYTEST) -m "not long"
 
 test-all:
-	@tools/prepare java kcat classes
+	@tools/prepare java kcat classes hadoop
 	@$(PYTEST)
 
 simulate:

@@ -1,4 +1,5 @@
-"""`ObjectStore`: the simulated one, a directory, S3 (moto's server) keep the same contract."""
+"""`ObjectStore`: the simulated one, a directory, S3 (moto's server) and, at length, a real HDFS keep
+the same contract."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from tests.fakes.clock import LoopClock
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.patience import PATIENCE_SECONDS
-from tests.storage.object_stores.servers import s3_server
+from tests.storage.object_stores.servers import hdfs_server, s3_server
 
 from mainstem.model import Buffer
 from mainstem.ports import ObjectRange, ObjectStore
@@ -70,12 +71,18 @@ def _s3() -> Iterator[Subject]:
         yield AtUrl(f"s3://{server.bucket}", server.options, server.endpoint)
 
 
+@contextmanager
+def _hdfs() -> Iterator[Subject]:
+    with hdfs_server() as name_node:
+        yield AtUrl(f"{name_node}/mainstem", {}, replaces=False)
+
+
 def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
     if kind == "simulated":
         return nullcontext(Simulated())
     if kind == "directory":
         return nullcontext(AtUrl(str(directory), {}))
-    return _s3()
+    return {"s3": _s3, "hdfs": _hdfs}[kind]()
 
 
 @pytest.fixture(
@@ -84,6 +91,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
         "simulated",
         "directory",
         "s3",
+        pytest.param("hdfs", marks=pytest.mark.long),
     ],
 )
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:

@@ -44,8 +44,8 @@ class Breaker(WrappedStore):
         self._monotonic = monotonic
         self._failures = 0
         """Outages in a row."""
-        self._reason: ObjectStoreOutage | None = None
-        """The outage of the last probe; None: the store is not down."""
+        self._reason: str | None = None
+        """What the last probe met with; None: the store is not down."""
         self._pause = probe_seconds
         self._probe_at = 0.0
         self._probing = False
@@ -62,7 +62,7 @@ class Breaker(WrappedStore):
         if self._probing or left > 0:
             raise ObjectStoreDown(
                 f"the object store is down and is asked again in {max(left, 0.0):.1f} s: {self._reason}"
-            ) from self._reason
+            )
 
     async def _send(self, request: StoreRequest, send: Callable[[], Awaitable[T]]) -> T:
         self.check()
@@ -96,10 +96,10 @@ class Breaker(WrappedStore):
         self._failures += 1
         if self._reason is None:
             if self._failures >= self._failures_max:
-                self._reason = error
+                self._reason = str(error)
                 self._probe_at = self._monotonic() + self._pause
         elif probe:
-            self._reason = error
+            self._reason = str(error)
             self._pause = min(2 * self._pause, self._probe_seconds_max)
             self._probe_at = self._monotonic() + self._pause
 

@@ -3,6 +3,9 @@
 HDFS has no condition on a write but that a rename fails where there is a file, so that objects can be created once and
 not be replaced (`ReplaceUnsupported`). An object is written under a name that no reader looks at, closed, and renamed.
 Where the name nodes are, and who asks, says Hadoop's configuration (`HADOOP_CONF_DIR`) and Kerberos's ticket cache.
+
+The blocking client is used, in threads of its own: the other one panics when a name node cannot be reached. A call that
+takes longer than it may is given up; its thread is busy until HDFS answers, and while all of them are, calls time out.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from hdfs_native import AsyncClient, FileStatus, WriteOptions
+from hdfs_native import Client, FileStatus, WriteOptions
 
 from mainstem.model import Buffer
 from mainstem.ports import ListedObject, ObjectInfo, ObjectRange
@@ -37,30 +41,36 @@ T = TypeVar("T")
 _REFUSED = re.compile(r"AccessControlException|AuthorizationException|SASLError|GSSAPIError|NoSASLMechanism|SafeMode")
 
 
+THREADS_MAX = 32
+"""Calls under way at once: a large read keeps one busy for as long as the network takes."""
+
+
 class HdfsObjectStore:
-    """`ObjectStore` in a folder of HDFS. A request that takes longer than it may is given up."""
+    """`ObjectStore` in a folder of HDFS."""
 
     def __init__(self, url: str, folder: str, config: ObjectStoreConfig) -> None:
         """`url`: of the name node or the name service; `folder`: absolute, without a slash at its end."""
         self._url = f"{url}{folder}"
         self._folder = folder
-        self._client = AsyncClient(url, dict(config.options))
+        self._client = Client(url, dict(config.options))
         self._timeout_seconds = config.request_timeout_seconds
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "hdfs")
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
-        async def pieces() -> list[Buffer]:
-            reader = await self._client.read(self._path(name))
+        def work() -> list[Buffer]:
+            reader = self._client.read(self._path(name))
             for position, length in ranges:
                 if position + length > len(reader):
                     raise ObjectTooShort(
                         f"{self._url}/{name} ends at {len(reader)}, {position + length - len(reader)} bytes before "
                         "what was asked for does"
                     )
-            return list(await asyncio.gather(*(reader.read_range(position, length) for position, length in ranges)))
+            return [reader.read_range(position, length) for position, length in ranges]
 
-        return await self._ask(name, pieces())
+        return await self._run(name, work)
 
     async def write(self, name: str, content: Buffer, *, replaces: str | None = None) -> ObjectInfo:
+        checked(name)
         if replaces is not None:
             raise ReplaceUnsupported(f"{self._url}: HDFS cannot replace an object on condition; create one instead")
 
@@ -76,19 +86,19 @@ class HdfsObjectStore:
         path = self._path(name)
         unfinished = f"{path.rpartition('/')[0]}/{UNFINISHED}{secrets.token_hex(8)}"
         try:
-            writer = await self._ask(name, self._client.create(unfinished, WriteOptions(create_parent=True)))
+            writer = await self._run(name, lambda: self._client.create(unfinished, WriteOptions(create_parent=True)))
             async for part in parts():
-                await self._ask(name, writer.write(part))
-            await self._ask(name, writer.close())
-            await self._ask(name, self._client.rename(unfinished, path, overwrite))
+                await self._run(name, lambda part=part: writer.write(part))  # type: ignore[misc]
+            await self._run(name, writer.close)
+            await self._run(name, lambda: self._client.rename(unfinished, path, overwrite))
         except BaseException:
             with suppress(ObjectStoreError):
-                await asyncio.shield(self._ask(name, self._client.delete(unfinished)))
+                await asyncio.shield(self._run(name, lambda: self._client.delete(unfinished)))
             raise
         return await self.info(name)
 
     async def info(self, name: str) -> ObjectInfo:
-        status = await self._ask(name, self._client.get_file_info(self._path(name)))
+        status = await self._run(name, lambda: self._client.get_file_info(self._path(name)))
         if status.isdir:
             raise ObjectAbsent(f"{self._url}/{name}: there is no such object")
         return ObjectInfo(status.length, f"{status.modification_time:x}-{status.length:x}")
@@ -96,39 +106,34 @@ class HdfsObjectStore:
     async def delete(self, names: Sequence[str]) -> None:
         for name in names:
             with suppress(ObjectAbsent):
-                await self._ask(name, self._client.delete(self._path(name)))
+                await self._run(name, lambda name=name: self._client.delete(self._path(name)))  # type: ignore[misc]
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        found: dict[str, list[tuple[str, ListedObject | None]]] = {}
+        return await self._run(prefix, lambda: page_of(self._entries, prefix, after))
 
-        async def look(folder: str) -> None:
-            entries = found[folder] = []
-            with suppress(ObjectAbsent):
-                for status in await self._ask(folder, self._statuses(folder)):
-                    name = status.path.rpartition("/")[2]
-                    if name.startswith("."):
-                        continue
-                    whole = f"{folder}/{name}"
-                    if status.isdir:
-                        entries.append((name, None))
-                        await look(whole)
-                    else:
-                        entries.append((name, ListedObject(whole, status.length, status.modification_time)))
-
-        await look(checked(prefix))
-        return page_of(found.__getitem__, prefix, after)
-
-    async def _statuses(self, folder: str) -> list[FileStatus]:
-        return [status async for status in self._client.list_status(self._path(folder))]
+    def _entries(self, folder: str) -> list[tuple[str, ListedObject | None]]:
+        """What lies in a folder: names, and the object; None for a folder."""
+        found: list[tuple[str, ListedObject | None]] = []
+        try:
+            statuses: list[FileStatus] = list(self._client.list_status(self._path(folder)))
+        except FileNotFoundError:
+            return found
+        for status in statuses:
+            name = status.path.rpartition("/")[2]
+            if not name.startswith("."):
+                listed = ListedObject(f"{folder}/{name}", status.length, status.modification_time)
+                found.append((name, None if status.isdir else listed))
+        return found
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{checked(name)}"
 
-    async def _ask(self, name: str, answer: Awaitable[T]) -> T:
+    async def _run(self, name: str, work: Callable[[], T]) -> T:
+        """Have a thread do what blocks; translates its errors."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await answer
-        except ObjectStoreError:
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except (ObjectStoreError, ValueError):
             raise
         except TimeoutError as error:
             raise ObjectStoreTimedOut(f"{self._url}/{name}: no answer in time") from error
