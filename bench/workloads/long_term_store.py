@@ -74,7 +74,7 @@ PROBE_BYTES = 600_000
 READ = "a queue of 600 KB after all these merges, evicted, no index in memory"
 ROUND_SECONDS_MAX = 300.0
 
-PASS_BYTES = {"short": 512 * MEBIBYTE, "full": 4096 * MEBIBYTE}
+PASS_BYTES = {"short": 1024 * MEBIBYTE, "full": 4096 * MEBIBYTE}
 """Of each."""
 MERGE_LARGE = "merge by Spark, 4 queues, batches of 10 KiB"
 MERGE_SMALL = "merge by Spark, 20,000 queues, batches of 1.1 KB"
