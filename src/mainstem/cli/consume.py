@@ -38,15 +38,7 @@ Queue = tuple[str, int]
 
 @click.command("consume")
 @click.argument("topic", type=names.TOPIC)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    metavar="N",
-    multiple=True,
-    help="Read only this partition; repeatable.",
-)
+@options.partitions("Read only this partition; repeatable.")
 @click.option(
     "--from",
     "start",

@@ -89,13 +89,7 @@ class Piece(NamedTuple):
     show_default=True,
     help="Compress batches of messages like this.",
 )
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="Who must have a message before it counts as sent: nobody, the leader, or a majority.",
-)
+@options.acks("message", "counts as sent")
 @click.option(
     "--idempotent",
     is_flag=True,

@@ -76,13 +76,7 @@ PARTITIONS_DEFAULT = 1
     show_default=True,
     help="How long records are sent.",
 )
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="Who must have a record before it is acknowledged: nobody, the leader, or a majority.",
-)
+@options.acks("record", "is acknowledged")
 @click.option(
     "--linger-ms",
     type=click.FloatRange(0, LINGER_MS_MAX),

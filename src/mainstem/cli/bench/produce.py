@@ -73,13 +73,7 @@ PARTITIONS_DEFAULT = 16
     show_default=True,
     help="How many clients send.",
 )
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="Who must have a record before it is acknowledged: nobody, the leader, or a majority.",
-)
+@options.acks("record", "is acknowledged")
 @click.option(
     "--idempotent/--no-idempotent",
     default=False,

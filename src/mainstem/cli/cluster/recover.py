@@ -130,18 +130,24 @@ def command(
         asyncio.run(_recover(write_dir, alone=alone, yes=yes))
 
 
-async def _give_up(write_dir: Path, names: tuple[str, ...], without: tuple[int, ...], *, yes: bool) -> None:
+def _locked(write_dir: Path) -> int:
+    """As `lock`. Raises `CommandFailed` while a node runs there."""
     from mainstem.node.node import DirectoryInUse, lock
+
+    try:
+        return lock(write_dir)
+    except DirectoryInUse as error:
+        raise CommandFailed(f"{error}; recover works on a stopped node") from error
+
+
+async def _give_up(write_dir: Path, names: tuple[str, ...], without: tuple[int, ...], *, yes: bool) -> None:
     from mainstem.storage.disks.disk_files import DiskFiles
     from mainstem.storage.errors import StorageError
     from mainstem.storage.repair.lost_blocks import LostBlocks
 
     locked = None
     if yes:
-        try:
-            locked = lock(write_dir)
-        except DirectoryInUse as error:
-            raise CommandFailed(f"{error}; recover works on a stopped node") from error
+        locked = _locked(write_dir)
     files = DiskFiles(write_dir)
     try:
         lost = await LostBlocks.open(files)
@@ -206,15 +212,11 @@ def _offsets(first: int, last: int) -> str:
 
 async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
     from mainstem.nameserver.disk.starts_file import NAME, StartsFile
-    from mainstem.node.node import DirectoryInUse, lock
     from mainstem.storage.disks.disk_files import DiskFiles
 
     if not (write_dir / NAME).exists():
         raise CommandFailed(f"{write_dir} remembers no starts: it is not the write_dir of a node that was ever started")
-    try:
-        locked = lock(write_dir)
-    except DirectoryInUse as error:
-        raise CommandFailed(f"{error}; recover works on a stopped node") from error
+    locked = _locked(write_dir)
     files = DiskFiles(write_dir)
     try:
         starts = await StartsFile.open(files, None)

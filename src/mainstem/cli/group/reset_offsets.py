@@ -25,15 +25,7 @@ from mainstem.cli.terminal.output import print_json, print_table, stderr
     multiple=True,
     help="Move the offsets in this topic; repeatable. Default: every topic that the group has offsets in.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    metavar="N",
-    multiple=True,
-    help="Move only this one; repeatable.",
-)
+@options.partitions("Move only this one; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @options.kafka_only
 @options.as_json

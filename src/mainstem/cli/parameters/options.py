@@ -160,6 +160,21 @@ configs = click.option(
 )  # fmt: skip
 
 
+def partitions(help: str) -> Decorator:
+    """`partitions` for the command: the partitions of a topic that it is about; none: all."""
+    return click.option(
+        "-p", "--partition", "partitions", type=click.IntRange(min=0), metavar="N", multiple=True, help=help
+    )
+
+
+def acks(what: str, when: str) -> Decorator:
+    """`acks` for the command: as Kafka's clients have it."""
+    return click.option(
+        "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True,
+        help=f"Who must have a {what} before it {when}: nobody, the leader, or a majority.",
+    )  # fmt: skip
+
+
 def pairs(assignments: tuple[str, ...], option: str) -> dict[str, str]:
     """`KEY=VALUE` texts as a mapping. Raises click.BadParameter naming the option."""
     found = {}

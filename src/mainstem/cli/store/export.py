@@ -27,15 +27,7 @@ SEGMENT_BYTES_MIN = 1 << 10
     metavar="DIR",
     help="Write a directory for each partition below this one.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    metavar="N",
-    multiple=True,
-    help="Write only this partition; repeatable.",
-)
+@options.partitions("Write only this partition; repeatable.")
 @click.option(
     "--segment-bytes",
     type=options.SizeType(SEGMENT_BYTES_MIN, (1 << 31) - 1),

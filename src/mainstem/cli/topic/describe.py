@@ -22,15 +22,7 @@ _FILES_SHOWN_MAX = 24
 
 @click.command("describe")
 @click.argument("topic", type=names.TOPIC)
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    metavar="N",
-    multiple=True,
-    help="Show only this partition, with all its files; repeatable.",
-)
+@options.partitions("Show only this partition, with all its files; repeatable.")
 @options.both
 @options.as_json
 def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, as_json: bool) -> None:
