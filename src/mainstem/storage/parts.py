@@ -46,6 +46,7 @@ from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.state.producers.awaited_producers import AwaitedProducers
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.state_recovery import Recovery
@@ -107,16 +108,18 @@ class StorageParts:
         ]
         self.agreed_clock = AgreedClock(clock, consensus.quorum_times)
         self.producer_expiry = ProducerExpiry(clock, self.agreed_clock, groups, seconds=config.producer_expiry_seconds)
+        states = [group.producers for group in groups]
         self.producers = ColdProducers(
             setup.write_files,
             clock,
             self.producer_expiry,
-            [group.producers for group in groups],
+            states,
             setup.was_deleted,
             setup.writes_hardened,
             memory_max=config.producers_in_memory,
             count_max=config.producers_max,
         )
+        self.awaited_producers = AwaitedProducers(setup.write_files, self.producer_expiry, states, self.producers)
         self.producer_mending = ProducerMending(node_id, groups, self.producers, clock, calls)
         self.recovery = Recovery(
             setup.write_files,
@@ -174,7 +177,7 @@ class StorageParts:
             self.read_path,
             lookup,
             state.waiters,
-            self.producers,
+            self.awaited_producers,
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )

@@ -121,4 +121,5 @@ class StorageSamples:
         yield from storage.snapshots.samples()
         yield from storage.repair.samples()
         yield from storage.producers.samples()
+        yield from storage.awaited_producers.samples()
         yield from storage.agreed_clock.samples()

@@ -30,7 +30,7 @@ from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.agreed_clock import AgreedClock, AgreedTime
 from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.state.checkpointer import Checkpointer
-from mainstem.storage.state.producers import cold_producers
+from mainstem.storage.state.producers import awaited_producers
 from mainstem.storage.state.producers.producer_expiry import Expired, ProducerExpiry
 from mainstem.storage.state.producers.producer_files import Pieces, ProducerFile, pieces_of
 from mainstem.storage.state.producers.producer_rows import Name
@@ -150,7 +150,7 @@ def _damaged_producers_are_dropped() -> tuple[ModuleType, str, Any]:
     async def dropping(files: Files, sources: Sequence[ProducerFile], names: Iterable[Name]) -> Pieces:
         return (await pieces_of(files, sources, names))._replace(damaged={})
 
-    return cold_producers, "pieces_of", dropping
+    return awaited_producers, "pieces_of", dropping
 
 
 WHOLE_PLANTS: dict[str, Plant] = {

@@ -32,7 +32,7 @@ from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.read_path import ReadPath
-from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.producers.awaited_producers import AwaitedProducers
 from mainstem.storage.state.waiters import Waiters
 from mainstem.storage.write_groups.late_appends import LateAppends
 from mainstem.storage.write_groups.log_block import Ticket
@@ -55,7 +55,7 @@ class LocalMessageStore:
         read_path: ReadPath,
         lookup: OffsetLookup,
         waiters: Waiters,
-        producers: ColdProducers,
+        producers: AwaitedProducers,
         clock: Clock,
         *,
         backlog_bytes_max: int,

@@ -17,7 +17,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import AppendResult, FeatureLevel, Outcome
 from mainstem.storage.errors import FormatError
-from mainstem.storage.state.producers import cold_producers
+from mainstem.storage.state.producers import awaited_producers
 from mainstem.storage.state.producers.cold_producers import FILES_MIN
 from mainstem.storage.state.producers.producer_files import DIRECTORY, PAGE_BYTES, ROWS_PER_PAGE, Pieces, pieces_of
 from mainstem.storage.state.producers.producer_limits import ProducerLimits, fair_share, value_of
@@ -235,7 +235,7 @@ def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(
     """Everything there is to be read is there when the first goes on; of the second nothing was."""
 
     async def story(node: SmallNode) -> None:
-        producers, offsets = node.storage.producers, await fill(node, 60)
+        waiting, offsets = node.storage.awaited_producers, await fill(node, 60)
         await settle(node)
         later: list[asyncio.Future[list[AppendResult]]] = []
 
@@ -243,11 +243,11 @@ def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(
             if not later:
                 later.append(asyncio.ensure_future(node.append(sent(7))))
                 await asyncio.sleep(0)
-                assert producers.waiting == 2
+                assert waiting.waiting == 2
                 assert list(names) == [(QUEUE, 3)]
             return await pieces_of(files, sources, names)
 
-        monkeypatch.setattr(cold_producers, "pieces_of", and_asked_for_another)
+        monkeypatch.setattr(awaited_producers, "pieces_of", and_asked_for_another)
         assert (await node.append(sent(3)))[0].base_offset == offsets[3]
         assert (await later[0])[0].base_offset == offsets[7]
         assert node.offsets().high_watermark == 60
@@ -273,7 +273,7 @@ def test_whoever_was_read_from_files_that_are_others_by_now_is_read_again(
             await merge(node)
             return await pieces_of(files, [], names)
 
-        monkeypatch.setattr(cold_producers, "pieces_of", and_files_changed)
+        monkeypatch.setattr(awaited_producers, "pieces_of", and_files_changed)
         assert (await node.append(sent(3)))[0].base_offset == offsets[3]
         assert reads == 2
 

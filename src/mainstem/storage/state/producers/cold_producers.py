@@ -1,4 +1,4 @@
-"""Keeps the producers of a node that do not fit into its memory in files, and reads them back when they are needed.
+"""Keeps the producers of a node that do not fit into its memory in files; `awaited_producers` reads them back.
 
 Each write group holds the states of producers that changed lately; the rest lies in `producer_files`. Top to bottom as
 a producer goes its way:
@@ -6,8 +6,6 @@ a producer goes its way:
     flush    states that changed are written to a new file of their group: before each checkpoint, so that it need not
              hold them, and when memory holds too many
     evict    then those that were not used since the last look may go from memory
-    wait     a batch of an evicted producer waits here while the state is read; then it is appended as if it had come
-             now. Batches are served in order of arrival, so that a producer's batches stay in order
     merge    files of about the same size become one; where all of a write group's do, expired producers, and those of
              deleted topics, are left out, and those beyond the bound (`producer_limits.py`)
 
@@ -30,7 +28,7 @@ import numpy.typing
 
 from mainstem.kernel import ProducerStates
 from mainstem.kernel.pure.producer_states import COLD_FILES_MAX, KEY
-from mainstem.model import Outcome, Sample
+from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage.errors import StorageError
 from mainstem.storage.state.producers import producer_files
@@ -72,20 +70,6 @@ asked."""
 
 LOST_MS = 600_000
 """So long at least a producer is remembered to be lost: no client sends a batch again later, by default two minutes."""
-
-WAITING_MAX = 65_536
-"""Producers read at a time and waiting: as many as memory holds by default in half of its groups. More are refused."""
-
-Key = tuple[int, int, int]
-"""Write group, queue id, producer id."""
-
-
-class WaitingAppend(NamedTuple):
-    """An append that waits for states of producers to be read."""
-
-    keys: frozenset[Key]
-    go_on: Callable[[Mapping[Key, Outcome]], None]
-    """Called when the states are in memory, with the unreadable producers and why."""
 
 
 class Known(NamedTuple):
@@ -141,16 +125,8 @@ class ColdProducers:
         self._naming: set[str] = set()
         """Files that the checkpoint names which is being saved."""
         self._read_by: dict[str, int] = {}
-        self._waiting: list[WaitingAppend] = []
-        self._wake = asyncio.Event()
-        self._reads = False
-        self.asked: list[Key] = []
-        """The kernel notes here whom batches were refused for as cold; `ask` takes them over."""
-        self.loaded = 0
         self.forgotten = 0
         """How many producers the bound has pushed out."""
-        for one in states:
-            one.asked = self.asked
 
     @property
     def active(self) -> bool:
@@ -162,10 +138,13 @@ class ColdProducers:
         """States in files; a producer may have several."""
         return sum(file.states for files in self._of for file in files)
 
-    @property
-    def waiting(self) -> int:
-        """How many appends wait for producers to be read."""
-        return len(self._waiting)
+    def files_of(self, number: int) -> list[ProducerFile]:
+        """The files of a write group, oldest first."""
+        return list(self._of[number])
+
+    def changes(self, number: int) -> int:
+        """How often the files of a write group changed: who reads without the turn looks before and afterwards."""
+        return self._changes[number]
 
     def file_count(self, number: int) -> int:
         """How many files have producers of a write group."""
@@ -331,82 +310,6 @@ class ColdProducers:
             lambda: ProducerLimits(numpy.concatenate(queues), numpy.concatenate(times), self._count_max)
         )
 
-    # --- wait ---------------------------------------------------------------------------------------------
-
-    def ask(self, go_on: Callable[[Mapping[Key, Outcome]], None]) -> None:
-        """Read the producers that the kernel has just asked for, and go on then."""
-        keys = frozenset(self.asked)
-        self.asked.clear()
-        if not self._reads:
-            go_on(dict.fromkeys(keys, Outcome.STORAGE_FAILED))
-            return
-        if sum(len(one.keys) for one in self._waiting) + len(keys) > WAITING_MAX:
-            go_on(dict.fromkeys(keys, Outcome.STORAGE_BUSY))
-            return
-        self._waiting.append(WaitingAppend(keys, go_on))
-        self._wake.set()
-
-    async def read(self) -> None:
-        """Read the producers that appends wait for, until cancelled."""
-        self._reads = True
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._waiting:
-                    await self._read_waiting()
-        finally:
-            self._reads = False
-            waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                one.go_on(dict.fromkeys(one.keys, Outcome.STORAGE_FAILED))
-
-    async def _read_waiting(self) -> None:
-        keys = sorted({key for one in self._waiting for key in one.keys})
-        found: dict[Key, bytes] = {}
-        failed: dict[Key, Outcome] = {}
-        changes = list(self._changes)
-        for number in sorted({number for number, *_ in keys}):
-            await self._read_group(number, [key for key in keys if key[0] == number], found, failed)
-        if any(changes[number] != self._changes[number] for number, *_ in keys):
-            return  # files came or went: they are read again
-        for key in keys:
-            if key not in failed:
-                number, queue_id, producer_id = key
-                self._states[number].warm(queue_id, producer_id, found.get(key, b""))
-        self.loaded += len(found)
-        for states in self._states:
-            states.settled = True
-        try:
-            while self._waiting and self._waiting[0].keys <= set(keys):
-                one = self._waiting.pop(0)
-                one.go_on({key: failed[key] for key in one.keys if key in failed})
-        finally:
-            for states in self._states:
-                states.settled = False
-
-    async def _read_group(
-        self, number: int, keys: Sequence[Key], found: dict[Key, bytes], failed: dict[Key, Outcome]
-    ) -> None:
-        expired = self._expiry.expired(number)
-        names = {key[1:]: key for key in keys}
-        pieces = await pieces_of(self._files, list(self._of[number]), names)
-        for name, rows in pieces.rows.items():
-            kept = [row.tobytes() for row in rows if not has_expired(row.reshape(1), expired)[0]]
-            if not kept:
-                continue
-            if any(row["count"] for row in rows) or self._states[number].held(KEY.pack(*name)):
-                found[names[name]] = b"".join(kept)
-            else:
-                log.error("producer %d of queue %#x is lost, it is answered that it is unknown", name[1], name[0])
-                failed[names[name]] = Outcome.UNKNOWN_PRODUCER
-        for name, damage in pieces.damaged.items():
-            self.damaged.met(number, self._expiry.applied(number), [damage])
-            failed[names[name]] = Outcome.STORAGE_BUSY
-        failed.update((names[name], Outcome.STORAGE_BUSY) for name in pieces.unread)
-        for text in {str(error) for error in pieces.unread.values()}:
-            log.warning("producers of write group %d cannot be read, they are asked to try again: %s", number, text)
-
     # --- mended -------------------------------------------------------------------------------------------
 
     def names_of(self, number: int, file: str, page: int) -> list[Name]:
@@ -567,8 +470,6 @@ class ColdProducers:
             sum(map(len, self._states)))  # fmt: skip
         yield Sample(
             "mainstem_producers_filed", "gauge", "States of producers in files on disk 1.", self.filed)  # fmt: skip
-        yield Sample(
-            "mainstem_producers_read_total", "counter", "Producers read back from files.", self.loaded)  # fmt: skip
         yield Sample(
             "mainstem_producers_forgotten_total", "counter",
             "Producers forgotten before their time, because there were more than storage.producers_max.",
