@@ -83,11 +83,14 @@ def test_a_lost_manifest_is_made_anew(disks: Lost, capsys: pytest.CaptureFixture
         disks.lost = disks.contents()
         disks.manifest.write_bytes(old)
     before = {path: disks.now(path) for path in disks.paths()}
+    was = disks.manifest.read_bytes() if disks.manifest.exists() else None
     assert "store repair --manifest" in opened(disks)
-    was = disks.manifest.read_bytes()  # a node that refuses to start may have made an empty one
     assert disks.repair_manifest() == 1, "it is told first"
     assert "With --yes the manifest is made anew" in capsys.readouterr().out
-    assert disks.manifest.read_bytes() == was
+    assert [path.name for path in disks.write_dir.iterdir() if "manifest" in path.name] == ["manifest.sqlite"][
+        : was is not None
+    ]
+    assert was is None or disks.manifest.read_bytes() == was
     assert disks.repair_manifest("--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     documented = documented_keys()["store repair --manifest"]
@@ -96,7 +99,7 @@ def test_a_lost_manifest_is_made_anew(disks: Lost, capsys: pytest.CaptureFixture
         True, True, disks.lost.changes, len(disks.lost.files), [], [],
     )  # fmt: skip
     assert disks.contents() == disks.lost
-    assert disks.set_aside() == [was]
+    assert disks.set_aside() == ([was] if was is not None else [])
     assert opened(disks) == ""
     assert disks.is_sound()
     assert {path: disks.now(path) for path in disks.paths()} == before
@@ -126,6 +129,32 @@ def test_files_that_are_missing_and_that_do_not_count_are_told(disks: Lost, caps
     assert "1.run: missing, blocks of write group 0 (1, 2]" in text
     assert "runs/other.run (orphan, 5 B)" in text
     assert disks.contents() == disks.lost
+
+
+def test_a_first_change_that_the_mark_does_not_know_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The node died before it had the change in its copy: the blocks are in the journal, and the run does not count."""
+    write_dir, store_dir = tmp_path / "write", tmp_path / "store"
+    where = ("--write-dir", str(write_dir), "--store-dir", str(store_dir))
+
+    async def scenario() -> None:
+        files = DiskFiles(store_dir)
+        store = await QueueStore.open(files, str(write_dir / "manifest.sqlite"), QueueStoreConfig(), SystemClock())
+        await store.close()
+        await files.close()
+
+    write_dir.mkdir()
+    store_dir.mkdir()
+    asyncio.run(scenario())
+    identity = Database(str(write_dir / "manifest.sqlite")).read().identity
+    (write_dir / "manifest.sqlite").unlink()
+    (store_dir / "runs").mkdir(exist_ok=True)
+    (store_dir / "runs/0.run").write_bytes(b"written, and not recorded")
+    assert run(["store", "repair", "--manifest", "--yes", *where]) == 0
+    assert "runs/0.run (orphan, 25 B)" in capsys.readouterr().out
+    made = Database(str(write_dir / "manifest.sqlite")).read()
+    assert (made.identity, made.changes, made.files) == (identity, 0, [])
 
 
 def test_a_copy_that_ends_before_the_mark_is_refused(disks: Lost, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -53,6 +54,17 @@ class Directories:
     def copy(self) -> Directories:
         return Directories(dict(self.disk1), dict(self.disk2), dict(self.manifest), self.content)
 
+    def names(self) -> list[str]:
+        return [*self.disk1, *self.disk2, *self.manifest]
+
+    def said_in(self, name: str) -> bytes | None:
+        """The content of a file; None: it is not there, or is a log of sqlite's that says nothing."""
+        content = self._get(name)
+        return content or None if name.endswith("-wal") else content
+
+    def _get(self, name: str) -> bytes | None:
+        return next((tree[name] for tree in (self.disk1, self.disk2, self.manifest) if name in tree), None)
+
     def tree(self, name: str) -> dict[str, bytes]:
         """Where a file lies."""
         return next(tree for tree in (self.disk1, self.disk2, self.manifest) if name in tree)
@@ -65,6 +77,8 @@ class Fate(NamedTuple):
     """Why it did not start; empty: it did."""
     unread: tuple[str, ...] = ()
     """Of each queue that could not be read to its end, why."""
+    changed: tuple[str, ...] = ()
+    """Files that a start that refused has changed, made or removed."""
     wrong: tuple[str, ...] = ()
     """What was served that is not what was acknowledged, or is missing without a word."""
 
@@ -164,10 +178,11 @@ class DamagedNode:
 
     async def fate(self, content: Content) -> Fate:
         """Start, read everything, publish once more."""
+        before = self.directories(content)
         try:
             await self.start()
         except MainstemError as error:
-            return Fate(refused=str(error))
+            return Fate(refused=str(error), changed=changed(before, self.directories(content)))
         unread: list[str] = []
         wrong: list[str] = []
         try:
@@ -179,7 +194,7 @@ class DamagedNode:
             await self._append(next(iter(content)), wrong)
         finally:
             await self.stop()
-        return Fate("", tuple(unread), tuple(wrong))
+        return Fate(unread=tuple(unread), wrong=tuple(wrong))
 
     async def _read(self, queue_id: int, batches: list[bytes], unread: list[str], wrong: list[str]) -> None:
         messages, offset = self.roles.storage.messages, 0
@@ -206,6 +221,19 @@ class DamagedNode:
         (result,) = await self.roles.storage.messages.append([new_batch(queue_id)], -1)
         if result.outcome is not Outcome.OK:
             wrong.append(f"queue {queue_id:#x} takes nothing: {result}")
+
+
+MAY_CHANGE = re.compile(r"starts|lost_blocks|metadata/(vote|\d+\.log)|.*-shm")
+"""What a start that refuses may write: that it was one; what it has found to be lost, so that an operator may give that
+up by name; what the nameserver, which is there before the store, promises and logs as a member of its quorum. The last
+is memory that processes share which have the database open."""
+
+
+def changed(before: Directories, after: Directories) -> tuple[str, ...]:
+    """The files that are not what they were, but for those that may change."""
+    names = {*before.names(), *after.names()}
+    names = {name for name in names if not MAY_CHANGE.fullmatch(name)}
+    return tuple(sorted(name for name in names if before.said_in(name) != after.said_in(name)))
 
 
 class Lives(NamedTuple):

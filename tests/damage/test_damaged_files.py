@@ -171,6 +171,7 @@ def damaged(kind: str, damage: str, own: Lives, neighbour: Lives) -> Iterator[tu
 
 def outcome(result: Fate, what: str, name: str) -> str:
     assert not result.wrong, f"{what}: {result.wrong}"
+    assert not result.changed, f"{what}: refused, and yet changed: {result.changed}"
     if result.refused:
         assert REMEDY.search(result.refused), f"{what}: no remedy: {result.refused}"
         assert "node" in result.refused or Path(name).stem in result.refused, f"{what}: no name: {result.refused}"

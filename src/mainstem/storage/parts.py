@@ -241,6 +241,7 @@ class StorageParts:
             self.placement,
             self.pacing,
             setup.clock,
+            setup.topics,
             consensus.calls,
         )
         self.stretch_giving = StretchGiving(

@@ -21,8 +21,10 @@ from mainstem.storage.errors import NotTheLeader, StorageError
 from mainstem.storage.journal.encoding.blocks import blocks_in
 from mainstem.storage.journal.encoding.format import FIRST_BLOCK, offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK, MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.role import Storage
+from mainstem.storage.verifying.rebuilding import examine, marked, put
 
 HEALING_SECONDS = 60.0
 """Simulated; no fault lasts so long."""
@@ -43,6 +45,8 @@ CLOCK_STEPS_MS = (-3_600_000, -5000, -1, 1000, 60_000, 3_600_000, YEAR_MS)
 ROTTEN_MANIFEST = "rotten manifest"
 """The fault's name."""
 SQLITE_PAGE_BYTES = 4096
+LOST_SHARE = 0.4
+"""How often the manifest is gone as a whole."""
 
 MERGE_CRASH = "crash in a merge"
 """The fault's name."""
@@ -69,6 +73,12 @@ class Faults:
         """Why nodes did not start on a damaged manifest."""
         self.manifests_unharmed = 0
         """How often a node started on one, and it said what it had said before."""
+        self.manifests_made = 0
+        """How often one that was gone was made anew from its copy…"""
+        self.copies_rotten = 0
+        """…of which so many had a bit flipped…"""
+        self.copies_refused = 0
+        """…and so many served no more."""
         kinds = self.kinds()
         count = rng.randint(1, len(kinds))
         self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
@@ -496,6 +506,9 @@ class Faults:
         else:
             await node.stop()
         node.boot()
+        if rng.random() < LOST_SHARE:
+            await self._lose_manifest(node)
+            return
         files = node.manifest_files()
         name = rng.choice(sorted(name for name, content in files.items() if any(content)))
         content = bytearray(files[name])
@@ -530,6 +543,54 @@ class Faults:
             self.manifests_refused.append(str(node.refusal))
             node.put_manifest(files)
             await self._restarted(node)
+
+    async def _lose_manifest(self, node: SimulatedNode) -> None:
+        """The manifest of a node that is off is gone, and maybe a bit of its copy on disk 2 is another. The node
+        refuses to start. Either the manifest that the repair makes of the copy says what the lost one said, or the
+        repair names what is damaged, and somebody restores both."""
+        rng, disk, files = self._rng, node.disk2, node.manifest_files()
+        name, marked_changes = Path(node.manifest_path).name, changes_marked(disk)
+        lost, flipped = read_manifest(files).expanded(), ""
+        copies = [path for path in disk.paths() if path.startswith(f"{COPY_DIRECTORY}/") and disk.content(path)]
+        if copies and rng.random() < 0.7:
+            flipped = rng.choice(copies)
+            bit = rng.randrange(8 * len(disk.content(flipped)))
+            disk.flip(flipped, bit)
+        self.copies_rotten += bool(flipped)
+        node.put_manifest({})
+        node.damaged.append(name)
+        while not (started := await node.start()):
+            refused = node.refusal is not None and name in str(node.refusal)
+            node.boot()
+            node.disk1.repair()
+            disk.repair()
+            if refused:
+                break
+            await asyncio.sleep(0.2)
+        node.damaged.remove(name)
+        if started:
+            require(not lost.changes, f"node {node.node_id} starts without its manifest, which had changes", "F")
+            if flipped:
+                disk.flip(flipped, bit)
+            return
+        self._require_remedy(node)
+        try:
+            rebuild = await examine(disk, await marked(disk))
+        except StorageError as error:
+            require(bool(flipped), f"node {node.node_id}: a copy that nothing has damaged is refused: {error}", "F")
+            require(flipped in str(error), f"the repair does not name {flipped}: {error}")
+            self.copies_refused += 1
+            node.put_manifest(files)
+        else:
+            said = rebuild.copied.contents
+            what = f"node {node.node_id} has its manifest made anew, bit {bit if flipped else 0} of {flipped} damaged:"
+            require(said.seen.items() <= lost.seen.items(), f"{what} it has seen {said.seen}, not {lost.seen}", "F")
+            self._is_unharmed(node, lost, said._replace(seen=lost.seen), marked_changes, what)
+            put(Path(node.manifest_path), rebuild, node.clock.now_ms())
+            self.manifests_made += 1
+        if flipped:
+            disk.flip(flipped, bit)
+        await self._restarted(node)
 
     def _is_unharmed(self, node: SimulatedNode, before: Contents, now: Contents, marked: int, what: str) -> bool:
         """Whether a manifest on which a node starts says what it said. Only a change that the store's mark had not

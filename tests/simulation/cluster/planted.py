@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import google_crc32c
 import numpy
 
 from mainstem.kernel import ProducerStates, RecordKind
@@ -25,8 +26,10 @@ from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
+from mainstem.storage.queue_store.manifest import copied_manifest
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Database, Entries
+from mainstem.storage.queue_store.manifest.manifest_rows import CopyHeader, Row, rows_in
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, Decided, ManifestQueue
@@ -146,6 +149,15 @@ def _manifest_not_summed() -> tuple[type, str, Any]:
     return Database, "_written_sum", lambda database, connection: database._sum_to_write(connection)
 
 
+def _copy_not_checked() -> tuple[ModuleType, str, Any]:
+    """A manifest is made of whatever bytes its copy has."""
+
+    def believed(body: bytes, header: CopyHeader) -> Iterator[Row]:
+        return rows_in(body, header._replace(size=len(body), crc=google_crc32c.value(body)))
+
+    return copied_manifest, "rows_in", believed
+
+
 def _input_removed_before_the_replace() -> tuple[type, str, Any]:
     """What was merged goes before the manifest has what came of it."""
     merge = StoreChanges.merge
@@ -252,6 +264,7 @@ PLANTS: dict[str, Plant] = {
     "refuse-what-may-be-committed": _refuse_what_may_be_committed,
     "owner-epoch-not-checked": _owner_epoch_not_checked,
     "manifest-not-summed": _manifest_not_summed,
+    "copy-not-checked": _copy_not_checked,
     "input-removed-before-the-replace": _input_removed_before_the_replace,
     "output-left-out": _output_left_out,
     "merged-for-another-group": _merged_for_another_group,
@@ -277,6 +290,7 @@ BREAKS = {
     "refuse-what-may-be-committed": "RD",
     "owner-epoch-not-checked": "O",
     "manifest-not-summed": "F",
+    "copy-not-checked": "F",
     "input-removed-before-the-replace": "F",
     "output-left-out": "F",
     "merged-for-another-group": "F",

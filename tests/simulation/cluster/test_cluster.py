@@ -54,6 +54,7 @@ BROUGHT_TO_LIGHT_BY = {
     "refuse-what-may-be-committed": ["transfer", "cut off"],
     "owner-epoch-not-checked": [RIVALS, "transfer"],
     "manifest-not-summed": [ROTTEN_MANIFEST],
+    "copy-not-checked": [ROTTEN_MANIFEST],
     "input-removed-before-the-replace": [MERGE_CRASH],
     "output-left-out": ["crash"],
     "merged-for-another-group": ["crash"],

@@ -20,7 +20,7 @@ PRODUCERS = ".producers"
 
 KINDS_OF_FILES = (
     ".wal", ".idx", ".free", ".checkpoint", "hard_states", "starts", "metadata/vote", ".log", ".snapshot",
-    "store.mark", ".run", ".pack", "queues/", PRODUCERS,
+    "store.mark", ".run", ".pack", "queues/", "manifest/", PRODUCERS,
 )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,8 @@ from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, writ
 from tests.storage.queue_store.test_store import read_all
 
 from mainstem.kernel import COMMITTED_END, QueueTable
-from mainstem.model import Buffer
+from mainstem.model import Buffer, Topic, TopicSettings
+from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.repair import FETCH_STRETCH_BATCHES, FETCH_STRETCHES, RepairRefused
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
@@ -49,8 +52,16 @@ THERE = [
 ]
 """What another replica has of the same: less here, more there, and other bytes."""
 
+WHOLE = [*(make_batch(ONE, offset) for offset in range(20)), make_batch(TWO, 5), make_batch(THREE, 6)]
+"""Queues of which no offset was ever compacted away."""
+
 BEHIND = [make_batch(queue, 20) for queue in (ONE, TWO, THREE)]
 """What all have in a newer run."""
+
+
+USUAL = Topic(name="t", number=0, topic_id=uuid.UUID(int=0), partitions=8)
+"""All queues of these tests are of it."""
+COMPACTED = replace(USUAL, settings=TopicSettings(cleanup_policy=frozenset({"compact"})))
 
 
 class Replica:
@@ -62,6 +73,9 @@ class Replica:
         self.database = str(root / f"{number}.sqlite")
         self.others = others
         self.gives_batches = True
+        self.is_up = True
+        self.topics: list[Topic]
+        """All that there are."""
         self.table = QueueTable()
         self.table.create(0, 0, 8)
         for queue in (ONE, TWO, THREE):
@@ -71,6 +85,7 @@ class Replica:
         self.giving: StretchGiving
 
     async def open(self, batches: Sequence[Batch], retention_class: str) -> None:
+        self.topics = [COMPACTED if retention_class == "compact" else USUAL]
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(read_cache_bytes=0), FakeClock())
         older = write_run(self.files, f"older-{self.number}.run", batches, retention_class)
         newer = write_run(self.files, f"newer-{self.number}.run", BEHIND, retention_class)
@@ -93,6 +108,7 @@ class Replica:
             placement,
             pacing,
             FakeClock(),
+            lambda: self.topics,
             calls,
         )
         self.giving = StretchGiving(
@@ -121,6 +137,8 @@ class Replica:
     ) -> AsyncGenerator[Reply[Any], None]:
         """A call to another replica."""
         giving = self.others[node_id].giving
+        if not self.others[node_id].is_up:
+            raise ConnectionLost(f"node {node_id} is away")
         if method not in (FETCH_STRETCHES, FETCH_STRETCH_BATCHES):
             raise RepairRefused("it has no such file")
         call: Any = SimpleNamespace(request=request)
@@ -218,3 +236,42 @@ def test_of_other_queues_no_offset_may_be_missing(tmp_path: Path, place: int) ->
 
     inside = [HERE[0], HERE[2], *THERE[3:]]  # within an extent, so that the stretch says nothing of it
     told(tmp_path, story, "forever", HERE, inside)
+
+
+@pytest.mark.parametrize("place", [FIRST_EXTENT, INDEX])
+def test_a_queue_that_is_compacted_by_now_is_mended_whatever_the_class_of_its_run(tmp_path: Path, place: int) -> None:
+    """The run was written before its topic was compacted, or took the class of a neighbour."""
+
+    async def story(nodes: dict[int, Replica]) -> None:
+        nodes[0].topics = [COMPACTED]
+        await nodes[0].damage(place)
+        assert await nodes[0].repair.mend()
+        assert await nodes[0].read() == data_of(*THERE, *BEHIND)
+        assert not nodes[0].store.damaged.all()
+
+    told(tmp_path, story, "forever", HERE, THERE)
+
+
+def test_a_queue_that_is_not_compacted_gets_all_its_offsets_in_a_file_of_compacted_ones(tmp_path: Path) -> None:
+    """One replica has lost some of it, another has all, and may be away."""
+
+    async def story(nodes: dict[int, Replica]) -> None:
+        nodes[0].topics = [USUAL]
+        await nodes[0].damage(64 + len(WHOLE) * 80 + 5)
+        nodes[2].is_up = False
+        assert not await nodes[0].repair.mend(), "whoever is away may have more"
+        nodes[2].is_up = True
+        assert await nodes[0].repair.mend()
+        assert await nodes[0].read() == data_of(*WHOLE, *BEHIND)
+
+    told(tmp_path, story, "compact", WHOLE, WHOLE[:1] + WHOLE[2:], WHOLE)
+
+
+def test_what_was_compacted_before_its_topic_ceased_to_be_is_mended_with_what_there_is(tmp_path: Path) -> None:
+    async def story(nodes: dict[int, Replica]) -> None:
+        nodes[0].topics = [USUAL]
+        await nodes[0].damage(INDEX)
+        assert await nodes[0].repair.mend()
+        assert await nodes[0].read() == data_of(*THERE, *BEHIND)
+
+    told(tmp_path, story, "compact", HERE, THERE, THERE)

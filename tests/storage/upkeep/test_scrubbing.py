@@ -18,6 +18,9 @@ from mainstem.storage.journal.encoding.format import (
     segment_name,
     sequence_of,
 )
+from mainstem.storage.queue_store.manifest.copied_manifest import copy_faults, read_copy
+from mainstem.storage.queue_store.manifest.manifest_database import Database
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.upkeep.maintenance import SCRUB_SECONDS
 from mainstem.storage.upkeep.scrub_record import FULL, NAME, ScrubRecord
 from mainstem.storage.upkeep.scrubbing import SAVE_SECONDS
@@ -66,7 +69,7 @@ def test_a_block_that_nobody_reads_is_found_and_named(tmp_path: Path) -> None:
         assert not node.storage.damage.waiting()
         await a_round(node)
         assert [damaged.place.index for damaged in node.storage.damage.waiting()] == [index]
-        assert node.storage.scrubber.findings == {"journal": 1, "runs": 0}
+        assert node.storage.scrubber.findings == {"journal": 1, "runs": 0, "copy": 0}
 
     simulated(tmp_path, story, scrubbing)
 
@@ -100,6 +103,36 @@ def test_a_run_that_nobody_reads_is_found_and_named(tmp_path: Path, harm: str) -
         await a_round(node)
         assert [damage.name for damage in node.storage.queue_store.damaged.all()] == [path.rpartition("/")[2]]
         assert node.storage.scrubber.findings["runs"] == 1
+
+    simulated(tmp_path, story, scrubbing)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "gone"])
+def test_a_copy_of_the_manifest_that_nobody_reads_is_found_and_written_anew(
+    tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(node: SmallNode) -> None:
+        for _split in range(2):
+            await node.fill(BLOCKS)
+            assert await node.split() == ["committed"]
+        path = min(path for path in node.disk2.paths() if path.startswith(COPY_DIRECTORY))
+        if harm == "gone":
+            await node.disk2.remove(path)
+        else:
+            node.disk2.flip(path, 8 * 100)
+        await a_round(node)
+        assert node.storage.scrubber.findings["copy"] == 1
+        assert (path if harm == "flipped" else "changes 1 to 2 are not all there") in caplog.text
+        await node.storage.queue_store.copy.renew()  # as retention has it do
+        manifest = node.storage.queue_store.manifest
+        assert manifest.identity is not None
+        contents = Database(str(node.manifest_path)).read()
+        assert await copy_faults(node.disk2, manifest.identity, contents, manifest.changes) == []
+        copied, _faults = await read_copy(node.disk2, manifest.identity)
+        assert copied is not None
+        assert copied.contents.ranges == contents.ranges
+        await a_round(node)
+        assert node.storage.scrubber.findings["copy"] == 1
 
     simulated(tmp_path, story, scrubbing)
 

@@ -27,9 +27,11 @@ from tests.storage.queue_store.test_store import Bench
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
+from mainstem.storage.queue_store.manifest.copied_manifest import read_copy
 from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, WriteGroupPosition
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.spans import FileRange
-from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
+from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE, read_mark
 from mainstem.storage.store_files.segment_writer import SegmentWriter
 from mainstem.storage.store_files.segment_writer import described as described_rows
 from mainstem.storage.store_files.store_file import (
@@ -142,11 +144,15 @@ def test_nothing_is_found_where_all_is_well(tmp_path: Path, seed: int, jobs: int
 
 def every_place() -> st.SearchStrategy[tuple[str, int]]:
     """A file of the store, and one of its bits."""
-    paths = [MARK_NAME, *(path for file in kept().contents.files for path in paths_of(file.name))]
+    paths = [MARK_NAME, *(path for file in kept().contents.files for path in paths_of(file.name)), *copy_paths()]
     sizes = {path: 8 * len(kept().files.content(path)) for path in paths}
     return st.sampled_from([path for path in paths if sizes[path]]).flatmap(
         lambda path: st.tuples(st.just(path), st.integers(0, sizes[path] - 1))
     )
+
+
+def copy_paths() -> list[str]:
+    return [path for path in kept().files.paths() if path.startswith(f"{COPY_DIRECTORY}/")]
 
 
 @settings(max_examples=60)
@@ -159,10 +165,41 @@ def test_each_flipped_bit_is_found_in_its_file(data: st.DataObject) -> None:
     assert report.findings
     assert {finding.path for finding in report.findings} & {path, index_path_of(owner_of(path) or "0.run")}, path
     assert all(finding.advice for finding in report.findings)
-    if path != MARK_NAME:
+    if path in copy_paths():
+        assert [finding.path for finding in report.findings] == [path]
+    elif path != MARK_NAME:
         assert {finding.name for finding in report.findings} == {owner_of(path)}
         without_manifest = checked(files, None)
         assert without_manifest.findings, "the file alone tells as much"
+
+
+def test_every_file_of_the_store_is_of_a_kind_that_is_checked(tmp_path: Path) -> None:
+    """What a store has, and what is told of a file that lacks its last byte: damage, or that it does not count."""
+    counted = {MARK_NAME, *copy_paths(), *(path for file in kept().contents.files for path in paths_of(file.name))}
+    told = {one.path for one in checked(kept().files, kept().database).unnamed}
+    assert set(kept().files.paths()) == counted | told
+    for path in sorted(counted):
+        files = kept().files.clone(0)
+        content = files.content(path)
+        files.put(path, content[:-1])
+        found = {finding.path for finding in checked(files, kept().database).findings}
+        beside = index_path_of(owner_of(path) or "0.run")
+        assert found & {path, beside} or not content, path
+
+
+def test_each_file_of_the_copy_that_is_missing_is_told_unless_others_say_as_much() -> None:
+    mark = asyncio.run(read_mark(kept().files))
+    assert mark is not None
+    told = 0
+    for path in copy_paths():
+        files = kept().files.clone(0)
+        files.forget(path)
+        copied, _faults = asyncio.run(read_copy(files, mark.identity))
+        is_whole = copied is not None and copied.contents.changes >= mark.changes
+        findings = checked(files, kept().database).findings
+        assert [finding.path for finding in findings] == ([] if is_whole else [COPY_DIRECTORY])
+        told += len(findings)
+    assert told
 
 
 def parts_of(name: str, files: SimulatedFiles) -> Iterator[tuple[str, int]]:

@@ -39,7 +39,8 @@ from mainstem.storage.queue_store.copies.part_copy import PartCopies
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
-from mainstem.storage.queue_store.manifest.store_mark import pair
+from mainstem.storage.queue_store.manifest.manifest_database import is_new
+from mainstem.storage.queue_store.manifest.store_mark import check_empty, pair
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
@@ -105,6 +106,8 @@ class QueueStore:
         `page_files` is how many files a page of the manifest has. Raises `StorageError` when they do not belong
         together; nothing is changed then."""
         config.validate()
+        if is_new(database_path):
+            await check_empty(files, database_path)
         manifest = await Manifest.open(database_path, page_files)
         try:
             marked = await pair(files, manifest, database_path, new_id)

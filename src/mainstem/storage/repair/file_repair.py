@@ -24,7 +24,7 @@ import numpy.typing
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import LOG_START, NO_SLOT, QueueTable, crc32c
-from mainstem.model import Buffer, Sample
+from mainstem.model import PARTITION_BITS, Buffer, Sample, Topic
 from mainstem.ports import Clock
 from mainstem.protocol.records import walk_batches
 from mainstem.rpc.messages.repair import (
@@ -44,7 +44,7 @@ from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, 
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state.manifest_queue import ManifestQueue
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import NEVER_COMPACTED, StoreFile
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -76,6 +76,10 @@ FAILURES = (MainstemError, OSError, ValueError)
 """The errors that keep one replica from helping, or one file from being mended now."""
 
 
+class _OffsetsMissing(StorageError):
+    """Another replica does not have offsets either that this one has lost."""
+
+
 class FileRepair:
     """Mends the damaged files of this node."""
 
@@ -89,8 +93,10 @@ class FileRepair:
         placement: Placement,
         pacing: Pacing,
         clock: Clock,
+        topics: Callable[[], Iterable[Topic]],
         calls: Calls | None,
     ) -> None:
+        """`topics`: all that there are, as they are configured now."""
         self._node_id = node_id
         self._groups = groups
         self._table = table
@@ -100,6 +106,7 @@ class FileRepair:
         self._placement = placement
         self._pace = partial(pacing.take, Lane.COPY)
         self._clock = clock
+        self._topics = topics
         self._calls = calls
         self.mended_runs = 0
         self.fetched_bytes = 0
@@ -185,7 +192,7 @@ class FileRepair:
                 await self._from_others(group, partial(self._patch, name, extent, lost))
             except FAILURES as error:
                 failure = error
-        if failure is not None and self._may_be_rewritten(name):
+        if failure is not None and self._may_be_rewritten(name, index.rows["queue_id"][rows].tolist()):
             log.info("run %s is fetched by content, as its bytes cannot be had: %s", name, failure)
             await self._mend_run(name, unreadable)
             return
@@ -195,7 +202,7 @@ class FileRepair:
 
     async def _patch(self, name: str, extent: numpy.void, lost: MissingOffsets, node_id: int) -> None:
         group = self._placement.group_at(lost.queue_id, lost.first)
-        data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost])])
+        data = b"".join([piece async for _number, piece in self._batches(node_id, group, [lost], [False])])
         await self._mending.patch(name, extent, data)
 
     # --- files ---------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ class FileRepair:
         file = self._store.stored.file(name)
         made = {}
         for group, pieces in lost.items():
-            made[group] = await self._from_others(group, partial(self._made, file, group, pieces))
+            made[group] = await self._content(file, group, pieces)
         await self._mending.replace(name, made)
         await self._mending.whole_again(name, "its content was fetched from other replicas")
         log.info("run %s is replaced by %d runs", name, sum(map(len, made.values())))
@@ -270,27 +277,41 @@ class FileRepair:
         if last is not None:
             yield last
 
-    def _may_be_rewritten(self, name: str) -> bool:
-        """Whether compaction may have been at batches of a file: it works on merged ones, in which compacted queues and
-        others lie beside each other, and what is made anew of those has their class."""
+    def _may_be_rewritten(self, name: str, queue_ids: Iterable[int]) -> bool:
+        """Whether compaction may have been at batches of these queues, here or elsewhere: it works on merged files, in
+        which compacted queues and others lie beside each other. Another replica may have merged what is a run here, and
+        what was written before its topic was compacted is in a run of another class."""
         file = self._store.stored.file(name)
-        return file.is_merged or file.retention_class in (COMPACTED_CLASS, INTERNAL_CLASS)
+        if file.is_merged or file.retention_class in (COMPACTED_CLASS, INTERNAL_CLASS):
+            return True
+        rewritten = {topic.number for topic in self._topics() if topic.internal or _is_compacted(topic)}
+        return any(queue_id >> PARTITION_BITS in rewritten for queue_id in queue_ids)
 
-    def _is_compacted(self, name: str) -> bool:
-        """Whether offsets of the queues in a file may be missing, in it and elsewhere."""
-        return self._store.stored.file(name).retention_class == COMPACTED_CLASS
+    async def _content(self, file: StoreFile, group: int, pieces: Sequence[MissingOffsets]) -> list[StoreFile]:
+        """New runs of the lost batches. Only queues that are compacted now may lack offsets. Where all replicas lack
+        some of the others, and the file has been compacted, their topics were compacted before. Raises
+        `StorageError`."""
+        compacted = {topic.number for topic in self._topics() if _is_compacted(topic)}
+        gaps = [piece.queue_id >> PARTITION_BITS in compacted for piece in pieces]
+        try:
+            return await self._from_others(group, partial(self._made, file, group, pieces, gaps))
+        except _OffsetsMissing as error:
+            if not (file.retention_class == COMPACTED_CLASS or file.clean_ms != NEVER_COMPACTED):
+                raise
+            log.warning("run %s has been compacted, and is mended without what no replica has: %s", file.name, error)
+        return await self._from_others(group, partial(self._made, file, group, pieces, [True] * len(pieces)))
 
     async def _made(
-        self, like: StoreFile, group: int, pieces: Sequence[MissingOffsets], node_id: int
+        self, like: StoreFile, group: int, pieces: Sequence[MissingOffsets], gaps: Sequence[bool], node_id: int
     ) -> list[StoreFile]:
         """Write new runs of the lost batches, some megabytes each; the runs are held until the manifest names them. Two
-        pieces of a queue are in two runs: another file has what lies between them, and no extent may reach over it."""
-        gaps = self._is_compacted(like.name)
+        pieces of a queue are in two runs: another file has what lies between them, and no extent may reach over it.
+        `gaps`: whether offsets of a piece may be missing."""
         files: list[StoreFile] = []
         held: list[tuple[int, Buffer]] = []
         size = before = 0
         try:
-            async with aclosing(self._batches(node_id, group, pieces, gaps=gaps)) as batches:
+            async with aclosing(self._batches(node_id, group, pieces, gaps)) as batches:
                 async for number, data in batches:
                     queue_id = pieces[number].queue_id
                     if held and number != before and held[-1][0] == queue_id:
@@ -317,24 +338,28 @@ class FileRepair:
 
     async def _from_others(self, group: int, ask: Callable[[int], Awaitable[T]]) -> T:
         """Ask the replicas in turn and return the first answer. Raises `StorageError` when none can."""
-        refusals = []
+        refusals: dict[int, Exception] = {}
         for node_id in self._peers(group) if self._calls is not None else ():
             try:
                 return await ask(node_id)
             except FAILURES as error:
-                refusals.append(f"node {node_id}: {error}")
-        what = "; ".join(refusals) or "no other node has a replica"
-        raise StorageError(f"write group {group}: no replica helps ({what}); restore the file from a copy")
+                refusals[node_id] = error
+        what = "; ".join(f"node {node_id}: {error}" for node_id, error in refusals.items())
+        all_lack = refusals and all(isinstance(error, _OffsetsMissing) for error in refusals.values())
+        raise (_OffsetsMissing if all_lack else StorageError)(
+            f"write group {group}: no replica helps ({what or 'no other node has a replica'}); restore the file from "
+            "a copy"
+        )
 
     async def _batches(
-        self, node_id: int, group: int, pieces: Sequence[MissingOffsets], *, gaps: bool = False
+        self, node_id: int, group: int, pieces: Sequence[MissingOffsets], gaps: Sequence[bool]
     ) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield (number, batches) of these stretches, each complete and in order. Raises `StorageError` if some are
-        missing; with `gaps`, offsets may be."""
+        """Yield (number, batches) of these stretches, in order. Raises `_OffsetsMissing` if some are in a stretch where
+        there may be no `gaps`, `StorageError` for what does not fit."""
         assert self._calls is not None, "a node with peers has calls"
         for begin in range(0, len(pieces), STRETCHES_MAX):
-            asked = pieces[begin : begin + STRETCHES_MAX]
-            request = FetchStretchBatches(group, [OffsetRange(*piece) for piece in asked], gaps)
+            asked, may_lack = pieces[begin : begin + STRETCHES_MAX], gaps[begin : begin + STRETCHES_MAX]
+            request = FetchStretchBatches(group, [OffsetRange(*piece) for piece in asked], gaps=True)
             at, position = 0, asked[0].first
             async with aclosing(
                 self._calls.stream(node_id, FETCH_STRETCH_BATCHES, request, timeout_seconds=RUN_SECONDS_MAX)
@@ -342,20 +367,20 @@ class FileRepair:
                 async for message, attachment in replies:
                     data = await self._received(attachment, message.crc)
                     if message.stretch != at:
-                        at, position = at + 1, self._next(asked, at, position, gaps=gaps)
+                        at, position = at + 1, self._next(asked, at, position, gaps=may_lack[at])
                     if message.stretch != at:
                         raise StorageError(f"node {node_id} leaves out offsets from {position} on")
-                    position = behind(data, asked[at], position, gaps=gaps)
+                    position = behind(data, asked[at], position, gaps=may_lack[at])
                     if data:
                         yield begin + at, data
-            self._next(asked, at, position, gaps=gaps)
+            self._next(asked, at, position, gaps=may_lack[at])
             if at != len(asked) - 1:
                 raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
 
     def _next(self, asked: Sequence[MissingOffsets], at: int, position: int, *, gaps: bool) -> int:
-        """Where the next stretch begins. Raises `StorageError` when this one lacks its end."""
+        """Where the next stretch begins. Raises `_OffsetsMissing` when this one lacks its end."""
         if position < asked[at].end and not gaps:
-            raise StorageError(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
+            raise _OffsetsMissing(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
         return asked[at + 1].first if at + 1 < len(asked) else position
 
     async def _received(self, attachment: object, crc: int) -> bytes:
@@ -380,12 +405,21 @@ class FileRepair:
             self.failures)  # fmt: skip
 
 
+def _is_compacted(topic: Topic) -> bool:
+    """Whether offsets of its queues may be missing: of internal topics none is."""
+    return not topic.internal and "compact" in topic.settings.cleanup_policy
+
+
 def behind(batches: bytes, lost: MissingOffsets, position: int, *, gaps: bool = False) -> int:
     """The offset behind batches, which must continue a stretch at `position`; with `gaps`, there or behind it. Raises
     `StorageError` if they do not."""
     for _at, header in walk_batches(batches):
-        apart = header.base_offset > position and not gaps
-        if apart or header.next_offset <= position or header.base_offset >= lost.end:
+        if header.base_offset > position and not gaps:
+            raise _OffsetsMissing(
+                f"queue {lost.queue_id:#x}: offsets {header.base_offset} to {header.last_offset} came where {position} "
+                "is next"
+            )
+        if header.next_offset <= position or header.base_offset >= lost.end:
             raise StorageError(
                 f"queue {lost.queue_id:#x}: offsets {header.base_offset} to {header.last_offset} came where {position} "
                 "is next"

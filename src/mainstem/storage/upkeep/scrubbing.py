@@ -1,12 +1,13 @@
-"""The scrubber looks for damage before a reader meets it: it reads every sealed journal segment and every run once per
-interval.
+"""The scrubber looks for damage before a reader meets it: it reads every sealed journal segment, every run, and the
+manifest's copy once per interval.
 
 It goes through the files in passes, each in the order of their names' checksums, so that the work of a day is the same
 on every day, and a new file is read within an interval. A file is due when as large a part of the interval has gone by
 since the pass began as of all checksums lies before its own. How far it has come is on disk (`scrub_record`): a node
 that restarts often goes on where it was, and catches up on what fell due while it was down. It reports a damaged block
-to `journal_damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `file_repair`. The
-scrubber itself changes no file. It reads no faster than publishing allows, nor than configured, one file at a time.
+to `journal_damage` (`JournalDamage.met`), and a damaged run to the queue store, which notes it for `file_repair`; where
+the manifest's copy is damaged, the next image takes its place (`manifest_copy`). The scrubber itself changes no file.
+It reads no faster than publishing allows, nor than configured, one file at a time.
 
 It skips the open segment, whose blocks are checked when it is sealed and due; index files of segments, which are made
 again from their segment when they fail their checksum; and dead blocks.
@@ -29,6 +30,7 @@ from mainstem.storage.errors import FormatError, SegmentGone, StorageError
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.journal.stored_block import StoredPlace, read_block
+from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.repair.journal_damage import JournalDamage
@@ -74,9 +76,9 @@ class Scrubber:
         """None: no round has begun yet."""
         self._saved = -math.inf
         """Monotonic time of the last write of the record."""
-        self.read_bytes = {"journal": 0, "runs": 0}
-        self.read_files = {"journal": 0, "runs": 0}
-        self.findings = {"journal": 0, "runs": 0}
+        self.read_bytes = {"journal": 0, "runs": 0, "copy": 0}
+        self.read_files = {"journal": 0, "runs": 0, "copy": 0}
+        self.findings = {"journal": 0, "runs": 0, "copy": 0}
 
     async def round(self) -> None:
         """Read the files that are due, in the order of the pass. An unreadable file is a finding, no error; raises
@@ -99,6 +101,8 @@ class Scrubber:
                 await self._read_segment(segment)
             elif name in self._store_files:
                 await self._read_run(name)
+            elif name == COPY_DIRECTORY:
+                await self._read_copy()
             record = record._replace(position=due[number][0] if number < len(due) else target)
             self._record = record
             if self._clock.monotonic() - self._saved >= SAVE_SECONDS:
@@ -133,7 +137,7 @@ class Scrubber:
         """The files with places from `first` on, before `end`, in the order of their places."""
         segments = [segment.name for segment in self._journal.segments() if segment.sealed]
         due: list[tuple[int, str]] = []
-        for number, name in enumerate(chain(segments, self._store_files), 1):
+        for number, name in enumerate(chain(segments, self._store_files, [COPY_DIRECTORY]), 1):
             if first <= (at := self._place(name)) < end:
                 due.append((at, name))
             if number % NAMES_PER_TURN == 0:
@@ -194,6 +198,23 @@ class Scrubber:
             self.findings["runs"] += 1
         self.read_files["runs"] += 1
 
+    async def _read_copy(self) -> None:
+        """As one file: it is small beside all others."""
+        try:
+            found = await self._store.copy.look_for_rot(self._pace_copy)
+        except OSError as error:
+            log.error("the manifest's copy on disk 2 cannot be read: %s", error)
+            self.findings["copy"] += 1
+            return
+        for rot in found:
+            log.error("the manifest's copy on disk 2 is damaged, and is written anew: %s", rot)
+        self.findings["copy"] += len(found)
+        self.read_files["copy"] += 1
+
+    async def _pace_copy(self, size: int) -> None:
+        await self._pace(size)
+        self.read_bytes["copy"] += size
+
     async def _pace_run(self, size: int) -> None:
         await self._pace(size)
         self.read_bytes["runs"] += size
@@ -204,8 +225,12 @@ class Scrubber:
         """Current values, for `/metrics`."""
         for name, text, values in (
             ("bytes", "Bytes read to look for rot, by what they are of", self.read_bytes),
-            ("files", "Segments and runs read to their end to look for rot", self.read_files),
-            ("findings", "Damaged blocks, and damaged or missing runs, found that way", self.findings),
+            ("files", "Segments, runs and copies of the manifest read to their end to look for rot", self.read_files),
+            (
+                "findings",
+                "Damaged blocks, damaged or missing runs, and files of the manifest's copy, found that way",
+                self.findings,
+            ),
         ):
             for what, value in values.items():
                 yield Sample(f"mainstem_scrub_{name}_total", "counter", text, value, (("of", what),))

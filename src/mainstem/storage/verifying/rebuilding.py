@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mainstem.ports import Files, ReadingMode
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest.copied_manifest import CopiedManifest, read_copy
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
+from mainstem.storage.queue_store.manifest.manifest_database import FIRST_SCHEMA_VERSION, Contents, Database
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, read_mark
@@ -81,6 +81,9 @@ async def examine(files: Files, mark: StoreMark) -> Rebuild:
     the copy cannot stand for the manifest, OSError."""
     copied, faults = await read_copy(files, mark.identity)
     why = "".join(f"\n  {fault}" for fault in faults)
+    if copied is None and not mark.changes and not faults:  # what the lost one may have said more, nobody relies on
+        nothing = Contents(mark.identity, 0, files=[], ranges=[], positions={}, dropped=set(), seen={})
+        copied = CopiedManifest(nothing, FIRST_SCHEMA_VERSION, image=None, changes=0)
     if copied is None:
         raise StorageError(f"store_dir has no copy of the manifest that serves ({COPY_DIRECTORY}/){why}")
     if copied.contents.changes < mark.changes:

@@ -94,7 +94,7 @@ class _StoreCheck:
         else:
             described = [(name, None) for name in sorted(_whole_files(paths))]
         if mark is not None:
-            for path, what in await copy_faults(self._files[0], mark.identity, contents):
+            for path, what in await copy_faults(self._files[0], mark.identity, contents, mark.changes):
                 self._note([Finding(path=path, position=None, what=what, advice=COPY_ADVICE)])
         await self._check_files(described)
         later = await asyncio.to_thread(self._read_again) if contents is not None else None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFile
@@ -26,7 +26,13 @@ from mainstem.storage.queue_store.manifest.copied_manifest import CopiedManifest
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
 from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
-from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY, IMAGE_SUFFIX
+from mainstem.storage.queue_store.manifest.manifest_rows import (
+    COPY_DIRECTORY,
+    IMAGE_SUFFIX,
+    CopyHeader,
+    CopyKind,
+    changes_path,
+)
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, read_mark
 from mainstem.storage.queue_store.store import QueueStore
 
@@ -73,6 +79,7 @@ def few_changes_per_image() -> Iterator[None]:
 
 
 @given(st.integers(0, 2**32))
+@example(8403)  # versions without a copy that run again and again leave no more images than others do
 def test_at_random_a_manifest_made_of_its_copy_says_what_the_lost_one_said(seed: int) -> None:
     """Images are written while the manifest changes; the node stops at any time, and a version that keeps no copy may
     run in between."""
@@ -106,7 +113,7 @@ def test_at_random_a_manifest_made_of_its_copy_says_what_the_lost_one_said(seed:
         lost, found = Database(str(path)).read(), await copied(files)
         assert without_seen(found.contents) == without_seen(lost)
         assert found.contents.seen.items() <= lost.seen.items()
-        assert await copy_faults(files, IDENTITY, lost) == []
+        assert await copy_faults(files, IDENTITY, lost, lost.changes) == []
         images = [one for one in paths(files) if one.endswith(".image")]
         assert found.image == (int(Path(images[-1]).stem) if images else None), "the newest one serves"
         assert len([one for one in paths(files) if one.endswith(".image")]) <= 3
@@ -163,7 +170,7 @@ def test_a_file_of_the_copy_that_rots_loses_nothing_unless_nothing_later_says_th
                 rotten = files.clone(1)
                 rotten.flip(path, choice.randrange(8 * len(files.content(path))))
                 found, faults = await read_copy(rotten, IDENTITY)
-                ((where, _what),) = await copy_faults(rotten, IDENTITY, lost)
+                ((where, _what),) = await copy_faults(rotten, IDENTITY, lost, lost.changes)
                 assert where == path
                 assert found is not None
                 if found.contents.changes == lost.changes:
@@ -290,6 +297,97 @@ def test_a_copy_of_another_history_is_not_gone_on_with(tmp_path: Path) -> None:
             await copy.write()
             said = Database(str(other)).read()
             assert without_seen((await copied(files)).contents) == without_seen(said)
+        await manifest.close()
+
+    asyncio.run(scenario())
+
+
+async def at_once(_size: int) -> None:
+    """No pace."""
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut short", "gone"])
+def test_rot_of_the_copy_is_found_while_the_node_runs_and_the_next_image_takes_its_place(
+    tmp_path: Path, how: str
+) -> None:
+    async def scenario() -> None:
+        files, path, choice = WatchedFiles(), tmp_path / "manifest.sqlite", random.Random(5)
+        lost = await fill(files, path, 38)
+        told, gone = set[str](), 0
+        for rotten in paths(files):
+            disk, content = files.clone(1), files.content(rotten)
+            if how == "flipped":
+                disk.flip(rotten, choice.randrange(8 * len(content)))
+            elif how == "cut short":
+                disk.put(rotten, content[: choice.randrange(len(content))])
+            else:
+                disk.forget(rotten)
+            manifest, copy = await opened(disk, path)  # which does not look at all of it
+            found = await copy.look_for_rot(at_once)
+            whole, _faults = await read_copy(disk, IDENTITY)
+            if how != "gone":
+                assert [rot.path for rot in found] == [rotten] or copy.is_due
+            elif whole is None or whole.contents.changes < lost.changes:
+                assert [rot.path for rot in found] == [COPY_DIRECTORY] or copy.is_due
+                gone += 1
+            told.update(rot.path for rot in found)
+            await copy.renew()
+            assert await copy.look_for_rot(at_once) == []
+            assert await copy_faults(disk, IDENTITY, lost, lost.changes) == []
+            assert (await copied(disk)).contents.changes == lost.changes
+            await manifest.close()
+        assert len(told) > 3 or gone > 2
+
+    asyncio.run(scenario())
+
+
+def test_a_look_for_rot_while_the_manifest_changes_finds_nothing_where_nothing_is_wrong(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files, choice, model = SlowForImages(), random.Random(2), Model()
+        manifest, copy = await opened(files, tmp_path / "manifest.sqlite")
+
+        async def changes() -> None:
+            for number in range(40):
+                await a_change(manifest, model, choice, number)
+                await copy.write()
+                await copy.renew()
+
+        changing, looks = asyncio.ensure_future(changes()), 0
+        while not changing.done():
+            assert await copy.look_for_rot(at_once) == []
+            looks += 1
+        await changing
+        assert looks > 3
+        await manifest.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_start_changes_nothing_of_a_copy_before_it_writes(tmp_path: Path) -> None:
+    """It may yet refuse. What is behind the manifest goes with the first change, and what was being written."""
+
+    async def scenario() -> None:
+        files, path, choice = WatchedFiles(), tmp_path / "manifest.sqlite", random.Random(1)
+        manifest, copy = await opened(files, path)
+        model = Model()
+        while manifest.changes < 4:
+            await a_change(manifest, model, choice, manifest.changes)
+            await copy.write()
+        await manifest.close()
+        behind = changes_path(5)
+        header = CopyHeader(CopyKind.CHANGES, IDENTITY, 5, 5, 0, 0)
+        files.put(behind, header.pack())
+        files.put(f"{COPY_DIRECTORY}/some.tmp-new", b"begun")
+        before = {one: files.content(one) for one in files.paths()}
+        for _start in range(2):
+            manifest, copy = await opened(files, path)
+            assert {one: files.content(one) for one in files.paths()} == before
+            await manifest.close()
+        manifest, copy = await opened(files, path)
+        await a_change(manifest, model, choice, 9)
+        await copy.write()
+        assert not [one for one in files.paths() if one.endswith("tmp-new")]
+        assert (await copied(files)).contents == Database(str(path)).read()
         await manifest.close()
 
     asyncio.run(scenario())

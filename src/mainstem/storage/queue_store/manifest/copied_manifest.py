@@ -176,9 +176,12 @@ async def _read(files: Files, identity: uuid.UUID, path: str) -> tuple[CopyHeade
     return header, list(rows_in(bytes(body), header))
 
 
-async def copy_faults(files: Files, identity: uuid.UUID, contents: Contents | None) -> list[tuple[str, str]]:
-    """Where a copy is damaged, or says something else than the manifest did after the same change, as (path, what). A
-    node may run meanwhile: what it removed is passed over. Raises OSError."""
+async def copy_faults(
+    files: Files, identity: uuid.UUID, contents: Contents | None, vouched: int
+) -> list[tuple[str, str]]:
+    """Where a copy is damaged, ends before change `vouched`, or says something else than the manifest did after the
+    same change, as (path, what). A store without a copy is one of an earlier version. A node may run meanwhile: what it
+    removed is passed over. Raises OSError."""
     names = await files.names(COPY_DIRECTORY)
     found: list[tuple[str, str]] = []
     paths = [*map(image_path, numbers(names, IMAGE_SUFFIX)), *map(changes_path, numbers(names, CHANGES_SUFFIX))]
@@ -189,13 +192,17 @@ async def copy_faults(files: Files, identity: uuid.UUID, contents: Contents | No
             continue
         except FormatError as error:
             found.append((path, str(error).removeprefix(f"{path}: ")))
-    if found or contents is None:
+    if found or not paths:
         return found
     try:
-        copied, _faults = await read_copy(files, identity)
+        copied, faults = await read_copy(files, identity)
     except FileNotFoundError:
         return found
-    if copied is not None and copied.contents.changes == contents.changes:
+    end = copied.contents.changes if copied is not None else 0
+    if end < vouched:
+        why = "; ".join(faults) or "the newest changes are missing"
+        found.append((COPY_DIRECTORY, f"the copy ends with change {end}, and the store has seen {vouched}: {why}"))
+    elif contents is not None and copied is not None and copied.contents.changes == contents.changes:
         said = copied.contents._replace(seen=contents.seen)  # those come with the next change
         if said != contents:
             found.append((COPY_DIRECTORY, "the copy of the manifest does not say what the manifest says"))

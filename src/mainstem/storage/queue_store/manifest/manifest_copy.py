@@ -21,7 +21,7 @@ from itertools import chain, pairwise
 import google_crc32c
 
 from mainstem.ports import Files
-from mainstem.storage.errors import FormatError
+from mainstem.storage.queue_store.manifest.copy_rot import CopyRot, Pace, look_for_rot, read_header
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     CHANGES_SUFFIX,
@@ -66,11 +66,17 @@ _TEMPORARY = f"{TEMPORARY_INFIX}new"
 class ManifestCopy:
     """Writes the copy of one manifest. Make it with `open`, once store and manifest are paired."""
 
-    def __init__(self, files: Files, manifest: Manifest, images: list[CopyHeader], *, whole: bool) -> None:
+    def __init__(
+        self, files: Files, manifest: Manifest, images: list[CopyHeader], stale: Sequence[str], *, whole: bool
+    ) -> None:
         self._files = files
         self._manifest = manifest
         self._images = images
         """Of the last images, the oldest first."""
+        self._stale = list(stale)
+        """Paths of what goes before anything is written, in this order."""
+        self._rotten: list[str] = []
+        """Paths of what goes with the next image, which takes its place."""
         self._last = manifest.changes
         """The last change that is written."""
         self._whole = whole
@@ -83,21 +89,27 @@ class ManifestCopy:
 
     @classmethod
     async def open(cls, files: Files, manifest: Manifest) -> ManifestCopy:
-        """Find what there is of the copy. Nothing is written; what was being written is removed, and so are changes
-        that the manifest never had: it lost them before the mark knew of them. Raises OSError."""
+        """Find what there is of the copy, and change nothing: the start may yet refuse. With the first write goes what
+        was being written, and changes that the manifest never had: it lost them before the mark knew of them. Raises
+        OSError."""
         names = await files.names(COPY_DIRECTORY)
-        for name in names:
-            if TEMPORARY_INFIX in name:
-                await files.remove(f"{COPY_DIRECTORY}/{name}")
+        stale = [f"{COPY_DIRECTORY}/{name}" for name in names if TEMPORARY_INFIX in name]
+        rotten: list[CopyRot] = []
         try:
             images, last = await _found(files, names, manifest)
-        except FormatError as error:
-            log.warning("the copy of the manifest on disk 2 is damaged, and is begun anew: %s", error)
-            images, last = [], None
-        if last is not None and last > manifest.changes:
-            await _remove_behind(files, names, manifest)
-        whole = last == manifest.changes
-        return cls(files, manifest, images if whole else [], whole=whole)
+            if last is not None and last > manifest.changes:
+                stale += await _behind(files, names, manifest)
+        except CopyRot as rot:
+            log.warning("the copy of the manifest on disk 2 is damaged, and is begun anew: %s", rot)
+            images, last, rotten = [], None, [rot]
+        images = [image for image in images if image.last <= manifest.changes]
+        copy = cls(files, manifest, images, stale, whole=last == manifest.changes)
+        copy._replaces(rotten)
+        return copy
+
+    def _replaces(self, rotten: Sequence[CopyRot]) -> None:
+        """The next image takes the place of these."""
+        self._rotten = [rot.path for rot in rotten if rot.path != COPY_DIRECTORY]
 
     def _note(self, rows: Iterable[Row]) -> None:
         self._pending += rows
@@ -113,6 +125,7 @@ class ManifestCopy:
             return
         identity, count = self._manifest.identity, len(self._pending)
         assert identity is not None
+        await self._remove_stale()
         body = b"".join(pages(self._pending))
         header = CopyHeader(CopyKind.CHANGES, identity, first, last, len(body), google_crc32c.value(body))
         temporary = header.path + _TEMPORARY
@@ -146,9 +159,22 @@ class ManifestCopy:
         except OSError as error:
             log.warning("no image of the manifest could be written on disk 2: %s", error)
 
+    async def look_for_rot(self, pace: Pace) -> list[CopyRot]:
+        """Read the copy, and return what is not as it was written: an image is due then, which takes its place. `pace`
+        is awaited for the bytes that are read. Raises OSError."""
+        identity = self._manifest.identity
+        if not self._whole or identity is None:
+            return []  # an image is due in any case
+        found = await look_for_rot(self._files, identity, self._last, pace)
+        if found:
+            self._images, self._whole = [], False
+            self._replaces(found)
+        return found
+
     async def _write_image(self) -> None:
         identity, begun, size, crc = self._manifest.identity, self._last, 0, 0
         assert identity is not None
+        await self._remove_stale()
         temporary = image_path(begun) + _TEMPORARY
         file = await self._files.open(temporary, create=True)
         try:
@@ -165,6 +191,10 @@ class ManifestCopy:
         self._images = [*self._images, header][-IMAGES_KEPT:]
         self._changes = self._last - begun
         self._whole = True
+        while self._rotten:
+            if self._rotten[0] != header.path:
+                await self._files.remove(self._rotten[0])
+            del self._rotten[0]
 
     async def _image(self) -> AsyncIterator[bytes]:
         """What the manifest says, write group by write group, as pages; other changes may be in one than in another."""
@@ -189,6 +219,11 @@ class ManifestCopy:
         for body in pages(rows):
             yield body
 
+    async def _remove_stale(self) -> None:
+        while self._stale:
+            await self._files.remove(self._stale[0])
+            del self._stale[0]
+
     async def _remove_superfluous(self) -> None:
         if len(self._images) < IMAGES_KEPT:
             return
@@ -202,39 +237,26 @@ class ManifestCopy:
                 await self._files.remove(changes_path(first))
 
 
-async def read_header(files: Files, path: str) -> CopyHeader:
-    """The header of a file of the copy. Raises `FormatError`, OSError."""
-    file = await files.open(path)
-    try:
-        header = CopyHeader.unpack(await file.read(0, HEADER_BYTES), path)
-    finally:
-        await file.close()
-    if header.path != path:
-        raise FormatError(f"{path}: it says that it is {header.path}")
-    return header
-
-
 async def _found(files: Files, names: Sequence[str], manifest: Manifest) -> tuple[list[CopyHeader], int | None]:
-    """The last images, and the last change that follows them; None: the copy has no beginning. Raises `FormatError`,
+    """The last images, and the last change that follows them; None: the copy has no beginning. Raises `CopyRot`,
     OSError."""
     changes = numbers(names, CHANGES_SUFFIX)
     images = [await read_header(files, image_path(last)) for last in numbers(names, IMAGE_SUFFIX)[-IMAGES_KEPT:]]
     newest = await read_header(files, changes_path(changes[-1])) if changes else None
     for header in (*images, *([newest] if newest is not None else [])):
         if header.identity != manifest.identity:
-            raise FormatError(f"{header.path}: it is of store {header.identity}")
+            raise CopyRot(COPY_DIRECTORY, f"{header.path} is of store {header.identity}")
     if newest is not None:
         return images, newest.last if images or changes[0] == 1 else None
     return images, images[-1].last if images else 0
 
 
-async def _remove_behind(files: Files, names: Sequence[str], manifest: Manifest) -> None:
-    """Remove what has changes behind those of the manifest: others get their numbers. The newest goes first, so that
-    what is left has no gap."""
+async def _behind(files: Files, names: Sequence[str], manifest: Manifest) -> list[str]:
+    """The paths of what has changes behind those of the manifest: others get their numbers. The newest comes first, so
+    that what is left while they go has no gap. Raises `CopyRot`, OSError."""
+    found = [image_path(last) for last in numbers(names, IMAGE_SUFFIX) if last > manifest.changes]
     for first in reversed(numbers(names, CHANGES_SUFFIX)):
         if (await read_header(files, changes_path(first))).last <= manifest.changes:
             break
-        await files.remove(changes_path(first))
-    for last in numbers(names, IMAGE_SUFFIX):
-        if last > manifest.changes:
-            await files.remove(image_path(last))
+        found.append(changes_path(first))
+    return found

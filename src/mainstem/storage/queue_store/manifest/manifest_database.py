@@ -203,6 +203,9 @@ class Database:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        """Where sqlite has left a log, open until the first change: the last connection that closes writes the log into
+        the database, unless it may only read. So a start that refuses leaves both as they were."""
         self._sums = _Sums()
         """Triggers keep them up to date."""
         self.version = FIRST_SCHEMA_VERSION
@@ -215,14 +218,14 @@ class Database:
     def open(self) -> Contents:
         if os.path.dirname(self._path):
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._path, isolation_level=None)
+        self._connection = sqlite3.connect(self._path, isolation_level=None)
         try:
-            contents = self._open(database)
+            if not is_new(f"{self._path}-wal"):
+                self._reader = _reader(self._path)
+            return self._open(self._connection)
         except BaseException:
-            database.close()
+            self.close()
             raise
-        self._connection = database
-        return contents
 
     def _open(self, database: sqlite3.Connection) -> Contents:
         try:
@@ -484,9 +487,10 @@ class Database:
         self._transaction(statements, version=min(version, MERGED_SCHEMA_VERSION))  # all files are in rows
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        for connection in (self._connection, self._reader):
+            if connection is not None:
+                connection.close()
+        self._connection = self._reader = None
 
     def fold(self, number: int, content: bytes, state: PageState, names: Sequence[str]) -> None:
         """Put files into a page: what rows say of those that count goes. Others than these are in the page as files
@@ -514,6 +518,9 @@ class Database:
     def _transaction(self, statements: Iterable[Statement], *, version: int = FIRST_SCHEMA_VERSION) -> None:
         """`version`: the first one that knows what the statements write."""
         database, before = self._database, (self._sums.rows, self._sums.ranges, self.version)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         database.execute("BEGIN IMMEDIATE")
         try:
             while self.version < version:
@@ -537,6 +544,22 @@ class Database:
                 database.execute(schemas[table])
                 self._keep_sum(database, table)
         database.execute(f"PRAGMA user_version = {self.version}")
+
+
+def is_new(path: str) -> bool:
+    """Whether there is no such file yet, or nothing in it."""
+    return not os.path.exists(path) or not os.path.getsize(path)
+
+
+def _reader(path: str) -> sqlite3.Connection | None:
+    """A connection that changes nothing; None where this is no database."""
+    database = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=ro", uri=True, isolation_level=None)
+    try:
+        database.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        database.close()
+        return None
+    return database
 
 
 _CHANGED: Statement = ("UPDATE store SET commits = commits + 1", ())

@@ -93,14 +93,7 @@ async def pair(
     Raises `StorageError` saying what to do when they do not; nothing is changed then."""
     mark = await read_mark(files)
     if manifest.identity is None:
-        there = await _files_there(files)
-        if there:
-            raise StorageError(
-                f"{database_path}: the manifest is missing or empty, but the queue store has {there}. Nothing was "
-                "changed. Check that write_dir is mounted and right. Restore the manifest, or have it made from its "
-                "copy on disk 2 (mainstem store repair --manifest). To begin with an empty store, move all that is in "
-                "store_dir away"
-            )
+        await check_empty(files, database_path)
         mark = mark or StoreMark(new_id(), 0)
         await manifest.adopt(mark.identity, mark.changes)
         await write_mark(files, mark)
@@ -125,6 +118,18 @@ async def pair(
             "have it made from its copy on disk 2 (mainstem store repair --manifest)"
         )
     return mark.changes
+
+
+async def check_empty(files: Files, database_path: str) -> None:
+    """Raise `StorageError`, saying what to do, when a store for which there is no manifest has files."""
+    there = await _files_there(files)
+    if there:
+        raise StorageError(
+            f"{database_path}: the manifest is missing or empty, but the queue store has {there}. Nothing was "
+            "changed. Check that write_dir is mounted and right. Restore the manifest, or have it made from its "
+            "copy on disk 2 (mainstem store repair --manifest). To begin with an empty store, move all that is in "
+            "store_dir away"
+        )
 
 
 async def _files_there(files: Files) -> str:
