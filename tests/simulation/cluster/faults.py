@@ -74,11 +74,11 @@ class Faults:
         self.manifests_unharmed = 0
         """How often a node started on one, and it said what it had said before."""
         self.manifests_made = 0
-        """How often one that was gone was made anew from its copy…"""
+        """How often one that was gone was made anew from its copy."""
         self.copies_rotten = 0
-        """…of which so many had a bit flipped…"""
+        """How many copies had a bit flipped when the manifest was gone…"""
         self.copies_refused = 0
-        """…and so many served no more."""
+        """…and so many of them served no more: the repair named what was damaged."""
         kinds = self.kinds()
         count = rng.randint(1, len(kinds))
         self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)

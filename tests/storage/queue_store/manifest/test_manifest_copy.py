@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
-from tests.fakes.files import PowerLoss, SimulatedFile
+from tests.fakes.files import PowerLoss, SimulatedFile, SimulatedFiles
 from tests.storage.queue_store.manifest.test_manifest_merges import GROUPS, Model, a_change
 from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 
@@ -48,14 +48,14 @@ class SlowForImages(WatchedFiles):
         return await super().open(path, create=create, reading=reading)
 
 
-async def opened(files: WatchedFiles, path: Path) -> tuple[Manifest, ManifestCopy]:
+async def opened(files: SimulatedFiles, path: Path) -> tuple[Manifest, ManifestCopy]:
     manifest = await Manifest.open(str(path))
     if manifest.identity is None:
         await manifest.adopt(IDENTITY, 0)
     return manifest, await ManifestCopy.open(files, manifest)
 
 
-async def copied(files: WatchedFiles) -> CopiedManifest:
+async def copied(files: SimulatedFiles) -> CopiedManifest:
     found, faults = await read_copy(files, IDENTITY)
     assert found is not None, faults
     return found
