@@ -1,5 +1,5 @@
-"""`ObjectStore`: the simulated one, a directory, S3 (moto's server) and, at length, a real HDFS keep
-the same contract."""
+"""`ObjectStore`: the simulated one, a directory, S3 (moto's server), GCS (a stand-in for its XML API) and, at length, a
+real HDFS keep the same contract."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.clock import LoopClock
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.patience import PATIENCE_SECONDS
+from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server, s3_server
 
 from mainstem.model import Buffer
@@ -72,6 +73,12 @@ def _s3() -> Iterator[Subject]:
 
 
 @contextmanager
+def _gcs() -> Iterator[Subject]:
+    with gcs_server("mainstem-tests") as server:
+        yield AtUrl(f"gs://{server.bucket}", {"bearer_token": "test"}, server.endpoint)
+
+
+@contextmanager
 def _hdfs() -> Iterator[Subject]:
     with hdfs_server() as name_node:
         yield AtUrl(f"{name_node}/mainstem", {}, replaces=False)
@@ -82,7 +89,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
         return nullcontext(Simulated())
     if kind == "directory":
         return nullcontext(AtUrl(str(directory), {}))
-    return {"s3": _s3, "hdfs": _hdfs}[kind]()
+    return {"s3": _s3, "gcs": _gcs, "hdfs": _hdfs}[kind]()
 
 
 @pytest.fixture(
@@ -91,6 +98,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
         "simulated",
         "directory",
         "s3",
+        "gcs",
         pytest.param("hdfs", marks=pytest.mark.long),
     ],
 )

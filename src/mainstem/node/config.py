@@ -23,6 +23,7 @@ from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 
 ROLES = ("broker", "storage", "nameserver")
@@ -58,6 +59,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     storage: StorageConfig = StorageConfig()
     journal: JournalConfig = JournalConfig()
     queue_store: QueueStoreConfig = QueueStoreConfig()
+    object_store: ObjectStoreConfig = ObjectStoreConfig()
     nameserver: NameserverConfig = NameserverConfig()
     pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()

@@ -13,7 +13,7 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import KINDS, StoreUrl, open_object_store, parsed_url, require_library
 
-CONFIG = ObjectStoreConfig(retry_seconds=0.001)
+CONFIG = ObjectStoreConfig(retry_seconds=0.001, failures_max=1000)
 
 
 @pytest.mark.parametrize(

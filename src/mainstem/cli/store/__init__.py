@@ -11,6 +11,7 @@ command = LazyGroup(
         "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
         "compact": LazyCommand("mainstem.cli.store.compact", "Compact queues of topics that ask for it."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
+        "probe": LazyCommand("mainstem.cli.store.probe", "Find out what an object store can do."),
         "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
         "usage": LazyCommand("mainstem.cli.store.usage", "Show which topic takes how much, on which level."),
