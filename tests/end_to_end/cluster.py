@@ -35,9 +35,10 @@ class Cluster:
         wired: bool = False,
         network: Network | None = None,
         write_dir: Callable[[int], Path] | None = None,
+        program: str | None = None,
     ) -> None:
         """`network`: where each node has the host of its number; `write_dir`: where another disk 1 than a directory
-        below `root` is wanted."""
+        below `root` is wanted; `program`: the module that every node runs, if not `mainstem`'s own."""
         ids = range(1, count + 1)
         hosts = {node_id: HOST if network is None else network.hosts[node_id].address for node_id in ids}
         inner = {node_id: (hosts[node_id], free_port()) for node_id in ids}
@@ -52,6 +53,8 @@ class Cluster:
             node.rpc = f"{hosts[node_id]}:{inner[node_id][1]}"
             if network is not None:
                 node.within = network.hosts[node_id].entered
+            if program is not None:
+                node.program = program
             if write_dir is not None:
                 node.write_dir = write_dir(node_id)
             self.nodes[node_id] = node

@@ -18,6 +18,7 @@ import pytest
 from tests.clients import librdkafka
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue
 from tests.end_to_end.readers import read_all
 from tests.serving import eventually
@@ -37,7 +38,7 @@ EACH = 60
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path, *SETTINGS)
+    cluster = Cluster(tmp_path, *SETTINGS, program=HASTY_NODE)
     try:
         yield cluster.start()
     finally:

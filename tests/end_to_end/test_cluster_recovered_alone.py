@@ -12,6 +12,7 @@ import pytest
 from tests.clients import librdkafka
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue
 from tests.end_to_end.readers import read_all
 from tests.end_to_end.shell import mainstem
@@ -37,6 +38,7 @@ def newcomer(cluster: Cluster, node_id: int, directory: Path) -> Serving:
     """A node that is told of the same `nameserver.peers` as the founders, most of which are gone."""
     peers = {str(founder): cluster.nodes[founder].rpc for founder in (*LOST, SURVIVOR) if founder in cluster.nodes}
     node = Serving(directory, f"node_id={node_id}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
+    node.program = HASTY_NODE  # it waits for the lost ones
     node.kafka, node.http, node.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
     return node
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
+from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
@@ -136,6 +137,7 @@ def newcomer(cluster: Cluster, directory: Path) -> Serving:
     """A node that is told of the same `nameserver.peers` as those that founded the cluster."""
     peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
     node = Serving(directory, f"node_id={NEW}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
+    node.program = HASTY_NODE  # it waits for the lost one
     node.kafka, node.http, node.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
     return node
 
