@@ -10,7 +10,7 @@ counted apart: there are 2,048 at the most, however much is stored. What was wri
 are merged, too: runs, outputs of merges, their indexes, the copy of the manifest.
 
 In the life with many queues a hundred of them get 600 KB each, a little at a time. At its end the node starts anew,
-and they are read one by one, evicted, with no index in memory.
+and they are read one by one, evicted, with memory for what one of them needs.
 
 *Passes of Spark.* `mainstem store merge --once` and `mainstem store compact --once` for a node as it is, with all
 cores: bytes per second, and per second of processor time of all processes, Spark's and the node's. Spark's start is
@@ -71,7 +71,9 @@ LIVES = (LARGE, SMALL)
 
 PROBES = 100
 PROBE_BYTES = 600_000
-READ = "a queue of 600 KB after all these merges, evicted, no index in memory"
+READ = "a queue of 600 KB after all these merges, evicted, its indexes not in memory"
+COLD = {"queue_store.index_cache_bytes": str(1 << 20), "queue_store.read_cache_bytes": str(8 << 20)}
+"""Memory for what one queue needs, which is not there any more when it is needed again."""
 ROUND_SECONDS_MAX = 300.0
 
 PASS_BYTES = {"short": 1024 * MEBIBYTE, "full": 4096 * MEBIBYTE}
@@ -134,7 +136,7 @@ def file_figures(levels: list[dict[str, int | str]], scale: int) -> Figures:
 
 
 def _read_probes(stage: Stage, probes: Queues, runs: int) -> None:
-    node = stage.start(settings={"queue_store.index_cache_bytes": "0"})
+    node = stage.start(settings=COLD)
     load = stage.fetch(probes, connections=1, in_flight=1, queues_per_request=1, max_bytes=50 << 20,
                        partition_max_bytes=1 << 20, until_end=True, seconds=60.0)  # fmt: skip
     stage.finish(stage.begin(load))  # each file's index is read and checked as a whole once

@@ -36,12 +36,14 @@ def is_paged(index: ExtentIndex) -> bool:
 class ExtentPages:
     """The pages of the index of one file."""
 
-    __slots__ = ("_checksums", "_firsts", "_row_count", "position", "where")
+    __slots__ = ("_checksums", "_firsts", "_row_count", "position", "reads", "where")
 
     def __init__(self, index: ExtentIndex) -> None:
         self.where = index.where
         self.position = index.position
         """Where the rows begin in the file that has them."""
+        self.reads = 0
+        """How often pages were read since the whole index was."""
         self._row_count = len(index)
         self._firsts = index.rows["queue_id"][::PAGE_ROWS].copy()
         """The first queue of each page."""
@@ -52,6 +54,11 @@ class ExtentPages:
     @property
     def memory_bytes(self) -> int:
         return int(self._firsts.nbytes) + 44 * len(self._checksums)
+
+    @property
+    def are_worth_the_whole(self) -> bool:
+        """Whether it would have been cheaper to read the whole index, which is one of those that memory keeps."""
+        return self.reads >= len(self._checksums) and self._row_count * EXTENT_ROW_BYTES <= PAGED_BYTES_MIN
 
     def of_queue(self, queue_id: int) -> range:
         """The pages that have all rows of a queue; at least one unless there are none, even if it has none."""

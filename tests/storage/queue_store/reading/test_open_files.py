@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import numpy
 import pytest
 from tests.storage.queue_store.runs import WatchedFiles, extent_rows, make_batch, write_run
 
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents import extent_pages
-from mainstem.storage.extents.extent_format import EXTENT_BYTES
-from mainstem.storage.extents.extent_index import QueueFilter, QueueIds
+from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueFilter, QueueIds
 from mainstem.storage.queue_store.reading import file_summaries, open_files
-from mainstem.storage.queue_store.reading.file_summaries import FileSummary
+from mainstem.storage.queue_store.reading.file_summaries import FileSummaries, FileSummary, summary_of
 from mainstem.storage.queue_store.reading.open_files import KnownFile, OpenFiles
 from mainstem.storage.store_files.store_file import path_of
 
@@ -191,3 +192,65 @@ def test_a_filter_never_denies_a_queue_and_denies_most_others() -> None:
         assert all(int(queue_id) in held for queue_id in present)
         strangers = sum((number << 32 | 1 << 20) in held for number in range(2000))
         assert strangers < 600, f"{strangers} of 2000 with {count} queues"
+
+
+def test_pages_that_were_read_are_kept_within_a_bound_until_their_file_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extent_pages, "PAGED_BYTES_MIN", 60_000)
+
+    async def scenario() -> None:
+        files, run = run_of_many()
+        opened = OpenFiles(files, index_bytes_max=8 * 30_000, open_files_max=2)
+        await opened.rows_with(run, 700)
+        first = await opened.rows_with(run, 700)
+        assert await opened.rows_with(run, 701) is first, "a neighbour's, too"
+        assert opened.page_bytes >= 16_384
+        for queue_id in MANY:
+            await opened.rows_with(run, queue_id)
+            assert opened.page_bytes <= max(30_000, (await opened.rows_with(run, queue_id)).memory_bytes)
+        write_run(files, run.name, [make_batch(queue_id, 8) for queue_id in MANY])
+        await opened.renewed(run.name)
+        for _ in range(3):
+            rows = await opened.rows_with(run, 1_000)
+            assert rows.rows["base_offset"][rows.queue_rows(1_000)[0]] == 8
+        await opened.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("queues", "extents", "paged"), [(2_100, 1, True), (100, 21, False), (1_000, 2, False)])
+def test_of_small_queues_in_a_packed_file_pages_are_read(queues: int, extents: int, paged: bool) -> None:
+    """Not where a queue has a page of its own, or the index is small; nor of a run."""
+    rows = numpy.zeros(queues * extents, EXTENT_ROW)
+    rows["queue_id"] = numpy.repeat(numpy.arange(queues), extents)
+    rows["base_offset"] = rows["last_offset"] = numpy.tile(numpy.arange(extents), queues)
+    index = ExtentIndex(rows, "here", 0)
+    assert (summary_of("0-0-a.pack", index).pages is not None) is paged
+    assert FileSummaries().lacks("0-0-a.pack", index) is paged
+    assert summary_of("a.run", index).pages is None
+
+
+def test_an_index_that_is_asked_for_again_and_again_is_read_and_kept_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_summaries, "SMALL_QUEUES_BYTES_MIN", 60_000)
+
+    async def scenario() -> None:
+        files, known = WatchedFiles(), KnownFile("0-0-a.pack")
+        write_run(files, known.name, [make_batch(queue_id, 7) for queue_id in MANY])
+        opened = OpenFiles(files, index_bytes_max=1 << 20, open_files_max=2)
+        await opened.rows_with(known, 1)
+        assert opened.index_loads == 1
+        for page in range(4):
+            assert opened.reads_pages(known)
+            assert len(await opened.rows_with(known, 200 + 256 * page)) <= 512
+        assert opened.index_loads == 1, "four pages were read"
+        assert len(await opened.rows_with(known, 1)) == len(MANY)
+        assert opened.index_loads == 2
+        assert not opened.reads_pages(known)
+        assert len(await opened.rows_with(known, 1_000)) == len(MANY)
+        assert opened.index_loads == 2, "it was kept"
+        await opened.close()
+
+    asyncio.run(scenario())

@@ -22,6 +22,15 @@ PAGES_BYTES_MAX = 16 * 1024 * 1024
 """For the pages of all indexes: those of 60 million extents."""
 
 
+SMALL_QUEUES_BYTES_MIN = 128 * 1024
+"""The index of a packed file that is read in pages where its queues are small: that of a full one with queues of 64 KiB
+or less. A queue has its batches in many such files, and to read and check the index of each costs ten times what the
+batches do."""
+
+SMALL_QUEUE_ROWS_MAX = 16
+"""Extents of a small queue, on average: a page has those of sixteen queues or more."""
+
+
 class FileSummary(NamedTuple):
     """Of one file."""
 
@@ -36,8 +45,16 @@ def summary_of(name: str, index: ExtentIndex) -> FileSummary:
     kind = kind_of(name)
     return FileSummary(
         QueueFilter(index.queues()[0]) if kind is FileKind.RUN else None,
-        ExtentPages(index) if kind is not FileKind.SEGMENT and is_paged(index) else None,
+        ExtentPages(index) if _is_paged(kind, index) else None,
     )
+
+
+def _is_paged(kind: FileKind, index: ExtentIndex) -> bool:
+    if kind is FileKind.SEGMENT or is_paged(index):
+        return kind is not FileKind.SEGMENT
+    if kind is FileKind.RUN or index.rows.nbytes < SMALL_QUEUES_BYTES_MIN:
+        return False
+    return len(index) <= SMALL_QUEUE_ROWS_MAX * len(index.queues()[0])
 
 
 class FileSummaries:
@@ -56,7 +73,7 @@ class FileSummaries:
         """Whether `keep` would keep more of the file than there is."""
         kind = kind_of(name)
         lacks_filter = kind is FileKind.RUN and name not in self._filters and self._filter_bytes < FILTER_BYTES_MAX
-        return lacks_filter or (kind is not FileKind.SEGMENT and is_paged(index) and name not in self._pages)
+        return lacks_filter or (name not in self._pages and _is_paged(kind, index))
 
     def keep(self, name: str, summary: FileSummary) -> None:
         """Keep of a summary what there is room for."""

@@ -2,7 +2,8 @@
 
 A file is checked as a whole when its index is loaded: header, footer, and an index whose extents cover the batches
 without a gap. The index is at the end of runs and packed files, and beside queue segments. Readers check the extents
-they read. When a file's index is evicted, a summary stays in memory (`file_summaries`).
+they read. When a file's index is evicted, a summary stays in memory (`file_summaries`). Of a large index look-ups read
+pages; those that were read last are kept.
 
 A dropped file leaves the directory at once; a reader that has it pinned finishes on the open descriptor.
 """
@@ -13,7 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy
 
@@ -41,6 +42,10 @@ Result = TypeVar("Result")
 
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
+
+
+PAGES_SHARE = 8
+"""Pages that were read are kept in this part of what indexes may have, beside them: 400 with the default."""
 
 
 class FileGone(StorageError):
@@ -119,6 +124,13 @@ class KnownFile:
         self.dropped = False
 
 
+class _PageRows(NamedTuple):
+    """The rows of neighbouring pages, which were read and checked. They stand for their file as long as `pages` do."""
+
+    pages: ExtentPages
+    rows: ExtentIndex
+
+
 class _Opened:
     __slots__ = ("closed", "file", "pins")
 
@@ -167,6 +179,10 @@ class OpenFiles:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._opens: SingleFlight[str, _Opened] = SingleFlight()
         self._indexes: Lru[str, ExtentIndex] = Lru(index_bytes_max, lambda index: index.memory_bytes)
+        self._page_rows: Lru[tuple[str, int, int], _PageRows] = Lru(
+            index_bytes_max // PAGES_SHARE, lambda held: held.rows.memory_bytes
+        )
+        """By file, first page and the page behind the last."""
         self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
         self.summaries = FileSummaries()
         self.index_loads = 0
@@ -174,6 +190,11 @@ class OpenFiles:
     @property
     def index_bytes(self) -> int:
         return self._indexes.held + self.summaries.held_bytes
+
+    @property
+    def page_bytes(self) -> int:
+        """Of the pages that were read, beside `index_bytes`."""
+        return self._page_rows.held
 
     @property
     def open_count(self) -> int:
@@ -206,10 +227,11 @@ class OpenFiles:
         pages = self.summaries.pages(known.name)
         if pages is not None:
             wanted = pages.of_queue(queue_id)
-            if len(wanted) > extent_pages.PAGES_AT_ONCE_MAX:
+            if len(wanted) > extent_pages.PAGES_AT_ONCE_MAX or pages.are_worth_the_whole:
+                pages.reads = 0
                 return await self.index(known)
             try:
-                return await self._read_pages(known, pages, wanted)
+                return await self._rows_of_pages(known, pages, wanted)
             except FormatError:  # the file is damaged, or another was put in its place: the whole index tells
                 self.summaries.pop(known.name)
         with self._noting(known):
@@ -217,6 +239,16 @@ class OpenFiles:
         if not known.dropped and self.summaries.pages(known.name) is None:
             self._indexes.put(known.name, index)
         return index
+
+    async def _rows_of_pages(self, known: KnownFile, pages: ExtentPages, wanted: range) -> ExtentIndex:
+        key = (known.name, wanted.start, wanted.stop)
+        held = self._page_rows.get(key)
+        if held is not None and held.pages is pages:
+            return held.rows
+        rows = await self._read_pages(known, pages, wanted)
+        pages.reads += 1
+        self._page_rows.put(key, _PageRows(pages, rows))
+        return rows
 
     async def _read_pages(self, known: KnownFile, pages: ExtentPages, wanted: range) -> ExtentIndex:
         with self._noting(known, but=FormatError):
