@@ -7,11 +7,11 @@ import selectors
 import subprocess
 import sys
 
-from tests.end_to_end.processes import SOURCE, Commands, descendants, end
+from tests.end_to_end.processes import SOURCE, Commands, descendants, end, is_jvm
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-from mainstem.pipeline.errors import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED
 
 
 class OneSpark:
@@ -49,6 +49,13 @@ class OneSpark:
         self._process.kill()
         end(family)
         self._process.wait()
+
+    def kill_the_jvm(self) -> None:
+        """SIGKILL to the JVM alone; returns when the splitter that was begun has failed for it. No other can begin."""
+        assert self._process is not None
+        (jvm,) = filter(is_jvm, descendants(self._process.pid))
+        jvm.kill()
+        assert self._answer() == EXIT_FAILED, self.log
 
     @property
     def log(self) -> str:

@@ -67,10 +67,6 @@ class Splitters:
     def driver(self) -> psutil.Process | None:
         return next((process for process in self.family() if is_splitter(process)), None)
 
-    def jvm(self) -> psutil.Process | None:
-        driver = self.driver()
-        return next(filter(is_jvm, descendants(driver.pid)), None) if driver else None
-
     def survivors(self) -> list[psutil.Process]:
         """Those ever seen that are still there."""
         return [process for process in self._seen if process.is_running()]

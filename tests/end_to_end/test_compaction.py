@@ -1,6 +1,6 @@
-"""Real Spark compacts what it split and merged, is killed at it, and compacts again: of each key the latest record is
-there, at its offset; what is not to be compacted is as it was. The log of the consumer groups is compacted as well, and
-says the same to the coordinators that start over from it.
+"""Real Spark compacts what it split and merged, its JVM is killed at it, and it compacts again: of each key the latest
+record is there, at its offset; what is not to be compacted is as it was. The log of the consumer groups is compacted as
+well, and says the same to the coordinators that start over from it.
 
 The story is told once, for Spark starts twice in it; the tests below examine what it left.
 """
@@ -21,7 +21,6 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
-from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
@@ -79,7 +78,6 @@ class Groups(NamedTuple):
 class Story:
     def __init__(self, directory: Path) -> None:
         self.node = Serving(directory, *SETTINGS)
-        self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.commands = Commands(directory)
         self.spark = OneSpark(self.commands, "splitters")
         self.random = random.Random(11)
@@ -93,6 +91,7 @@ class Story:
         """…when a compaction was killed…"""
         self.files_before: list[str] = []
         self.files_killed: list[str] = []
+        self.error_killed = ""
         self.second: Reading = {}
         """…after the next, and after a start."""
         self.restarted: Reading = {}
@@ -240,8 +239,9 @@ class Story:
             what="a compaction that writes",
         )
         assert self.spark.runs, self.spark.log
-        self.spark.kill()
+        self.spark.kill_the_jvm()
         self.files_killed = self.files()
+        self.error_killed = self.node.get("/v1/split")["last_error"]
 
     def paths(self) -> list[str]:
         store = self.node.store_dir
@@ -297,6 +297,10 @@ def test_what_came_later_is_read_behind_it(story: Story) -> None:
 def test_a_compaction_that_is_killed_leaves_all_as_it_was(story: Story) -> None:
     assert story.files_killed == story.files_before
     assert story.killed == story.tail
+
+
+def test_status_tells_what_the_splitter_died_of(story: Story) -> None:
+    assert "JVM" in story.error_killed
 
 
 def test_the_next_compaction_compacts_all_of_it(story: Story) -> None:

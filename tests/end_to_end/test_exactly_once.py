@@ -1,11 +1,11 @@
 """One node, one load, everything that can die dies: what was acknowledged is split exactly once and read back.
 
-The story is told once (Spark starts five times) and keeps its evidence; the tests below examine it. In it,
-in this order: the JVM is killed in the middle of a task; the node is killed in the middle of one and loses
-Spark's checkpoint; the splitter's driver is killed, and a detached `--once` competes with the embedded splitter
-for the lease; the embedded splitter is frozen in the middle of a task until `--once` has split the rest, and
-wakes up as a zombie. A load of idempotent, keyed messages flows through all of it, and a reader follows from the
-beginning with long rests, while segments are pruned under it.
+The story is told once (Spark starts four times) and keeps its evidence; the tests below examine it. In it, in this
+order: the node is killed in the middle of a task and loses Spark's checkpoint; the splitter's driver is killed, and a
+detached `--once` competes with the embedded splitter for the lease; the embedded splitter is frozen in the middle of a
+task until `--once` has split the rest, and wakes up as a zombie. A load of idempotent, keyed messages flows through all
+of it, and a reader follows from the beginning with a long rest, while segments are pruned under it. (A JVM alone is
+killed in `test_compaction.py`.)
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ class Story:
         """Processes of the node that had not ended by themselves after it was killed."""
         self.unanswered_runs: set[str] = set()
         """Runs that the zombie had finished or begun when it was frozen."""
-        self.jvm_error = ""
         self.zombie_log = ""
         self.status: dict[str, Any] = {}
         self.orders: dict[str, Any] = {}
@@ -92,10 +91,6 @@ class Story:
         self.load.start()
         self.reader.start()
         self._wait_for_progress()
-        self.reader.rest()
-        self._kill_the_jvm()
-        self._wait_for_progress()
-        self.reader.go_on()
         self._kill_the_node_and_lose_the_checkpoint()
         self._wait_for_progress()
         self.reader.rest()
@@ -130,15 +125,6 @@ class Story:
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
             future.result(PATIENCE_SECONDS)
-
-    def _kill_the_jvm(self) -> None:
-        self._wait_for_a_task()
-        jvm = self.splitters.jvm()
-        assert jvm is not None
-        jvm.kill()
-        self.jvm_error = eventually(
-            lambda: self.node.get("/v1/split")["last_error"], seconds=PATIENCE_SECONDS, what="an error in the status"
-        )
 
     def _kill_the_node_and_lose_the_checkpoint(self) -> None:
         self._wait_for_a_task()
@@ -298,10 +284,6 @@ def test_recorded_ranges_do_not_overlap(story: Story) -> None:
         assert all(entry.after < entry.upto for entry in ranges)
         assert all(first.upto <= second.after for first, second in itertools.pairwise(ranges))
         assert ranges[-1].upto <= final.positions[group]
-
-
-def test_status_tells_what_the_splitter_died_of(story: Story) -> None:
-    assert "JVM" in story.jvm_error
 
 
 def test_a_zombie_records_nothing(story: Story) -> None:

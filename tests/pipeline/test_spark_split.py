@@ -2,7 +2,7 @@
 dies.
 
 Every splitter is a process of its own (`python -m mainstem.pipeline.main`), because killing it is the point. What
-`end_to_end/test_exactly_once.py` has of it at each change, killed JVM, killed driver and zombie, is `long` here.
+`end_to_end/test_exactly_once.py` has of it at each change, killed driver and zombie, is `long` here.
 """
 
 from __future__ import annotations

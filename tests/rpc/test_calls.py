@@ -117,7 +117,7 @@ def with_server(test: Callable[[Service, str, int], Awaitable[None]]) -> None:
 def test_call_answers_with_message_and_attachment() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
-            reply = await client.call(DOUBLE, Number(21), [b"as", b" is"], timeout_seconds=5)
+            reply = await client.call(DOUBLE, Number(21), [b"as", b" is"], timeout_seconds=20)
             assert (reply.message.value, reply.attachment) == (42, b"as is!")
 
     with_server(test)
@@ -146,8 +146,8 @@ def test_declared_refusal_keeps_its_class_and_the_connection() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
             with pytest.raises(TooLarge, match="1001 is more than 1000"):
-                await client.call(DOUBLE, Number(1001), timeout_seconds=5)
-            assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
+                await client.call(DOUBLE, Number(1001), timeout_seconds=20)
+            assert (await client.call(DOUBLE, Number(1), timeout_seconds=20)).message.value == 2
 
     with_server(test)
 
@@ -156,10 +156,10 @@ def test_bug_and_unknown_method_fail_the_call_alone() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
             with pytest.raises(CallFailed, match="RuntimeError: a bug"):
-                await client.call(BREAK, Nothing(), timeout_seconds=5)
+                await client.call(BREAK, Nothing(), timeout_seconds=20)
             with pytest.raises(CallFailed, match="method 99 is not served here"):
-                await client.call(UNKNOWN, Nothing(), timeout_seconds=5)
-            assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
+                await client.call(UNKNOWN, Nothing(), timeout_seconds=20)
+            assert (await client.call(DOUBLE, Number(1), timeout_seconds=20)).message.value == 2
 
     with_server(test)
 
@@ -182,7 +182,7 @@ def test_cancelling_the_caller_cancels_the_handler() -> None:
                 await service.hanging.wait()
                 task.cancel()
             await service.cancelled.wait()
-            assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
+            assert (await client.call(DOUBLE, Number(1), timeout_seconds=20)).message.value == 2
 
     with_server(test)
 
@@ -193,7 +193,7 @@ def test_slow_consumer_holds_back_its_stream_and_nothing_else() -> None:
             async with aclosing(client.stream(COUNT, Number(1000), timeout_seconds=25)) as numbers:
                 assert (await anext(numbers)).message.value == 0
                 for n in range(50):
-                    assert (await client.call(DOUBLE, Number(n), timeout_seconds=5)).message.value == 2 * n
+                    assert (await client.call(DOUBLE, Number(n), timeout_seconds=20)).message.value == 2 * n
                 # One was taken, a window is on its way, one waits for credit.
                 assert service.counted <= STREAM_WINDOW_ITEMS + 2
                 assert (await anext(numbers)).message.value == 1
@@ -261,7 +261,7 @@ def test_lost_connection_fails_open_calls_and_the_next_call_reconnects() -> None
                 await service.hanging.wait()
                 client.close()
             assert isinstance(task.result(), ConnectionLost)
-            assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
+            assert (await client.call(DOUBLE, Number(1), timeout_seconds=20)).message.value == 2
 
     with_server(test)
 
@@ -276,7 +276,7 @@ async def _outcome(call: Awaitable[object]) -> object:
 def test_prompt_calls_are_answered_in_the_order_they_came() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
-            calls = [client.call(PROMPT, Number(n), [bytes([n])], timeout_seconds=5) for n in range(1, 60)]
+            calls = [client.call(PROMPT, Number(n), [bytes([n])], timeout_seconds=20) for n in range(1, 60)]
             replies = await asyncio.gather(*calls)
             assert [(r.message.value, r.attachment) for r in replies] == [(100 // n, bytes([n])) for n in range(1, 60)]
             assert service.prompted == list(range(1, 60))
@@ -288,10 +288,10 @@ def test_a_prompt_handler_refuses_and_fails_as_any_other() -> None:
     async def test(service: Service, host: str, port: int) -> None:
         async with Client(host, port) as client:
             with pytest.raises(TooLarge):
-                await client.call(PROMPT, Number(2000), timeout_seconds=5)
+                await client.call(PROMPT, Number(2000), timeout_seconds=20)
             with pytest.raises(CallFailed, match="ZeroDivisionError"):
-                await client.call(PROMPT, Number(0), timeout_seconds=5)
-            assert (await client.call(PROMPT, Number(50), timeout_seconds=5)).message.value == 2
+                await client.call(PROMPT, Number(0), timeout_seconds=20)
+            assert (await client.call(PROMPT, Number(50), timeout_seconds=20)).message.value == 2
 
     with_server(test)
 
@@ -323,7 +323,7 @@ def test_idle_clients_make_room_for_other_connections(monkeypatch: pytest.Monkey
         newcomers: list[Client] = []
         for gone in (silent, idle[0][0]):  # each makes way for a newcomer
             newcomer = Client(host, port)
-            assert (await newcomer.call(DOUBLE, Number(4), timeout_seconds=5)).message.value == 8
+            assert (await newcomer.call(DOUBLE, Number(4), timeout_seconds=20)).message.value == 8
             newcomers.append(newcomer)
             with contextlib.suppress(ConnectionResetError):
                 await gone.read()
@@ -385,7 +385,7 @@ def test_server_closes_on_hostile_bytes_and_serves_others(data: bytes, caplog: p
                 pass
             writer.close()
         async with Client(host, port) as client:
-            assert (await client.call(DOUBLE, Number(1), timeout_seconds=5)).message.value == 2
+            assert (await client.call(DOUBLE, Number(1), timeout_seconds=20)).message.value == 2
 
     with_server(test)
     strangers = "Kafka clients and HTTP have ports of their own" in caplog.text
@@ -429,7 +429,7 @@ def test_client_refuses_a_server_of_another_kind() -> None:
         host, port = server.sockets[0].getsockname()
         async with asyncio.timeout(PATIENCE_SECONDS), Client(host, port) as client:
             with pytest.raises(RpcError):
-                await client.call(DOUBLE, Number(1), timeout_seconds=5)
+                await client.call(DOUBLE, Number(1), timeout_seconds=20)
         server.close()
 
     asyncio.run(run())
@@ -439,7 +439,7 @@ def test_nobody_listening_is_a_lost_connection() -> None:
     async def run() -> None:
         async with Client("127.0.0.1", 1) as client:
             with pytest.raises(ConnectionLost, match=r"cannot reach 127\.0\.0\.1:1"):
-                await client.call(DOUBLE, Number(1), timeout_seconds=5)
+                await client.call(DOUBLE, Number(1), timeout_seconds=20)
 
     asyncio.run(run())
 
@@ -449,13 +449,13 @@ class TestBlockingClient:
         async def test(service: Service, host: str, port: int) -> None:
             def use() -> None:
                 with BlockingClient(host, port) as client:
-                    reply = client.call(DOUBLE, Number(4), [b"x"], timeout_seconds=5)
+                    reply = client.call(DOUBLE, Number(4), [b"x"], timeout_seconds=20)
                     assert (reply.message.value, reply.attachment) == (8, b"x!")
                     with pytest.raises(TooLarge):
-                        client.call(DOUBLE, Number(2000), timeout_seconds=5)
+                        client.call(DOUBLE, Number(2000), timeout_seconds=20)
                     numbers = [reply.message.value for reply in client.stream(COUNT, Number(100), timeout_seconds=20)]
                     assert numbers == list(range(100))
-                    assert client.call(DOUBLE, Number(5), timeout_seconds=5).message.value == 10
+                    assert client.call(DOUBLE, Number(5), timeout_seconds=20).message.value == 10
 
             await asyncio.to_thread(use)
 
@@ -470,7 +470,7 @@ class TestBlockingClient:
                     for reply in client.stream(COUNT, Number(1000), timeout_seconds=20):
                         if reply.message.value == 3:
                             break
-                    assert client.call(DOUBLE, Number(5), timeout_seconds=5).message.value == 10
+                    assert client.call(DOUBLE, Number(5), timeout_seconds=20).message.value == 10
 
             await asyncio.to_thread(use)
 
@@ -478,7 +478,7 @@ class TestBlockingClient:
 
     def test_nobody_listening_is_a_lost_connection(self) -> None:
         with pytest.raises(ConnectionLost, match="cannot reach"):
-            BlockingClient("127.0.0.1", 1).call(DOUBLE, Number(1), timeout_seconds=5)
+            BlockingClient("127.0.0.1", 1).call(DOUBLE, Number(1), timeout_seconds=20)
 
 
 @pytest.mark.parametrize("address", ["host", "host:", "host:0", "host:99999", ":x"])

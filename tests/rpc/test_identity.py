@@ -154,9 +154,9 @@ def test_nodes_may_call_what_clients_may_not() -> None:
     async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         async with Client(host, port) as client, Client(host, port, node=identity(1), seeks=2) as node:
             with pytest.raises(IdentityMissing, match=r"test\.nodes_ping: only nodes of this cluster"):
-                await client.call(NODES_PING, Nothing(), timeout_seconds=5)
-            await client.call(PING, Nothing(), timeout_seconds=5)
-            await node.call(NODES_PING, Nothing(), timeout_seconds=5)
+                await client.call(NODES_PING, Nothing(), timeout_seconds=20)
+            await client.call(PING, Nothing(), timeout_seconds=20)
+            await node.call(NODES_PING, Nothing(), timeout_seconds=20)
             assert [call.node for call in calls] == [None, identity(1)]
             assert [call.connection for call in calls] == [1, 2]
 
@@ -202,7 +202,7 @@ def test_both_logs_name_the_reason(
     async def test(host: str, port: int, calls: list[RpcCall[Any]]) -> None:
         async with Client(host, port, node=caller, seeks=seeks) as client:
             with pytest.raises(refused, match=said):
-                await client.call(PING, Nothing(), timeout_seconds=5)
+                await client.call(PING, Nothing(), timeout_seconds=20)
             await until(lambda: "node connection from" in caplog.text)
         assert calls == []
 
@@ -216,13 +216,13 @@ def test_two_nodes_with_one_id_are_found_by_a_third() -> None:
         first, second = identity(1, incarnation=7), identity(1, incarnation=8)
         again = Client(host, port, node=first)
         async with Client(host, port, node=first) as one, Client(host, port, node=second) as other, again:
-            await one.call(PING, Nothing(), timeout_seconds=5)
+            await one.call(PING, Nothing(), timeout_seconds=20)
             with pytest.raises(DuplicateNode, match="two nodes call themselves node 1") as caught:
-                await other.call(PING, Nothing(), timeout_seconds=5)
+                await other.call(PING, Nothing(), timeout_seconds=20)
             assert caught.value.by_peer
             # the one that was there first is not disturbed, nor does the one refused count
-            await one.call(PING, Nothing(), timeout_seconds=5)
-            await again.call(PING, Nothing(), timeout_seconds=5)
+            await one.call(PING, Nothing(), timeout_seconds=20)
+            await again.call(PING, Nothing(), timeout_seconds=20)
 
     with_server(identity(2), test)
 
@@ -233,7 +233,7 @@ def test_a_node_that_lost_its_disk_comes_back_once_it_is_gone() -> None:
             client = Client(host, port, node=identity(1, incarnation=incarnation))
             while True:
                 try:
-                    await client.call(PING, Nothing(), timeout_seconds=5)
+                    await client.call(PING, Nothing(), timeout_seconds=20)
                     break
                 except DuplicateNode:  # the server has yet to see the end of the first connection
                     continue

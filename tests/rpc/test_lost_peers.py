@@ -221,7 +221,7 @@ def test_connections_look_for_dead_peers(identity: Identity | None, unacknowledg
         node.handlers.prompt(PING, lambda call: Reply(Nothing()))
         probing = (1, IDLE_SECONDS, PROBE_SECONDS, PROBES_MAX)
         async with connected(node), Client(*node.address, node=identity) as client:
-            await client.call(PING, Nothing(), timeout_seconds=5)
+            await client.call(PING, Nothing(), timeout_seconds=20)
             with ends_of(node.address.port) as ends:
                 found = [options(end) for end in ends]
             assert found == [(*probing, unacknowledged)] * 2, "one end here, one there"

@@ -279,7 +279,7 @@ def test_clients_deliver_nothing(run: Run) -> None:
         async with connected(one, two), Client(*two.address) as client:
             delivery = Delivery([to_wire(0, heartbeat(1, 2))])
             with pytest.raises(IdentityMissing, match="only nodes of this cluster"):
-                await client.call(DELIVER, delivery, timeout_seconds=5)
+                await client.call(DELIVER, delivery, timeout_seconds=20)
             assert two.members[0].messages == []
 
     run(test)
@@ -298,10 +298,10 @@ def test_nonsense_is_refused_and_the_rest_is_taken(run: Run) -> None:
                 two.members[1].messages.clear()
                 delivery = Delivery([WireAppend(0, 1, 0, 0, 0, (entry,)), fine])
                 with pytest.raises(DeliveryRefused, match=what):
-                    await client.call(DELIVER, delivery, [b"bad", b"ok"], timeout_seconds=5)
+                    await client.call(DELIVER, delivery, [b"bad", b"ok"], timeout_seconds=20)
                 assert entries_of(two.members[1].messages) == [(1, b"ok")]
             with pytest.raises(DeliveryRefused, match="do not add up to the 3 bytes"):
-                await client.call(DELIVER, Delivery([fine]), [b"123"], timeout_seconds=5)
+                await client.call(DELIVER, Delivery([fine]), [b"123"], timeout_seconds=20)
             assert two.members[0].messages == []
             assert len(two.members[1].messages) == 1
 
@@ -319,8 +319,8 @@ def test_bytes_that_are_no_delivery_are_refused(run: Run) -> None:
         async with connected(one, two), Client(*two.address, node=one.identity) as client:
             for value in (None, [[99, 0, 1]], [[3, 0, "x", 1, 1]], [[9, 0, 1]] * 5000):
                 with pytest.raises(CallFailed, match="malformed"):
-                    await client.call(raw, Anything(value), timeout_seconds=5)
-            await client.call(raw, Anything([[3, 0, 1, 4, 0]]), timeout_seconds=5)
+                    await client.call(raw, Anything(value), timeout_seconds=20)
+            await client.call(raw, Anything([[3, 0, 1, 4, 0]]), timeout_seconds=20)
             assert two.members[0].messages == [heartbeat(1, 2, 4)]
 
     run(test)
@@ -337,7 +337,7 @@ def test_an_older_connection_is_not_listened_to_once_there_is_a_newer_one(run: R
         ):
             for client, commit_index in ((old, 1), (new, 2), (old, 3), (new, 4)):
                 delivery = Delivery([to_wire(0, heartbeat(1, 2, commit_index))])
-                await client.call(DELIVER, delivery, timeout_seconds=5)
+                await client.call(DELIVER, delivery, timeout_seconds=20)
         assert [m.commit_index for m in two.members[0].messages] == [1, 2, 4]  # type: ignore[union-attr]
         await one.close()
         await two.close()

@@ -34,7 +34,7 @@ def test_the_latest_record_of_each_key_stays_under_random_faults(first: int, tmp
         play(seed, tmp_path / str(seed), faults=[COMPACTION])
 
 
-@pytest.mark.parametrize("first", more_at_length(range(2000, 2000 + SEEDS, CHUNK)))
+@pytest.mark.parametrize("first", more_at_length(range(2000, 2000 + SEEDS, CHUNK), 0))  # the next test plays some
 def test_no_older_value_comes_back_with_a_replica_that_was_away(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + CHUNK):
         play(seed, tmp_path / str(seed), faults=[COMPACTION, LEFT_BEHIND, "crash"])
