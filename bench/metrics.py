@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 from bench.load import Result
@@ -43,6 +45,9 @@ METRICS = {
     "others_cores": Metric("cores taken by other work, the kernel's included", "", False, 2),
     "reader_mb_per_s": Metric("the reader beside it", "MB/s", True, 0),
     "split_mb_per_s": Metric("split", "MB/s", True, 0),
+    "split_mb": Metric("split meanwhile", "MB", True, 0),
+    "merged_mb": Metric("merged meanwhile", "MB", True, 0),
+    "removed_mb": Metric("removed by compactions meanwhile", "MB", True, 0),
     "lag_mb": Metric("unsplit at the end", "MB", False, 0),
     "driver_cpu_ms_per_mb": Metric("CPU of the driver", "ms/MB", False, 2),
     "jvm_cpu_ms_per_mb": Metric("CPU of the JVM", "ms/MB", False, 2),
@@ -61,6 +66,21 @@ METRICS = {
 
 Figures = dict[str, float]
 """By the names of `METRICS`."""
+
+
+def pooled_ms(results: Sequence[Result], fraction: float) -> float:
+    """The latency that `fraction` of all requests of all results do not exceed; 0 without a request."""
+    counts: Counter[int] = Counter()
+    for result in results:
+        for nanoseconds, count in result["latency_buckets"]:
+            counts[nanoseconds] += count
+    rank = math.ceil(fraction * counts.total())
+    seen = 0
+    for nanoseconds in sorted(counts):
+        seen += counts[nanoseconds]
+        if seen >= rank:
+            return nanoseconds / 1e6
+    return 0.0
 
 
 def figures_of(results: Sequence[Result], cpu_seconds: float) -> Figures:

@@ -68,6 +68,16 @@ class ProcessTree:
                     except ProcessLookupError:
                         pass
 
+    def signal_descendants(self, number: signal.Signals) -> None:
+        """To every process but the roots; twice, for those born meanwhile."""
+        for _ in range(2):
+            for pid in self.pids():
+                if pid not in self.roots:
+                    try:
+                        os.kill(pid, number)
+                    except ProcessLookupError:
+                        pass
+
     def kill(self) -> None:
         """End every process of the tree at once and wait until they are gone (10 s at the most)."""
         pids = self.pids()

@@ -31,6 +31,13 @@ def lag_bytes(http: str | None) -> int:
     return sum(group["lag_bytes"] for group in split_view(http)["groups"].values())
 
 
+def await_first_progress(http: str | None) -> None:
+    """Return when Spark has run its first trigger, or has had the time for it."""
+    deadline = time.monotonic() + split_seconds_max(0)
+    while split_view(http)["last_progress"] is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def await_lag(http: str | None, below: int, seconds_max: float) -> float:
     """Seconds until less than `below` bytes are unsplit. Raises BenchError beyond `seconds_max`."""
     begun = time.monotonic()

@@ -10,6 +10,7 @@ from bench.systems.system import Durability
 from bench.workloads import (
     catching_up,
     consuming,
+    everything,
     footprint,
     isolation,
     kernel_alone,
@@ -101,7 +102,7 @@ def all_targets() -> list[Target]:
     """In the order of the workloads."""
     return [
         *_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel(),
-        *_long_term(),
+        *_long_term(), *_everything(),
     ]  # fmt: skip
 
 
@@ -157,17 +158,24 @@ def _requests() -> list[Target]:
 
 
 def _consume() -> list[Target]:
-    return [
-        _times_kafka("4", 1, title(count), ASYNC, name=f"throughput, {title(count)}")
-        for title in (consuming.tail, consuming.past)
+    found = [
+        _times_kafka("4", bound, title(count), ASYNC, name=f"throughput, {title(count)}")
+        for title, bound in ((consuming.tail, 1.2), (consuming.past, 1))
         for count in consuming.COUNTS
     ]
+    cpu = [(consuming.tail(count), to_kafka("4", consuming.tail(count), ASYNC, CPU)) for count in consuming.COUNTS]
+    return [*found, *(Target("4", f"CPU per byte, {title}, to Kafka's", 1, False, "×", one) for title, one in cpu)]
 
 
 def _isolation() -> list[Target]:
     pairs = ((isolation.BESIDE_READER, isolation.ALONE), (isolation.BESIDE_SPLIT, isolation.ALONE_TWO_CORES))
     return [Target("5", f"p99 {beside}, to alone", 1.2, False, "×", between("5", beside, alone, "p99_ms"))
             for beside, alone in pairs]  # fmt: skip
+
+
+def _everything() -> list[Target]:
+    pooled = between("10", everything.EVERYTHING, everything.BETWEEN, "p99_ms")
+    return [Target("10", f"p99 {everything.EVERYTHING}, to alone", 1.2, False, "×", pooled)]
 
 
 def _footprint() -> list[Target]:

@@ -61,6 +61,7 @@ class Result(TypedDict):
     batches_per_s: float
     requests_per_s: float
     latency_us: Latency
+    latency_buckets: list[tuple[int, int]]  # ns and how many requests took about so long, ascending
     send_delay_us: Latency  # open loop: from when a request was due until a connection took it
     errors: dict[str, int]  # Kafka error code → partitions answered with it
     gaps: int  # batches that did not begin where the queue's last one ended; warm-up included

@@ -16,7 +16,7 @@ static unsigned bucket_of(uint64_t value)
     return (shift << HISTOGRAM_OCTAVE_BITS) + (unsigned)(value >> shift);
 }
 
-static uint64_t middle_of(unsigned bucket)
+uint64_t histogram_middle(unsigned bucket)
 {
     if (bucket < 2 * OCTAVE)
         return bucket;
@@ -47,7 +47,7 @@ uint64_t histogram_quantile(const struct histogram *histogram, double fraction)
     for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++) {
         seen += histogram->buckets[bucket];
         if (seen >= rank && seen > 0) {
-            uint64_t middle = middle_of(bucket);
+            uint64_t middle = histogram_middle(bucket);
             return middle < histogram->max_ns ? middle : histogram->max_ns;
         }
     }

@@ -23,6 +23,9 @@ struct histogram {
 void histogram_clear(struct histogram *histogram);
 void histogram_add(struct histogram *histogram, uint64_t value_ns);
 
+/* The middle of a bucket, in ns. */
+uint64_t histogram_middle(unsigned bucket);
+
 /* The value that `fraction` of all values do not exceed, in ns; 0 when there are none. */
 uint64_t histogram_quantile(const struct histogram *histogram, double fraction);
 

@@ -98,6 +98,21 @@ static void print_histogram(const char *name, const struct histogram *histogram)
            (unsigned long long)histogram->count);
 }
 
+/* Pairs of a bucket's middle in ns and how many fell into it: histograms of several runs add up. */
+static void print_buckets(const char *name, const struct histogram *histogram)
+{
+    const char *separator = "";
+    printf("\"%s\": [", name);
+    for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++) {
+        if (histogram->buckets[bucket] == 0)
+            continue;
+        printf("%s[%llu, %llu]", separator, (unsigned long long)histogram_middle(bucket),
+               (unsigned long long)histogram->buckets[bucket]);
+        separator = ", ";
+    }
+    printf("]");
+}
+
 static void print_errors(const struct totals *totals)
 {
     const char *separator = "";
@@ -144,6 +159,8 @@ void measurement_print(struct measurement *measurement, const char *command, uin
            (double)totals->bytes / 1e6 * per_second, (double)totals->batches * per_second,
            (double)totals->requests * per_second);
     print_histogram("latency_us", &measurement->latency);
+    printf(", ");
+    print_buckets("latency_buckets", &measurement->latency);
     printf(", ");
     print_histogram("send_delay_us", &measurement->send_delay);
     printf(", ");

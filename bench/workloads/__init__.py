@@ -6,6 +6,7 @@ from bench.session import Workload
 from bench.workloads import (
     catching_up,
     consuming,
+    everything,
     footprint,
     isolation,
     kernel_alone,
@@ -29,4 +30,5 @@ WORKLOADS: tuple[Workload, ...] = (
     real_clients.WORKLOAD,
     kernel_alone.WORKLOAD,
     long_term_store.WORKLOAD,
+    everything.WORKLOAD,
 )

@@ -12,7 +12,7 @@ import time
 
 from bench.load import Produce
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import lag_bytes, split_seconds_max, split_view
+from bench.split_watch import await_first_progress, lag_bytes
 from bench.systems.system import Durability
 from bench.topics import Queues
 
@@ -32,19 +32,19 @@ READER_LEAD_SECONDS = 0.2
 """From the reader's start to the publishers'."""
 
 
-def _publish(stage: Stage, queues: Queues, rate: float | None = None) -> Produce:
+def publish(stage: Stage, queues: Queues, rate: float | None = None) -> Produce:
     """10 KB in each request, from eight connections."""
     return stage.produce(queues, record_bytes=1024, batch_records=10, connections=8,
                          in_flight=1 if rate is None else 5, rate=rate)  # fmt: skip
 
 
-def _half_load(stage: Stage, queues: Queues) -> Produce:
-    saturating = _publish(stage, queues)
+def half_load(stage: Stage, queues: Queues) -> Produce:
+    saturating = publish(stage, queues)
     stage.warm(saturating)
-    return _publish(stage, queues, round(stage.rate_of(saturating) / 2))
+    return publish(stage, queues, round(stage.rate_of(saturating) / 2))
 
 
-def _fill_past(stage: Stage) -> Queues:
+def fill_past(stage: Stage) -> Queues:
     queues = stage.create("past", 16)
     load = stage.produce(queues, record_bytes=1024, batch_records=100, queues_per_request=4,
                          bytes=PAST_BYTES[stage.form.name], seconds=180.0)  # fmt: skip
@@ -60,9 +60,9 @@ def _settle(stage: Stage, load: Produce) -> None:
 
 def _beside_reader(stage: Stage) -> None:
     stage.start()
-    past = _fill_past(stage)
+    past = fill_past(stage)
     published = stage.create("published", 16)
-    load = _half_load(stage, published)
+    load = half_load(stage, published)
     reader = stage.fetch(past, connections=1, in_flight=1, queues_per_request=16, max_bytes=16 << 20,
                          partition_max_bytes=1 << 20, until_end=True, seconds=stage.form.seconds + 2.0)  # fmt: skip
     for _ in range(ROUNDS[stage.form.name]):
@@ -85,17 +85,15 @@ def _beside_split(stage: Stage) -> None:
     rounds = ROUNDS[stage.form.name]
     first = stage.start()
     published = stage.create("published", 16)
-    load = _half_load(stage, published)
+    load = half_load(stage, published)
     for _ in range(rounds):
         stage.measure(ALONE_TWO_CORES, load)
-    _fill_past(stage)
+    fill_past(stage)
     first.stop()
     node = stage.start(splitter=True)
-    load = _publish(stage, published, load.rate)
+    load = publish(stage, published, load.rate)
     stage.measure(BESIDE_START, load)
-    deadline = time.monotonic() + split_seconds_max(0)
-    while split_view(node.http)["last_progress"] is None and time.monotonic() < deadline:
-        time.sleep(0.1)
+    await_first_progress(node.http)
     for _ in range(rounds):
         if lag_bytes(node.http) < BUSY_BYTES:
             stage.bench.results.notes.append("5: the split was over before the last of its rounds")

@@ -20,13 +20,12 @@ told apart.
 from __future__ import annotations
 
 import json
-import random
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.errors import BenchError
+from bench.keyed_records import write_keyed
 from bench.metrics import MEGABYTE, Figures
 from bench.plain_splitter import PlainSplitter
 from bench.scaled_node import WHOLE
@@ -34,11 +33,7 @@ from bench.session import Form, Session, Stage, Workload
 from bench.spark_pass import Pass, run_pass
 from bench.systems.mainstem import MERGE_SCALE
 from bench.systems.system import Durability, Node
-from bench.timed_node import Wire
 from bench.topics import Queues
-from mainstem.protocol.encoded_array import elements
-from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from mainstem.protocol.records.builder import NewRecord, build_batch
 
 SCALE = 64
 SEGMENT_BYTES = (1 << 30) // SCALE
@@ -82,8 +77,6 @@ MERGE_LARGE = "merge by Spark, 4 queues, batches of 10 KiB"
 MERGE_SMALL = "merge by Spark, 20,000 queues, batches of 1.1 KB"
 COMPACT = "compaction by Spark, 16 queues, records of 1 KiB, a quarter of them goes"
 KEYED_QUEUES = 16
-KEYED_RECORDS = 16
-"""Per batch, each with a key of its own."""
 SETTLE_SECONDS = 1.0
 
 
@@ -162,7 +155,7 @@ def _passes(stage: Stage) -> None:
                                            bytes=size, seconds=ROUND_SECONDS_MAX)))  # fmt: skip
     _split(node)
     _record_pass(stage, MERGE_SMALL, "store", "merge")
-    _write_keyed(node, keyed, size)
+    write_keyed(node.address, keyed, size)
     _split(node)
     merged = run_pass(node.tree, _http(node), "store", "merge")
     assert merged.bytes
@@ -193,41 +186,6 @@ def pass_figures(done: Pass) -> Figures:
         "worker_cpu_ms_per_mb": 1000 * done.cpu.workers / size,
         "spark_start_cpu_s": done.start_cpu_seconds,
     }
-
-
-def _write_keyed(node: Node, queues: Queues, size: int) -> None:
-    """Batches of records with keys, each half of the batches about the same keys as the other, in part: of every batch
-    of the first half, half of the records go."""
-    (topic,) = queues.names
-    wire = Wire(node.address, ROUND_SECONDS_MAX)
-    try:
-        for batch in _keyed_batches(size // queues.count):
-            partitions = tuple(PartitionProduceData(index=index, records=batch) for index in range(queues.count))
-            request = ProduceRequest(
-                acks=-1, timeout_ms=60_000, topic_data=(TopicProduceData(name=topic, partition_data=partitions),)
-            )
-            answer = wire.call(request, 9)
-            (found,) = elements(answer.responses)
-            if any(one.error_code for one in elements(found.partition_responses)):
-                raise BenchError("records with keys were refused")
-    finally:
-        wire.close()
-
-
-def _keyed_batches(size: int) -> Iterator[bytes]:
-    """Those of one queue."""
-    chance = random.Random(1)
-    values = [chance.randbytes(1008) for _ in range(256)]
-    now_ms = int(time.time() * 1000)
-    half = max(1, size // (KEYED_RECORDS * 1024) // 2)
-    for later in (False, True):
-        for number in range(half):
-            records = []
-            for at in range(KEYED_RECORDS):
-                fresh = later and at % 2 == 1
-                key = (number * KEYED_RECORDS + at) * 2 + fresh
-                records.append(NewRecord(now_ms, key.to_bytes(16, "big"), values[key % len(values)]))
-            yield bytes(build_batch(records).data)
 
 
 def _levels(node: Node) -> list[dict[str, int | str]]:

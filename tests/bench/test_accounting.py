@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bench.machine import alone, share_cores
 from bench.new_files import one_pass, written
 from bench.process_tree import ProcessTree
 from bench.window import Window
+from tests.patience import PATIENCE_SECONDS
 
 from bench import page_cache
 
@@ -36,6 +39,29 @@ def test_a_tree_counts_its_descendants() -> None:
         parent.communicate()
     assert tree.pids() == []
     assert tree.cpu_seconds() == 0.0
+
+
+def test_descendants_are_signalled_and_the_root_is_not() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tree = ProcessTree(parent.pid)
+    try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "done\n"
+        (child,) = [pid for pid in tree.pids() if pid != parent.pid]
+        for number, stopped in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+            tree.signal_descendants(number)
+            until = time.monotonic() + PATIENCE_SECONDS
+            while (state_of(child) == "T") != stopped and time.monotonic() < until:
+                time.sleep(0.01)
+            assert (state_of(child) == "T") == stopped
+            assert state_of(parent.pid) != "T"
+    finally:
+        tree.kill()
+        parent.communicate()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_pinning_reaches_threads_and_children() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from bench.load import Fetch, LoadError, Produce, build, run, start
+from bench.metrics import pooled_ms
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.list_offsets.v1.request import ListOffsetsRequest
 from kio.schema.metadata.v4.request import MetadataRequest
@@ -308,6 +309,11 @@ def test_a_stall_is_charged_to_every_request_of_it(binary: Path) -> None:
     assert sent["requests"] == sent["latency_us"]["count"] == 61
     # of the 61 requests, due every 10 ms, those of the first half second waited for what was left of it
     assert sent["latency_us"]["max"] >= 490_000
+    buckets = sent["latency_buckets"]
+    assert sum(count for _, count in buckets) == 61
+    assert [place for place, _ in buckets] == sorted({place for place, _ in buckets})
+    assert pooled_ms([sent], 1.0) * 1000 == pytest.approx(sent["latency_us"]["max"], rel=0.01)
+    assert pooled_ms([sent, sent], 0.5) * 1000 == pytest.approx(sent["latency_us"]["p50"], rel=0.01)
     assert sent["latency_us"]["p50"] >= 190_000
     assert sent["send_delay_us"]["p50"] >= 180_000
 

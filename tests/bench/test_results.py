@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.metrics import figures_of
+from bench.metrics import figures_of, pooled_ms
 from bench.results import Results, Row, Spread, load_results
 from tests.bench.load_result import load_result
 
@@ -52,6 +52,16 @@ def test_a_file_gives_back_what_was_put_in(tmp_path: Path) -> None:
     assert (loaded.facts, loaded.notes, loaded.rows) == ({"when": "now"}, ["a note"], [ROW])
     assert loaded.spread(ROW, "mainstem", "mb_per_s") == results.spread(ROW, "mainstem", "mb_per_s")
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_latencies_of_several_windows_are_one_distribution() -> None:
+    """Not the median of their quantiles, which a single slow window would not change."""
+    quick, slow = load_result(seconds=1.0, size=0), load_result(seconds=1.0, size=0)
+    quick["latency_buckets"] = [(1_000_000, 90), (2_000_000, 9), (3_000_000, 1)]
+    slow["latency_buckets"] = [(1_000_000, 50), (50_000_000, 50)]
+    assert [pooled_ms([quick], fraction) for fraction in (0.5, 0.9, 0.99, 0.999)] == [1.0, 1.0, 2.0, 3.0]
+    assert [pooled_ms([quick, slow, quick], fraction) for fraction in (0.5, 0.8, 0.99)] == [1.0, 2.0, 50.0]
+    assert pooled_ms([], 0.5) == 0.0
 
 
 def test_figures_of_several_passes_are_of_all_their_bytes_and_time() -> None:
