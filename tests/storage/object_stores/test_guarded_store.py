@@ -88,7 +88,7 @@ def test_a_create_whose_answer_was_lost_and_that_finds_its_own_bytes_is_done() -
 
 def test_a_create_whose_answer_was_lost_and_that_finds_the_bytes_of_another_is_refused() -> None:
     async def story(world: World) -> None:
-        for other in (b"his", b"yours", b""):
+        for other in (b"hers", b"yours", b""):
             world.weather.lost_requests = 1.0
             write = asyncio.ensure_future(world.store.write("manifest/1", b"mine"))
             await asyncio.sleep(world.weather.timeout_seconds / 2)

@@ -2,7 +2,8 @@
 
 An object is written under a name that no reader looks at, synced, and put in its place by a hard link (which fails if
 there is one: created only if absent) or by a rename. A replacement compares and renames under an exclusive flock, so
-that of two nodes that replace the same object one fails. Calls block in threads of the event loop's executor.
+that of two nodes that replace the same object one fails. Calls block in threads of the store's own: a directory that
+another machine serves may hang.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -34,6 +36,8 @@ from mainstem.storage.object_stores.names import UNFINISHED, checked
 
 T = TypeVar("T")
 
+THREADS_MAX = 8
+"""Calls under way at once: more make no disk faster."""
 LOCK = ".lock"
 """In the store's directory: held while an object is compared and replaced."""
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -44,6 +48,7 @@ class LocalObjectStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "object-store")
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
         return await self._run(name, lambda path: list(_read(path, ranges)))
@@ -89,7 +94,7 @@ class LocalObjectStore:
         """Have a thread do what may block, with the object's path; translates its errors."""
         path = self._directory / checked(name)
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, work, path)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, path)
         except OSError as error:
             raise self._translated(path, error) from error
 
