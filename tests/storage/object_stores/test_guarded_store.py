@@ -280,6 +280,26 @@ def test_no_more_requests_are_under_way_than_may_be_and_those_that_are_cancelled
     play(story, requests_in_flight_max=4)
 
 
+def test_a_request_that_is_cancelled_just_when_its_turn_comes_gives_it_on() -> None:
+    async def story(world: World) -> None:
+        world.weather.latency_seconds = (1.0, 1.0)
+
+        async def write_and_cancel() -> None:
+            await world.store.write("a/first", b"")
+            second.cancel()  # its turn has come, and it has not run yet
+
+        first = asyncio.ensure_future(write_and_cancel())
+        await asyncio.sleep(0.25)
+        second = asyncio.ensure_future(world.store.write("a/second", b""))
+        await asyncio.wait([first, second])
+        assert second.cancelled()
+        assert "a/second" not in world.bucket.objects
+        assert world.store.in_flight.under_way == 0
+        await world.store.write("a/third", b"")
+
+    play(story, requests_in_flight_max=1)
+
+
 def test_requests_bytes_and_outcomes_are_counted() -> None:
     async def story(world: World) -> None:
         await world.store.write("a/b", bytes(1000))
