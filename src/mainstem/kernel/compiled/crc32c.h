@@ -29,6 +29,8 @@
 #define MS_CRC_POLYNOMIAL 0x82f63b78u /* reflected */
 #define MS_CRC_LONG 1360              /* bytes per stream: three of them are a usual batch of 4 KiB */
 #define MS_CRC_SHORT 168              /* three of them are half a KiB */
+#define MS_CRC_AHEAD 4096             /* bytes: memory that is in no cache comes while so much is summed */
+#define MS_CRC_LINE 64                /* bytes of a cache line */
 
 static uint32_t ms_crc_table[8][256];
 static uint32_t ms_crc_shift_long[4][256];
@@ -95,16 +97,33 @@ static inline uint32_t ms_crc_shifted(const uint32_t table[4][256], uint32_t crc
     return table[0][crc & 0xff] ^ table[1][crc >> 8 & 0xff] ^ table[2][crc >> 16 & 0xff] ^ table[3][crc >> 24];
 }
 
-/* One round of three streams of `stride` bytes (a multiple of 8). */
-#define MS_CRC_ROUND(stride, table)                                              \
+#define MS_CRC_STEP(stride)                                                      \
+    do {                                                                         \
+        sum = MS_CRC64(sum, ms_load64(p));                                       \
+        second = MS_CRC64(second, ms_load64(p + (stride)));                      \
+        third = MS_CRC64(third, ms_load64(p + 2 * (stride)));                    \
+        p += 8;                                                                  \
+    } while (0)
+
+/* Asks for a line of each stream in the round after the next. */
+#define MS_CRC_PREFETCH(stride)                                                  \
+    do {                                                                         \
+        __builtin_prefetch(p + MS_CRC_AHEAD);                                    \
+        __builtin_prefetch(p + (stride) + MS_CRC_AHEAD);                         \
+        __builtin_prefetch(p + 2 * (stride) + MS_CRC_AHEAD);                     \
+    } while (0)
+
+/* One round of three streams of `stride` bytes (a multiple of 8). `prefetch`: look ahead at each line. */
+#define MS_CRC_ROUND(stride, table, prefetch)                                    \
     do {                                                                         \
         uint64_t second = 0, third = 0;                                          \
         const uint8_t *stop = p + (stride);                                      \
-        for (; p < stop; p += 8) {                                               \
-            sum = MS_CRC64(sum, ms_load64(p));                                   \
-            second = MS_CRC64(second, ms_load64(p + (stride)));                  \
-            third = MS_CRC64(third, ms_load64(p + 2 * (stride)));                \
-        }                                                                        \
+        if (prefetch)                                                            \
+            while (stop - p >= MS_CRC_LINE) {                                    \
+                MS_CRC_PREFETCH(stride);                                         \
+                for (int step = 0; step < MS_CRC_LINE / 8; step++) MS_CRC_STEP(stride); \
+            }                                                                    \
+        while (p < stop) MS_CRC_STEP(stride);                                    \
         sum = ms_crc_shifted(table, (uint32_t)sum) ^ second;                     \
         sum = ms_crc_shifted(table, (uint32_t)sum) ^ third;                      \
         p += 2 * (stride);                                                       \
@@ -113,8 +132,9 @@ static inline uint32_t ms_crc_shifted(const uint32_t table[4][256], uint32_t crc
 
 MS_CRC_TARGET static uint32_t ms_crc_by_instruction(uint32_t crc, const uint8_t *p, size_t length) {
     uint64_t sum = crc;
-    while (length >= 3 * MS_CRC_LONG) MS_CRC_ROUND(MS_CRC_LONG, ms_crc_shift_long);
-    while (length >= 3 * MS_CRC_SHORT) MS_CRC_ROUND(MS_CRC_SHORT, ms_crc_shift_short);
+    while (length >= 3 * MS_CRC_LONG + MS_CRC_AHEAD) MS_CRC_ROUND(MS_CRC_LONG, ms_crc_shift_long, 1);
+    while (length >= 3 * MS_CRC_LONG) MS_CRC_ROUND(MS_CRC_LONG, ms_crc_shift_long, 0);
+    while (length >= 3 * MS_CRC_SHORT) MS_CRC_ROUND(MS_CRC_SHORT, ms_crc_shift_short, 0);
     while (length >= 8) {
         sum = MS_CRC64(sum, ms_load64(p));
         p += 8;

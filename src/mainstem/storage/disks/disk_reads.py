@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy
 
 from mainstem.model import Buffer
+from mainstem.storage.disks.chunk_memory import CHUNK_BYTES, LEAST_BYTES, ChunkMemory
 
 _FAILED = ctypes.c_void_p(-1).value
 _RESIDENT = b"\1"
@@ -267,9 +268,12 @@ def _pages_around(position: int, length: int) -> tuple[int, int]:
 def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
     """Bytes of a file, read in one go into memory that lives as long as the view."""
     start, size = _pages_around(position, length)
-    room = numpy.empty(size + ALIGNMENT, numpy.uint8)  # not zeroed first, unlike Python's own
-    skipped = -room.ctypes.data % ALIGNMENT
-    memory = room.data[skipped : skipped + size]
+    if LEAST_BYTES <= size <= CHUNK_BYTES:
+        memory = _chunks.lend(size)
+    else:
+        room = numpy.empty(size + ALIGNMENT, numpy.uint8)  # not zeroed first, unlike Python's own
+        skipped = -room.ctypes.data % ALIGNMENT
+        memory = room.data[skipped : skipped + size]
     filled = _fill(descriptor, preadv, memory, start, size)
     return memory[position - start : min(position + length - start, filled)].toreadonly()
 
@@ -284,6 +288,9 @@ def _fill(descriptor: int, preadv: Preadv, memory: memoryview, start: int, piece
             break
     return filled
 
+
+_chunks = ChunkMemory()
+"""For the reads at once of all disks."""
 
 _memory = threading.local()
 

@@ -1,0 +1,89 @@
+"""Memory of large reads: lent to one at a time, for as long as a view of it lives, and lent again."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from tests.patience import PATIENCE_SECONDS
+
+from mainstem.storage.disks.chunk_memory import CHUNK_BYTES, ChunkMemory
+
+
+def address(view: memoryview) -> int:
+    import numpy
+
+    return int(numpy.frombuffer(view, numpy.uint8).ctypes.data)
+
+
+@pytest.mark.parametrize("size", [1, 4096, CHUNK_BYTES - 1, CHUNK_BYTES])
+def test_memory_of_the_size_asked_for_begins_at_a_page(size: int) -> None:
+    memory = ChunkMemory()
+    views = [memory.lend(size) for _ in range(5)]
+    assert [len(view) for view in views] == [size] * 5
+    assert all(address(view) % 4096 == 0 for view in views)
+    assert not any(view.readonly for view in views)
+
+
+def test_a_chunk_is_lent_again_once_the_last_view_of_it_is_gone() -> None:
+    memory = ChunkMemory()
+    chunk = memory.lend(CHUNK_BYTES)
+    where = address(chunk)
+    part = chunk[1000:2000].toreadonly()
+    del chunk
+    others = [memory.lend(CHUNK_BYTES) for _ in range(8)]
+    assert where not in map(address, others)
+    assert memory.lent_count == 9
+    del part
+    assert memory.lent_count == 8
+    again = [memory.lend(CHUNK_BYTES) for _ in range(8)]
+    assert where in map(address, again)
+    assert memory.lent_count == 16
+
+
+def test_what_is_lent_is_nobody_elses_whatever_comes_back_meanwhile() -> None:
+    chance = random.Random(70)
+    memory = ChunkMemory(spare_chunks_max=4)
+    held: list[tuple[memoryview, bytes]] = []
+    for number in range(2_000):
+        if held and chance.random() < 0.5:
+            view, content = held.pop(chance.randrange(len(held)))
+            assert bytes(view) == content
+            del view
+        else:
+            size = chance.randrange(1, 2_000)
+            content = number.to_bytes(4, "big") * (size // 4 + 1)
+            view = memory.lend(size)
+            view[:] = content[:size]
+            start = chance.randrange(size)
+            held.append((view[start:], content[start:size]))
+            del view
+        assert memory.lent_count == len(held)
+        assert memory.spare_count <= 4
+    assert all(bytes(view) == content for view, content in held)
+
+
+def test_threads_that_lend_and_drop_share_nothing() -> None:
+    memory = ChunkMemory(spare_chunks_max=2)
+    wrong: list[int] = []
+    begun = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        begun.wait(PATIENCE_SECONDS)
+        before = None
+        for _ in range(500):
+            view = memory.lend(8_192)
+            view[:] = bytes([number]) * 8_192
+            if before is not None and bytes(before) != bytes([number]) * 8_192:
+                wrong.append(number)
+            before = view
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert memory.lent_count == 0
+    assert memory.spare_count == 2
