@@ -22,7 +22,8 @@ from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
 from mainstem.storage.merging.merge_plan import MergeLines
-from mainstem.storage.queue_store.reading.queue_history import NearFile
+from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
+from mainstem.storage.queue_store.reading.queue_history import NearFile, QueueHistory
 from mainstem.storage.reading import plan_reads
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import FileKind, kind_of
@@ -138,33 +139,37 @@ def test_fetches_of_many_queues_bring_what_reads_of_each_do(tmp_path: Path, home
     simulated(tmp_path, story, prepare)
 
 
+def prepare_merges(node: SmallNode) -> None:
+    prepare(node)
+    node.topics[0] = dataclasses.replace(
+        node.topics[0], settings=dataclasses.replace(node.topics[0].settings, segment_bytes=9000)
+    )
+
+
+async def split_and_merge(node: SmallNode) -> None:
+    """Large queues fill segments, small ones lie in packed files, and what is newer in runs."""
+    mergers = Mergers(Merging(node.storage, node.storage, node.disk2, str(node.manifest_path)), random.Random(1))
+    mergers.lines = MergeLines(9_000, 30_000, 40_000, 60_000, 50_000)
+
+    async def publish_all() -> None:
+        await publish(node, 6, range(6))
+        await publish(node, 6, range(6, QUEUES), size=100)
+        await node.split()
+
+    for _ in range(4):
+        await publish_all()
+    while await mergers.merge(well_behaved=True, drain=True):
+        pass
+    await publish_all()
+    await publish(node, 150, [0])  # so that the journal's segments before can go
+    await node.split()
+    await node.rounds(6)
+
+
 @pytest.mark.parametrize("bytes_max", [20_000, 1 << 20])
 def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes_max: int) -> None:
-    """Large queues fill segments, small ones lie in packed files, and what is newer in runs."""
-
-    def prepare_merges(node: SmallNode) -> None:
-        prepare(node)
-        node.topics[0] = dataclasses.replace(
-            node.topics[0], settings=dataclasses.replace(node.topics[0].settings, segment_bytes=9000)
-        )
-
     async def story(node: SmallNode) -> None:
-        mergers = Mergers(Merging(node.storage, node.storage, node.disk2, str(node.manifest_path)), random.Random(1))
-        mergers.lines = MergeLines(9_000, 30_000, 40_000, 60_000, 50_000)
-
-        async def publish_all() -> None:
-            await publish(node, 6, range(6))
-            await publish(node, 6, range(6, QUEUES), size=100)
-            await node.split()
-
-        for _ in range(4):
-            await publish_all()
-        while await mergers.merge(well_behaved=True, drain=True):
-            pass
-        await publish_all()
-        await publish(node, 150, [0])  # so that the journal's segments before can go
-        await node.split()
-        await node.rounds(6)
+        await split_and_merge(node)
         history = node.storage.queue_store.history
         kinds = {kind_of(name) for name in node.storage.queue_store.manifest.files}
         assert kinds == set(FileKind)
@@ -184,6 +189,58 @@ def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes
             assert len(reader.found[partition]) == node.offsets(QUEUE + partition).high_watermark
         assert read == kinds
         assert node.storage.messages.plan_reads.together > 3 * QUEUES
+
+    simulated(tmp_path, story, prepare_merges)
+
+
+async def assert_near_is_as_if_never_asked_before(node: SmallNode, reads: Sequence[tuple[int, int]]) -> None:
+    """`reads`: partitions and offsets, in the order in which the store's own history is asked for them."""
+    store = node.storage.queue_store
+    for partition, offset in reads:
+        place = QUEUE + partition, node.storage.read_path.placement.history(QUEUE + partition)[0].group, offset
+        found, fresh = [await one.near(*place) for one in (store.history, QueueHistory(store.stored, 0))]
+        assert [(file.source.name, file.groups) for file in found] == [
+            (file.source.name, file.groups) for file in fresh
+        ], place
+        assert [file.extents for file in found] == [file.extents for file in fresh]
+
+
+def test_the_files_around_a_reader_are_those_of_the_offset_wherever_it_was_before(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        for seed in range(2):
+            await split_and_merge(node)  # with new files, the second time
+            reads = [
+                (partition, offset)
+                for partition in range(QUEUES)
+                for offset in range(node.offsets(QUEUE + partition).high_watermark)
+            ]
+            await assert_near_is_as_if_never_asked_before(node, reads)
+            random.Random(seed).shuffle(reads)
+            await assert_near_is_as_if_never_asked_before(node, reads)
+
+    simulated(tmp_path, story, prepare_merges)
+
+
+def test_a_reader_that_goes_on_in_a_file_is_not_looked_for(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await split_and_merge(node)
+        store = node.storage.queue_store
+        group = node.storage.read_path.placement.history(QUEUE)[0].group
+        find = store.stored.search.find
+        looked = 0
+
+        async def watched(queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
+            nonlocal looked
+            looked += 1
+            return await find(queue_id, spans, offset)
+
+        store.stored.search.find = watched  # type: ignore[method-assign]
+        firsts = []
+        for offset in range(node.offsets(QUEUE).high_watermark):
+            firsts += [file.source.name for file in await store.history.near(QUEUE, group, offset)][:1]
+        assert len(firsts) > 100
+        assert looked == len(set(firsts))
+        assert looked > 2
 
     simulated(tmp_path, story, prepare_merges)
 

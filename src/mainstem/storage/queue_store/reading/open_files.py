@@ -150,11 +150,11 @@ class FileSource:
 
     def __init__(self, open_files: OpenFiles, known: KnownFile) -> None:
         self._open_files = open_files
-        self._known = known
+        self.known = known
         self.name = known.name
 
     async def read(self, position: int, length: int, *, at_once: bool) -> Buffer:
-        async with self._open_files.opened(self._known) as file:
+        async with self._open_files.opened(self.known) as file:
             return await file.read(position, length, at_once=at_once)
 
 

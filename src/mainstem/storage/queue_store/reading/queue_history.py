@@ -19,7 +19,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
-from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource
+from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
 
@@ -30,6 +30,18 @@ NEAR_BYTES = 256 << 10
 NEAR_RUNS_MAX = 16
 """How many files are looked at for many queues at once: a reader that gets less than this of a queue comes back for
 every few files, and their indexes fit into memory."""
+
+
+NEARS_MAX = 64
+"""Readers of many queues of which it is remembered in which files they are. Each keeps a snapshot of the spans."""
+
+
+class _Near(NamedTuple):
+    """The files from that of a queue's reader on, as long as these spans count."""
+
+    spans: Spans
+    files: tuple[tuple[KnownFile, bytes], ...]
+    """With the write groups that each counts for."""
 
 
 class _Reader(NamedTuple):
@@ -71,6 +83,8 @@ class QueueHistory:
         self._cache = stored.cache
         self._read_ahead_chunks_max = read_ahead_chunks_max
         self._readers: Lru[tuple[int, int], _Reader] = Lru(READERS_MAX)
+        self._nears: Lru[tuple[int, int], _Near] = Lru(NEARS_MAX)
+        """By queue and write group."""
         self._ends: Lru[tuple[str, int], int] = Lru(READERS_MAX)
         """Chunks in which reads of many queues ended, by file and number: how many to read ahead of who goes on."""
 
@@ -93,25 +107,43 @@ class QueueHistory:
         `read`."""
         spans = self._manifest.spans(group)
         found: list[NearFile] = []
-        near_bytes = 0
         try:
+            remembered = self._nears.get((queue_id, group))
+            if remembered is not None and remembered.spans is spans and await self._holds(remembered, queue_id, offset):
+                for known, groups in remembered.files:
+                    if few and self._stored.open_files.reads_pages(known):
+                        return found
+                    found.append(await self._near_file(known, groups))
+                return found
+            near_bytes = 0
             place = await self._search.find(queue_id, spans, offset)
             if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
                 return []
             for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
                 known, file = self._search.known(entry.name), self._manifest.files[entry.name]
                 if few and self._stored.open_files.reads_pages(known):
-                    break
-                index = await self._stored.open_files.index(known)
-                found.append(
-                    NearFile(FileSource(self._stored.open_files, known), index, self._manifest.groups_of(entry.name))
-                )
+                    return found
+                found.append(await self._near_file(known, self._manifest.groups_of(entry.name)))
                 near_bytes += file.batch_bytes // max(1, file.queue_count)
                 if near_bytes >= NEAR_BYTES:
                     break
         except (FileGone, KeyError):  # dropped meanwhile
-            pass
+            return found
+        self._nears.put((queue_id, group), _Near(spans, tuple((file.source.known, file.groups) for file in found)))
         return found
+
+    async def _holds(self, near: _Near, queue_id: int, offset: int) -> bool:
+        """Whether the first of these files has the offset. Where its index is read in pages that is not asked."""
+        open_files = self._stored.open_files
+        if not near.files or open_files.reads_pages(near.files[0][0]):
+            return False
+        index = await open_files.index(near.files[0][0])
+        row = index.find(queue_id, offset)
+        return row is not None and int(index.rows["base_offset"][row]) <= offset
+
+    async def _near_file(self, known: KnownFile, groups: bytes) -> NearFile:
+        index = await self._stored.open_files.index(known)
+        return NearFile(FileSource(self._stored.open_files, known), index, groups)
 
     async def chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> tuple[list[memoryview | None], bool]:
         """Chunks of files by number, of which so many bytes are wanted, and whether memory had all of them. None for
