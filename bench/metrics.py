@@ -52,6 +52,7 @@ METRICS = {
     "driver_cpu_ms_per_mb": Metric("CPU of the driver", "ms/MB", False, 2),
     "jvm_cpu_ms_per_mb": Metric("CPU of the JVM", "ms/MB", False, 2),
     "worker_cpu_ms_per_mb": Metric("CPU of the workers", "ms/MB", False, 2),
+    "files_per_queue": Metric("files that a queue lies in", "", False, 0),
     "files_per_tib": Metric("merged files per TiB", "", False, 0),
     "runs_waiting": Metric("runs that wait to be merged", "", False, 0),
     "runs_written": Metric("runs written", "", True, 0),

@@ -12,6 +12,9 @@ are merged, too: runs, outputs of merges, their indexes, the copy of the manifes
 In the life with many queues a hundred of them get 600 KB each, a little at a time. At its end the node starts anew,
 and they are read one by one, evicted, with memory for what one of them needs.
 
+*Reads at full size.* The files that 10,000 runs of a million queues are merged into, with holes for batches that
+nobody reads (`bench.store_reads`): the store's part of such a read.
+
 *Passes of Spark.* `mainstem store merge --once` and `mainstem store compact --once` for a node as it is, with all
 cores: bytes per second, and per second of processor time of all processes, Spark's and the node's. Spark's start is
 told apart.
@@ -20,6 +23,8 @@ told apart.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import urllib.request
 from typing import NamedTuple
@@ -69,6 +74,9 @@ PROBE_BYTES = 600_000
 READ = "a queue of 600 KB after all these merges, evicted, its indexes not in memory"
 COLD = {"queue_store.index_cache_bytes": str(1 << 20), "queue_store.read_cache_bytes": str(8 << 20)}
 """Memory for what one queue needs, which is not there any more when it is needed again."""
+READ_RUNS = 10_000
+READ_STORE = f"a queue of 600 KB after {READ_RUNS:,} runs were merged, evicted: the store's part"
+READ_SECONDS_MAX = 600.0
 ROUND_SECONDS_MAX = 300.0
 
 PASS_BYTES = {"short": 1024 * MEBIBYTE, "full": 4096 * MEBIBYTE}
@@ -140,6 +148,20 @@ def _read_probes(stage: Stage, probes: Queues, runs: int) -> None:
     stage.record(READ, {"cpu_ms_per_queue": per_queue, "runs_written": runs}, queues=probes.count)
 
 
+def _read_store(stage: Stage) -> None:
+    """Without a node, in a process of its own."""
+    command = [sys.executable, "-m", "bench.store_reads", "--json", "--runs", str(READ_RUNS),
+               "--directory", str(stage.bench.directory)]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=READ_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"bench.store_reads was not over after {READ_SECONDS_MAX:.0f} s") from None
+    if done.returncode != 0:
+        raise BenchError(f"bench.store_reads: {done.stderr.strip()[-300:]}")
+    found = json.loads(done.stdout)
+    stage.record(READ_STORE, {"cpu_ms_per_queue": found["cpu_ms"], "files_per_queue": found["spans"]})
+
+
 def _passes(stage: Stage) -> None:
     """Merges of large queues, then of small ones and of those with keys, which are compacted at last."""
     node = stage.start()
@@ -201,7 +223,8 @@ def _http(node: Node) -> str:
 def sessions(form: Form) -> list[Session]:
     passes = Session(name="passes of Spark", run=_passes, durability=Durability.ASYNC, systems=("mainstem",),
                      all_cores=True)  # fmt: skip
-    return [*map(_lives, LIVES), passes]
+    reads = Session(name="reads", run=_read_store, durability=Durability.ASYNC, systems=("mainstem",))
+    return [*map(_lives, LIVES), reads, passes]
 
 
 WORKLOAD = Workload(
@@ -209,7 +232,8 @@ WORKLOAD = Workload(
     "The long-term store: files, bytes, speed",
     sessions,
     shown=(
-        "files_per_tib", "runs_waiting", "runs_written", "written_per_byte", "cpu_ms_per_queue", "mb_per_s",
+        "files_per_tib", "runs_waiting", "runs_written", "written_per_byte", "files_per_queue", "cpu_ms_per_queue",
+        "mb_per_s",
         "mb_per_cpu_s", "cpu_ms_per_mb", "driver_cpu_ms_per_mb", "jvm_cpu_ms_per_mb", "worker_cpu_ms_per_mb",
         "spark_start_cpu_s",
     ),

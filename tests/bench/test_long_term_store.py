@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
 from collections import Counter
@@ -14,6 +15,7 @@ from bench.plain_splitter import PlainSplitter, file_bytes
 from bench.scaled_node import scaled
 from bench.spark_pass import Pass, moved_bytes
 from bench.split_watch import SplitCpu
+from bench.store_reads import FILES, measured
 from bench.systems.mainstem import MERGE_SCALE, Mainstem
 from bench.systems.system import Durability, Node, Setup
 from bench.topics import Queues, create
@@ -107,3 +109,11 @@ def test_lives_are_long_enough_for_merges() -> None:
     lines = scaled("64")
     for life in (LARGE, SMALL):
         assert min(life.bytes.values()) >= 2 * 4 * lines.level_one_bytes, "of each of four write groups"
+
+
+def test_queues_of_a_store_that_has_holes_are_read_whole(tmp_path: Path) -> None:
+    figures = asyncio.run(measured(tmp_path, 1_024))
+    assert figures.spans == 2
+    assert figures.files == 2 * FILES
+    assert 500_000 < figures.queue_bytes <= 600_000
+    assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*.pack")) < 128 * MEBIBYTE, "holes take no room"
