@@ -28,8 +28,9 @@ from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest import copied_manifest
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Database, Entries
+from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.queue_store.manifest.manifest_rows import CopyHeader, Row, rows_in
+from mainstem.storage.queue_store.manifest.manifest_seal import Seal
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, Decided, ManifestQueue
@@ -146,7 +147,7 @@ def _owner_epoch_not_checked() -> tuple[type, str, Any]:
 
 def _manifest_not_summed() -> tuple[type, str, Any]:
     """A start takes whatever rows a manifest has, if sqlite finds nothing wrong with them."""
-    return Database, "_written_sum", lambda database, connection: database._sum_to_write(connection)
+    return Seal, "_written", lambda seal, connection, tables: seal._to_write(connection, tables)
 
 
 def _copy_not_checked() -> tuple[ModuleType, str, Any]:

@@ -358,7 +358,7 @@ class WriteGroupReplication:
             for group in self._settled:
                 self._consensus.exchange.leave(group)
 
-    # --- group_ports.Watcher ------------------------------------------------------------------------------
+    # --- write_group_ports.Watcher ------------------------------------------------------------------------------
 
     def send(self, group: int, messages: Iterable[Message]) -> None:
         assert self._consensus.exchange is not None, "a node alone sends no messages"

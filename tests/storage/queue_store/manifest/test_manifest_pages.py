@@ -7,7 +7,7 @@ import random
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mainstem.storage.queue_store.manifest import page_format
 from mainstem.storage.queue_store.manifest.file_pages import PackedRows
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
+from mainstem.storage.queue_store.manifest.manifest_seal import Seal
 from mainstem.storage.queue_store.manifest.page_format import PageState
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
@@ -137,16 +138,16 @@ def test_a_crash_before_the_end_of_a_fold_leaves_what_was(tmp_path: Path) -> Non
     async def scenario() -> None:
         path, copy = tmp_path / "manifest.sqlite", tmp_path / "copy.sqlite"
 
-        class Crashing(Database):
+        class Crashing(Seal):
             copies = False
 
-            def _seal(self, database: sqlite3.Connection) -> None:
-                super()._seal(database)
+            def write(self, database: sqlite3.Connection, tables: Iterable[str]) -> None:
+                super().write(database, tables)
                 if self.copies:  # all is written, and nothing committed
                     for suffix in ("", "-wal"):
                         shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
 
-        database, thread = Crashing(str(path)), ThreadPoolExecutor(1)
+        database, thread = Database(str(path), Crashing()), ThreadPoolExecutor(1)
         manifest = Manifest(database, thread.submit(database.open).result(), thread, 3)
         await manifest.adopt(IDENTITY, 0)
         await fill(manifest, 4)

@@ -23,6 +23,7 @@ import numpy
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.manifest import page_format
 from mainstem.storage.queue_store.manifest.file_table import NOT_SEEN
+from mainstem.storage.queue_store.manifest.manifest_seal import SUMMED, Seal
 from mainstem.storage.queue_store.manifest.page_format import PageState, StoredPage
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
@@ -73,45 +74,12 @@ CREATE TABLE page_states (
 """
 """Made with the first page, when the manifest becomes one of version 3."""
 
-_COLUMNS = (
-    "name",
-    "retention_class",
-    "bytes",
-    "batch_bytes",
-    "batch_count",
-    "record_count",
-    "queue_count",
-    "min_timestamp",
-    "max_timestamp",
-)
+_COLUMNS = SUMMED["files"]
 _KEYS = ("level", "group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms")
 assert StoreFile.__struct_fields__ == _COLUMNS + _KEYS
 
-_SUMMED = {
-    "store": ("identity", "commits"),
-    "files": _COLUMNS,
-    "ranges": ("sequence", "write_group", "after", "upto", "name"),
-    "positions": ("write_group", "position", "applied_index"),
-    "dropped": ("name", "dropped_ms"),
-    "seen": ("name", "seen_ms"),
-    "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms"),
-    "pages": ("number", "crc"),
-    "page_states": ("number", "alive", "seen"),
-}
-"""All that the manifest says: tables and their columns. What a page says of itself is in its `crc`, which is checked
-when it is read."""
-
 _TABLES_SINCE = {"keys": MERGED_SCHEMA_VERSION, "pages": SCHEMA_VERSION, "page_states": SCHEMA_VERSION}
 """The versions from which on there are tables that were not in the first."""
-
-_SUM_OF_RANGES = """
-SELECT count(*), coalesce(sum(
-    (sequence * 7919 + write_group * 104729 + after * 1299709 + upto * 15485863) % 2147483647), 0) FROM ranges
-"""
-
-_SUM_ROW = 2
-"""Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
-_SUM_MODULUS = 1 << 62
 
 _REMEDY = (
     "have it made anew from its copy on disk 2 (mainstem store repair --manifest), restore write_dir and store_dir as "
@@ -180,34 +148,16 @@ class Contents(NamedTuple):
         return self._replace(files=files, ranges=ranges, seen=seen, pages=())
 
 
-class _Sums:
-    """Sums of all rows there are. The connection holds them, and sqlite does not tell the garbage collector: they must
-    not lead back to the connection, which would stay open for ever."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.ranges = (0, 0)
-        """How many there are, and the sum of what the digest has of each."""
-
-    def counted(self, sign: int, table: str, *row: object) -> None:
-        self.rows = (self.rows + sign * _row_sum((table, *row))) % _SUM_MODULUS
-        if table == "ranges":
-            sequence, group, after, upto = (int(value) for value in row[:4])  # type: ignore[call-overload]
-            part = (sequence * 7919 + group * 104729 + after * 1299709 + upto * 15485863) % 2147483647
-            self.ranges = self.ranges[0] + sign, self.ranges[1] + sign * part
-
-
 class Database:
     """The sqlite side. Only the manifest's thread calls it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, seal: Seal | None = None) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         """Where sqlite has left a log, open until the first change: the last connection that closes writes the log into
         the database, unless it may only read. So a start that refuses leaves both as they were."""
-        self._sums = _Sums()
-        """Triggers keep them up to date."""
+        self._seal = seal or Seal()
         self.version = FIRST_SCHEMA_VERSION
 
     @property
@@ -242,7 +192,7 @@ class Database:
             database.execute(_ADDED)
             contents = self._checked(database)
             for table in self._tables:
-                self._keep_sum(database, table)
+                self._seal.keep(database, table)
             database.execute("BEGIN IMMEDIATE")
             database.execute(f"PRAGMA user_version = {version}")  # fails where the header forbids to write
             database.execute("ROLLBACK")
@@ -289,26 +239,18 @@ class Database:
                 f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); {_REMEDY}"
             )
         contents = self._contents(database)
-        self._sums.ranges = database.execute(_SUM_OF_RANGES).fetchone()
-        if self._is_sealed(database, contents.changes) is False:
-            raise FormatError(
-                f"{self._path}: the manifest is damaged (what is split where is not what was written); {_REMEDY}"
-            )
-        self._sums.rows = _sum_of(database, self._tables)
-        if self._sum_to_write(database) != self._written_sum(database):
-            raise FormatError(
-                f"{self._path}: the manifest is damaged (its rows are not those that were written); {_REMEDY}"
-            )
+        if fault := self._seal.fault(database, contents.changes, self._tables):
+            raise FormatError(f"{self._path}: the manifest is damaged ({fault}); {_REMEDY}")
         return contents
 
     @property
     def _tables(self) -> list[str]:
-        return [table for table in _SUMMED if self.version >= _TABLES_SINCE.get(table, FIRST_SCHEMA_VERSION)]
+        return [table for table in SUMMED if self.version >= _TABLES_SINCE.get(table, FIRST_SCHEMA_VERSION)]
 
     def _tables_there(self, database: sqlite3.Connection) -> set[str]:
         named = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         named |= {name for (name,) in database.execute("SELECT name FROM sqlite_temp_master")}
-        return {table for table in _SUMMED if table in named}
+        return {table for table in SUMMED if table in named}
 
     def _contents(self, database: sqlite3.Connection) -> Contents:
         store = database.execute("SELECT identity, commits FROM store").fetchone()
@@ -318,7 +260,7 @@ class Database:
         )
         keys: dict[str, dict[str, Any]] = {}
         if self.version > FIRST_SCHEMA_VERSION:
-            rows = database.execute(f"SELECT {', '.join(_SUMMED['keys'])} FROM keys")
+            rows = database.execute(f"SELECT {', '.join(SUMMED['keys'])} FROM keys")
             keys = {name: dict(zip(_KEYS, values, strict=True)) for name, *values in rows}
         ranges = database.execute(
             "SELECT sequence, write_group, after, upto, name FROM ranges ORDER BY write_group, upto, after, sequence"
@@ -346,63 +288,6 @@ class Database:
             except FormatError as error:
                 raise FormatError(f"{self._path}: the manifest is damaged ({error}); {_REMEDY}") from error
             yield StoredPage(number, rows, ranges, state)
-
-    def _is_sealed(self, database: sqlite3.Connection, changes: int) -> bool | None:
-        """Whether positions and ranges are those that the last change left; None: a version without seals made it."""
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
-            return None
-        sealed = database.execute("SELECT commits, digest FROM seal").fetchone()
-        if sealed is None or sealed[0] != changes:
-            return None
-        return bool(sealed[1] == self._digest(database))
-
-    def _written_sum(self, database: sqlite3.Connection) -> int:
-        """The sum that the last change wrote; what it is now, where none was written."""
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'seal'").fetchone():
-            return self._sum_to_write(database)
-        written = database.execute("SELECT digest FROM seal WHERE rowid = ?", (_SUM_ROW,)).fetchone()
-        return int(written[0]) if written is not None else self._sum_to_write(database)
-
-    def _sum_to_write(self, database: sqlite3.Connection) -> int:
-        """The sum of all rows, and of how the tables were made: a flipped bit there shows when a row is written. So it
-        does in the table in which sqlite counts sequences."""
-        tables = (*self._tables, "seal", "sqlite_sequence")
-        made = database.execute(
-            f"SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name IN ({', '.join('?' * len(tables))})",
-            tables,
-        ).fetchall()
-        made += database.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
-        return (self._sums.rows + sum(map(_row_sum, made))) % _SUM_MODULUS
-
-    def _keep_sum(self, database: sqlite3.Connection, table: str) -> None:
-        """Have every changed row counted in and out. Only this connection has the triggers: other versions, which lack
-        the function, open the database as ever."""
-        database.create_function("counted", -1, self._sums.counted)
-        columns = _SUMMED[table]
-        old, new = (", ".join(f"{row}.{column}" for column in columns) for row in ("OLD", "NEW"))
-        out, into = f"SELECT counted(-1, '{table}', {old});", f"SELECT counted(1, '{table}', {new});"
-        for event, done in (("DELETE", out), ("INSERT", into), ("UPDATE", out + into)):
-            database.execute(f"CREATE TEMP TRIGGER {table}_{event} AFTER {event} ON main.{table} BEGIN {done} END")
-
-    def _digest(self, database: sqlite3.Connection) -> int:
-        """The digest of positions and ranges, for versions that do not know the sum."""
-        positions = database.execute(
-            "SELECT write_group, position, applied_index FROM positions ORDER BY write_group"
-        ).fetchall()
-        ranges = "/".join(map(str, self._sums.ranges))
-        return int(google_crc32c.value(repr((positions, ranges)).encode()))
-
-    def _seal(self, database: sqlite3.Connection) -> None:
-        """Write the digest and the sum. Sqlite does not notice a flipped bit in a number or a name; but pruning and
-        retention rely on them, and no check would miss a file that counts for the wrong write group. The digest is for
-        versions that do not know the sum."""
-        database.execute("CREATE TABLE IF NOT EXISTS seal (commits INTEGER NOT NULL, digest INTEGER NOT NULL)")
-        database.execute("DELETE FROM seal")
-        database.execute("INSERT INTO seal SELECT commits, ? FROM store", (self._digest(database),))
-        database.execute(
-            "INSERT INTO seal (rowid, commits, digest) SELECT ?, commits, ? FROM store",
-            (_SUM_ROW, self._sum_to_write(database)),
-        )
 
     def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int, states: PageStates) -> None:
         """Note when files were first seen, those in pages by the new states of these; and forget others."""
@@ -517,7 +402,7 @@ class Database:
 
     def _transaction(self, statements: Iterable[Statement], *, version: int = FIRST_SCHEMA_VERSION) -> None:
         """`version`: the first one that knows what the statements write."""
-        database, before = self._database, (self._sums.rows, self._sums.ranges, self.version)
+        database, before = self._database, (self._seal.sums, self.version)
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -527,10 +412,10 @@ class Database:
                 self._raise_version(database)
             for statement, values in statements:
                 database.execute(statement, values)
-            self._seal(database)
+            self._seal.write(database, self._tables)
             database.execute("COMMIT")
         except BaseException:
-            self._sums.rows, self._sums.ranges, self.version = before
+            self._seal.sums, self.version = before
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
@@ -542,7 +427,7 @@ class Database:
         for table in self._tables:
             if table not in before:
                 database.execute(schemas[table])
-                self._keep_sum(database, table)
+                self._seal.keep(database, table)
         database.execute(f"PRAGMA user_version = {self.version}")
 
 
@@ -583,20 +468,6 @@ def _of_states(states: PageStates) -> Iterator[Statement]:
         else:
             yield "DELETE FROM page_states WHERE number = ?", (number,)
             yield "DELETE FROM pages WHERE number = ?", (number,)
-
-
-def _sum_of(database: sqlite3.Connection, tables: Iterable[str]) -> int:
-    """The sum of all rows there are, whatever their order."""
-    return sum(
-        _row_sum((table, *row))
-        for table in tables
-        for row in database.execute(f"SELECT {', '.join(_SUMMED[table])} FROM {table}")
-    ) % _SUM_MODULUS  # fmt: skip
-
-
-def _row_sum(row: tuple[object, ...]) -> int:
-    """A table's name and the values of a row, as one number."""
-    return int(google_crc32c.value(repr(row).encode()))
 
 
 def _additions(group: int, entries: Entries) -> list[Statement]:
