@@ -15,11 +15,12 @@ from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_FILE, FetchFi
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.copies.continued import ends_of, goes_on
+from mainstem.storage.queue_store.copies.continued import ends_of, queues_with_gaps
 from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues
+from mainstem.storage.queue_store.copies.returning_keys import ReturningKeys
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.snapshot_image import WriteGroupImage, log_starts_of
 from mainstem.storage.store_files.store_file import StoreFile
@@ -107,13 +108,24 @@ class SnapshotFiles:
                     break
             image = await image_of(True)
             await self.fetch(image)
-            files = [file for _after, _upto, file in self.ranges]
-            if await goes_on(
-                self._store.stored, self._group, self.kept_upto, files, log_starts_of(image), self._placement.groups_at
-            ):
+            if await self._nothing_comes_back(image):
                 return image
-            log.info("write group %d: offsets are missing behind what is split here; all is copied", self._group)
             self._keeps_own = False
+
+    async def _nothing_comes_back(self, image: WriteGroupImage) -> bool:
+        """Whether no deleted key of a compacted queue is there again, with the sender's files behind what is kept."""
+        stored, group, groups_at = self._store.stored, self._group, self._placement.groups_at
+        files, log_starts = [file for _after, _upto, file in self.ranges], log_starts_of(image)
+        gaps = await queues_with_gaps(stored, group, self.kept_upto, files, log_starts, groups_at)
+        if not len(gaps):
+            return True
+        keys = ReturningKeys(stored, group, self.kept_upto, gaps, log_starts, groups_at)
+        try:
+            await keys.check(files, image.ranges, self._sender)
+        except (StorageError, OSError) as error:
+            log.info("write group %d: offsets are missing behind what is split here; all is copied: %s", group, error)
+            return False
+        return True
 
     async def fetch(self, image: WriteGroupImage) -> bool:
         """Fetch what this node lacks of the snapshot's files, and note what is to count then. Returns whether anything

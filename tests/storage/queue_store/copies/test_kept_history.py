@@ -16,6 +16,7 @@ from tests.storage.queue_store.changes.test_merged_files import groups_at
 from tests.storage.queue_store.runs import Batch, make_batch, write_merged, write_run
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
+from mainstem.protocol.records import NewRecord, build_batch, read_records, stored_batches
 from mainstem.raft import Membership, Snapshot
 from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
@@ -459,6 +460,133 @@ def test_nothing_stays_where_offsets_are_missing_behind_it(tmp_path: Path) -> No
 
     (tmp_path / "bench").mkdir()
     Bench(tmp_path / "bench").run(scenario)
+
+
+# --- keys of compacted queues -----------------------------------------------------------------------------
+
+KEYS = [b"a", b"b", b"c", b"d"]
+COMPACTED_QUEUE, OTHER_QUEUE = 0, 2
+
+
+def keyed(base: int, records: Sequence[tuple[bytes, bytes | None]], queue_id: int = COMPACTED_QUEUE) -> Batch:
+    """A batch of records with these keys and values."""
+    built = build_batch([NewRecord(timestamp=1000, key=key, value=value) for key, value in records])
+    data = bytearray(built.data)
+    struct.pack_into(">q", data, 0, base)
+    struct.pack_into(">i", data, 12, 1)
+    return Batch(queue_id, base, base + len(records) - 1, 1000, 1, bytes(data))
+
+
+def latest(found: Sequence[bytes]) -> dict[bytes | None, bytes | None]:
+    """What a reader of a compacted queue holds in the end: keys and their values; deleted ones are not in it."""
+    state: dict[bytes | None, bytes | None] = {}
+    for data in found:
+        for batch in stored_batches(data):
+            for record in read_records(batch):
+                state[record.key] = record.value
+    return {key: value for key, value in state.items() if value is not None}
+
+
+async def compacted(replica: Replica, log: Sequence[Sequence[Batch]], *, tombstones_go: bool) -> None:
+    """Merge all, then leave out the batches of the compacted queue, of a record each, that are not the latest of their
+    keys, and tombstones if they may go; the last one stays."""
+    await replica.merge(random.Random(1))
+    mine = [batch for block in log for batch in block if batch.queue_id == COMPACTED_QUEUE]
+    last_of: dict[bytes | None, Batch] = {}
+    deleted = set()
+    for batch in mine:
+        (record,) = read_records(next(iter(stored_batches(batch.data))))
+        last_of[record.key] = batch
+        if record.value is None:
+            deleted.add(batch)
+    stay = {batch for batch in last_of.values() if not (tombstones_go and batch in deleted)} | {mine[-1]}
+    entries = [entry for span in replica.bench.store.manifest.spans(GROUP) for entry in span]
+    batches = sorted({batch for entry in entries for batch in replica.held[entry.name]} - (set(mine) - stay))
+    replica.held["compacted.pack"] = batches
+    output = write_merged(replica.bench.files, "compacted.pack", GROUP, batches, level=2)
+    await replica.bench.store.changes.merge(GROUP, entries, [output])
+
+
+def keys_and_others(
+    choice: random.Random, count: int, records: Sequence[tuple[bytes, bytes | None]] = ()
+) -> list[list[Batch]]:
+    """Blocks with a record of the compacted queue each, these or random ones, and more bytes of another queue."""
+    some = records or [(choice.choice(KEYS), choice.choice([None, b"v%d" % n])) for n in range(count)]
+    return [
+        [keyed(number, [record]), make_batch(OTHER_QUEUE, number, size=20_000)] for number, record in enumerate(some)
+    ]
+
+
+async def came_back(
+    directory: Path, log: Sequence[Sequence[Batch]], split_upto: int, *, tombstones_go: bool
+) -> tuple[SnapshotFiles, FromReplica, dict[bytes | None, bytes | None]]:
+    """A replica that has split some blocks takes a snapshot of one that has compacted all: what is asked for, and what
+    readers of the compacted queue hold in the end."""
+    sender, receiver = Replica(directory, "sender"), Replica(directory, "receiver")
+    for replica, upto in ((receiver, split_upto), (sender, len(log))):
+        await replica.bench.start()
+        await replica.split(log, upto)
+    await compacted(sender, log, tombstones_go=tombstones_go)
+    source = FromReplica(sender)
+    files = await take(receiver, sender, source)
+    found = await read_all(receiver.bench.store, COMPACTED_QUEUE, GROUP, 0, 1 << 20)
+    others = await read_all(receiver.bench.store, OTHER_QUEUE, GROUP, 0, 1 << 20)
+    assert others == [batch.data for block in log for batch in block if batch.queue_id == OTHER_QUEUE]
+    for replica in (sender, receiver):
+        await replica.bench.store.close()
+    return files, source, latest(found)
+
+
+A, B, C = KEYS[:3]
+
+
+@pytest.mark.parametrize(
+    ("records", "tombstones_go", "kept"),
+    [
+        # what is superseded behind the split position has gone there, and its successor says so
+        ([(A, b"1"), (B, b"1"), (C, b"1"), (A, b"2"), (A, b"3"), (B, b"2"), (A, b"4")], False, True),
+        # a tombstone is there yet
+        ([(A, b"1"), (B, b"1"), (C, b"1"), (A, b"2"), (A, None), (B, b"2"), (C, b"4")], False, True),
+        # one that has gone was of a key of which nothing is here
+        ([(A, b"1"), (B, b"1"), (B, b"2"), (C, b"2"), (C, None), (B, b"2"), (A, b"4")], True, True),
+        # one that has gone was of a key that is here: it would come back
+        ([(A, b"1"), (B, b"1"), (C, b"1"), (A, b"2"), (A, None), (B, b"2"), (C, b"4")], True, False),
+    ],
+)
+def test_a_queue_that_was_compacted_behind_what_is_here_costs_its_own_bytes_unless_a_key_would_come_back(
+    tmp_path: Path, records: list[tuple[bytes, bytes | None]], tombstones_go: bool, kept: bool
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = keys_and_others(random.Random(1), len(records), records)
+        files, source, state = await came_back(tmp_path, log, 3, tombstones_go=tombstones_go)
+        assert state == latest([batch.data for block in log for batch in block if batch.queue_id == COMPACTED_QUEUE])
+        assert files.kept_upto == (3 if kept else 0)
+        here = [name for name, position, length in source.of_batches if length > 64]
+        behind, all_bytes = 4 * 20_000, 7 * 20_000
+        assert here
+        if kept:
+            assert behind <= source.batch_bytes <= behind + 64 * 1024 + 2000, "an extent that is cut comes whole"
+        else:
+            assert source.batch_bytes >= all_bytes
+
+    (tmp_path / "bench").mkdir()
+    Bench(tmp_path / "bench").run(scenario)
+
+
+@given(st.integers(0, 2**32))
+def test_at_random_no_deleted_key_comes_back_to_a_replica_that_returns(seed: int) -> None:
+    choice = random.Random(seed)
+
+    async def scenario(bench: Bench) -> None:
+        log = keys_and_others(choice, choice.randint(2, 14))
+        split_upto = choice.randint(1, len(log) - 1)
+        _files, _source, state = await came_back(Path(directory), log, split_upto, tombstones_go=choice.random() < 0.6)
+        mine = [batch for block in log for batch in block if batch.queue_id == COMPACTED_QUEUE]
+        assert state == latest([batch.data for batch in mine])
+
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "bench").mkdir()
+        Bench(Path(directory) / "bench").run(scenario)
 
 
 def test_what_was_merged_with_blocks_that_are_not_kept_is_not_kept(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class PartCopies:
         Returns the run that has it, which is the file itself if that is a run of which all is wanted; None: it has
         nothing of that. What was merged becomes a run in any case, since a merged file and a run of the same blocks
         have no order. Raises `StorageError`, OSError, and what `elsewhere` raises."""
-        index = await _index_of(file, elsewhere)
+        index = await index_of(file, elsewhere)
         chosen = await looked_at(len(index), partial(_choose, file, index, group, groups_at, kept))
         if not len(chosen.rows):
             return None
@@ -154,16 +154,20 @@ def _choose(
     wanted = (groups_at(rows["queue_id"], rows["base_offset"]) == group) & (rows["last_offset"] >= after)
     rows, after = rows[wanted], after[wanted]
     cut: numpy.typing.NDArray[numpy.bool_] = rows["base_offset"] < after
+    content = hashlib.blake2b(file.name.encode(), digest_size=16)
+    content.update(rows.tobytes())
+    content.update(numpy.where(cut, after, 0).tobytes())
+    return _Chosen(rows, after, cut, _ranges_of(rows), f"copied-{content.hexdigest()}{RUN_SUFFIX}")
+
+
+def _ranges_of(rows: Rows) -> list[ByteRange]:
+    """Where extents lie, neighbours joined."""
     positions = rows["position"].astype(numpy.int64)
     ends = positions + rows["length"]
     firsts = numpy.ones(len(rows), numpy.bool_)
     firsts[1:] = positions[1:] != ends[:-1]
     edges = [*numpy.flatnonzero(firsts).tolist(), len(rows)]
-    ranges = [ByteRange(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
-    content = hashlib.blake2b(file.name.encode(), digest_size=16)
-    content.update(rows.tobytes())
-    content.update(numpy.where(cut, after, 0).tobytes())
-    return _Chosen(rows, after, cut, ranges, f"copied-{content.hexdigest()}{RUN_SUFFIX}")
+    return [ByteRange(int(positions[first]), int(ends[end - 1] - positions[first])) for first, end in pairwise(edges)]
 
 
 async def _run_of(name: str, like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> AsyncGenerator[bytes, None]:
@@ -197,6 +201,13 @@ def _append_behind(writer: RunWriter, like: StoreFile, extent: numpy.void, after
             f"{like.name}: queue {int(extent['queue_id']):#x} ends at {after} here, and no batch of it begins there"
         )
     writer.append([data[batches[first][0] :]], batch_rows(int(extent["queue_id"]), [one[1] for one in batches[first:]]))
+
+
+def extents_of(file: StoreFile, rows: Rows, elsewhere: Elsewhere) -> AsyncGenerator[tuple[int, bytes], None]:
+    """Yield the place and the bytes of these extents of another node's file, checked. Raises `StorageError`, and what
+    `elsewhere` raises."""
+    none = numpy.zeros(len(rows), numpy.int64)
+    return _extents(file, _Chosen(rows, none, none > 0, _ranges_of(rows), ""), elsewhere)
 
 
 async def _extents(like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> AsyncGenerator[tuple[int, bytes], None]:
@@ -246,7 +257,7 @@ class _Passing:
         self.size = 0
 
 
-async def _index_of(file: StoreFile, elsewhere: Elsewhere) -> ExtentIndex:
+async def index_of(file: StoreFile, elsewhere: Elsewhere) -> ExtentIndex:
     """The index of another node's file. Raises `StorageError` unless it is this file's, and what `elsewhere` raises."""
     if kind_of(file.name) is FileKind.SEGMENT:
         path = index_path_of(file.name)
