@@ -130,6 +130,28 @@ def test_index() -> None:
     fail_each(Index, Index.fill, check)
 
 
+def test_scattered_bytes() -> None:
+    """Nothing is lost of what has not left, and no owner is held in the end: a bytearray that is held cannot grow."""
+    owners = [bytearray(b"%05d" % number) for number in range(300)]
+    whole = b"".join(owners)
+
+    def act(made: list[Any]) -> None:
+        made.append(kernel.ScatteredBytes(owners))
+        made[0].take(777)
+
+    def check(made: list[Any]) -> None:
+        if made:
+            assert len(made[0]) in (len(whole), len(whole) - 777)
+            size = len(made[0])
+            assert b"".join(made[0].take(len(whole))) == whole[-size:]
+        made.clear()
+        for owner in owners:
+            owner.append(0)
+            owner.pop()
+
+    fail_each(list, act, check)
+
+
 def plan_of(topics: range, partitions: int) -> Any:
     body = struct.pack(">iiiibiii", -1, 500, 1, 1 << 20, 0, 0, 0, len(topics))
     for topic in topics:
