@@ -28,6 +28,7 @@ from tests.kernel.fetch_world import (
 )
 
 from mainstem.kernel import Verdict
+from mainstem.kernel.pure.fetch_response import JOINED_BYTES_MAX
 from mainstem.model import (
     Buffer,
     Outcome,
@@ -413,6 +414,32 @@ def test_many_large_stretches_are_one_part_of_the_response_and_still_the_payload
     assert [payloads.index(owner) for owner in uncopied] == [0, 1, 2, 3, 4] * 4
     response = codec.read(FetchResponse, 12, memoryview(b"".join(views)), 9)
     assert size == 4 + int.from_bytes(views[0][:4], "big")
+    found = [records_of(part) for part in response.responses[0].partitions]
+    assert found == [b"".join(world.read(queue_id, 0, 1 << 20, True)[0]) for queue_id in queues]
+
+
+@both
+@pytest.mark.parametrize("blocks_added", [JOINED_BYTES_MAX // 8000, JOINED_BYTES_MAX // 8000 + 1])
+def test_small_stretches_are_copied_in_small_responses_alone(kernel: ModuleType, blocks_added: int) -> None:
+    """A copy of a large one would be read again from memory, and partly be new memory."""
+    world = World(1 << 20, groups=1)
+    world.logs = [Log(7)]
+    queues = [queue_id_of(1, partition) for partition in range(4)]
+    for _ in range(blocks_added):
+        world.add_block([(queue_id, 1, 1800) for queue_id in queues] + [(queues[0], 1, 800)])
+    where = KERNELS.index(kernel)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(partition) for partition in range(4)])))
+    plan.begin(resolver(kernel), 1 << 20)
+    plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots)
+    (frame,) = plan.response(12, 5, CODES)
+    if blocks_added * 8000 <= JOINED_BYTES_MAX:
+        assert isinstance(frame, bytes)
+        views = [memoryview(frame)]
+    else:
+        views = frame.take(len(frame))
+        payloads = {id(block.payload.obj) for block in world.indexes[where].blocks()}
+        assert sum(id(view.obj) in payloads for view in views) == 5 * blocks_added
+    response = codec.read(FetchResponse, 12, memoryview(b"".join(views)), 9)
     found = [records_of(part) for part in response.responses[0].partitions]
     assert found == [b"".join(world.read(queue_id, 0, 1 << 20, True)[0]) for queue_id in queues]
 

@@ -18,7 +18,9 @@ from libc.string cimport memset
 from mainstem.kernel.compiled.bytes_io cimport ms_prefetch
 from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response, write_fetch_topics
 from mainstem.kernel.compiled.fetch_rows cimport (
+    JOINED_BYTES_MAX,
     NOBODY,
+    SPARED_BYTES_MIN,
     UNCOPIED_BYTES_MIN,
     Answer,
     Part,
@@ -625,7 +627,11 @@ cdef class FetchPlan:
         cdef PlanRow *row
         cdef PlanTopic *topic
         cdef Py_ssize_t part_number
+        cdef int64_t size = 0
+        for part_number in range(self.part_count):
+            size += self.parts[part_number].length
         memset(answer, 0, sizeof(Answer))
+        answer.uncopied_min = UNCOPIED_BYTES_MIN if size <= JOINED_BYTES_MAX else SPARED_BYTES_MIN
         answer.rows = self.rows
         answer.topics = self.topics
         answer.parts = self.parts
@@ -654,7 +660,7 @@ cdef class FetchPlan:
                 topic.answered_count += 1
                 answer.row_count += 1
                 for part_number in range(row.first_part, row.first_part + row.part_count):
-                    if self.parts[part_number].length < UNCOPIED_BYTES_MIN:
+                    if self.parts[part_number].length < answer.uncopied_min:
                         answer.small_bytes += self.parts[part_number].length
                     else:
                         answer.large_bytes += self.parts[part_number].length

@@ -11,8 +11,10 @@ from libc.string cimport memcpy
 
 from mainstem.kernel.compiled.bytes_io cimport ms_write_u16, ms_write_u32, ms_write_u64
 from mainstem.kernel.compiled.fetch_rows cimport (
+    JOINED_BYTES_MAX,
     NOBODY,
     SCATTERED_FROM,
+    SPARED_BYTES_MIN,
     UNCOPIED_BYTES_MIN,
     Answer,
     Part,
@@ -29,6 +31,7 @@ cdef extern from "Python.h":
 
 assert twin.UNCOPIED_BYTES_MIN == UNCOPIED_BYTES_MIN
 assert twin.SCATTERED_FROM == SCATTERED_FROM
+assert (twin.SPARED_BYTES_MIN, twin.JOINED_BYTES_MAX) == (SPARED_BYTES_MIN, JOINED_BYTES_MAX)
 
 cdef enum:
     FLEXIBLE_FROM = 12
@@ -254,7 +257,7 @@ cdef uint8_t *put_topics(
             place = put_length(place, row.size, flexible)
             for part_number in range(row.first_part, row.first_part + row.part_count):
                 part = &answer.parts[part_number]
-                if part.length < UNCOPIED_BYTES_MIN:
+                if part.length < answer.uncopied_min:
                     memcpy(place, part.bytes, part.length)
                     place += part.length
                 else:

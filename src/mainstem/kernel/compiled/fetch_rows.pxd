@@ -6,6 +6,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     NOBODY = -1              # the end of a list of rows or topics
     UNCOPIED_BYTES_MIN = 8192
+    SPARED_BYTES_MIN = 512
+    JOINED_BYTES_MAX = 262144
     SCATTERED_FROM = 16
 
 cdef struct PlanRow:
@@ -61,6 +63,7 @@ cdef struct Answer:
     int32_t topic_count
     int64_t row_count
     int64_t key_bytes        # of the topics' names or ids
+    int64_t uncopied_min     # parts from this size on are not copied
     int64_t small_bytes      # of parts that are copied
     int64_t large_bytes      # of parts that are not
     int64_t large_count

@@ -21,6 +21,12 @@ UNCOPIED_BYTES_MIN = 8 * 1024
 """Stretches of batches from this size on stay buffers of their own. Below it the copy costs less than one more
 object, and one more entry of the socket's list."""
 
+SPARED_BYTES_MIN = 512
+"""The same in a response of more than `JOINED_BYTES_MAX`. Its copy would not stay in the processor's caches until it is
+sent, and may be pages that the kernel has yet to hand out."""
+
+JOINED_BYTES_MAX = 256 * 1024
+
 SCATTERED_FROM = 16
 """A response with so many uncopied stretches is made as `ScatteredBytes`."""
 
@@ -41,7 +47,9 @@ _NO_TAGS = b"\x00"
 class _Writer:
     """Gathers buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[PlanRow]) -> None:
+        large = sum(row.size for row in rows) > JOINED_BYTES_MAX
+        self._uncopied_min = SPARED_BYTES_MIN if large else UNCOPIED_BYTES_MIN
         self.buffers: list[Buffer] = []
         self.stretches = 0
         """Buffers that are not copied."""
@@ -51,7 +59,7 @@ class _Writer:
         self._small += pieces
 
     def stretch(self, buffer: Buffer) -> None:
-        if len(buffer) < UNCOPIED_BYTES_MIN:
+        if len(buffer) < self._uncopied_min:
             self._small.append(buffer)
         else:
             self.flush()
@@ -74,7 +82,7 @@ def write_fetch_response(
 ) -> list[Buffer] | list[ScatteredBytes]:
     """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
     OverflowError beyond 2 GiB."""
-    writer = _Writer()
+    writer = _Writer(rows)
     flexible = version >= FLEXIBLE_FROM
     if flexible:
         writer.add(_NO_TAGS)
@@ -98,7 +106,7 @@ def write_fetch_topics(
     version: int, rows: Sequence[PlanRow], codes: Sequence[int], read_committed: bool
 ) -> tuple[int, list[Buffer]]:
     """How many topics there are, and the topics alone. Raises OverflowError beyond 2 GiB."""
-    writer = _Writer()
+    writer = _Writer(rows)
     topics = _by_topic(rows)
     _write_topics(writer, version, topics, codes, read_committed)
     writer.flush()
