@@ -190,6 +190,24 @@ def test_an_object_is_replaced_as_long_as_it_is_the_one_that_was_meant(
     tell(story)
 
 
+def test_of_those_that_replace_an_object_together_one_does(subject: Subject, tell: Callable[[Story], None]) -> None:
+    async def story(store: ObjectStore) -> None:
+        if not subject.replaces:
+            return
+        for number in range(4):
+            first = await store.write(f"pointer/{number}", b"to 0")
+            contents = [b"writer %d" % writer for writer in range(8)]
+            outcomes = await asyncio.gather(
+                *(store.write(f"pointer/{number}", content, replaces=first.tag) for content in contents),
+                return_exceptions=True,
+            )
+            [won] = [content for content, outcome in zip(contents, outcomes, strict=True) if isinstance(outcome, tuple)]
+            assert all(isinstance(outcome, ObjectStoreError | tuple) for outcome in outcomes)
+            assert await whole(store, f"pointer/{number}") == won
+
+    tell(story)
+
+
 def parts_of(*parts: Buffer, fails_behind: bool = False) -> Callable[[], AsyncIterator[Buffer]]:
     async def begin() -> AsyncIterator[Buffer]:
         for part in parts:

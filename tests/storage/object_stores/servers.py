@@ -36,12 +36,21 @@ class Server(NamedTuple):
 S3_OPTIONS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
 
 
+_MOTO = """
+import sys
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
+"""
+"""One request after the other: moto compares and replaces in two steps, which S3 does in one."""
+
+
 @contextmanager
 def s3_server() -> Iterator[Server]:
     """moto's server in a process of its own, with an empty bucket."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
-    with _process([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], f"{endpoint}/moto-api/"):
+    with _process([sys.executable, "-c", _MOTO, str(port)], f"{endpoint}/moto-api/"):
         _request(f"{endpoint}/{BUCKET}", "PUT")
         yield Server(endpoint, S3_OPTIONS)
 
