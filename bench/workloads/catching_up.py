@@ -6,6 +6,8 @@ that is still written to. Mainstem splits and merges all of it (`mainstem split 
 which is evicted before each pass. One queue of Mainstem's has segments of its own, a thousand are neighbours in packed
 files.
 
+Then the bench reads the files of the one queue itself, past the page cache: what the disk brings without a system.
+
 At last Mainstem's node reads the thousand queues one by one, about 600 KB each, without keeping any index in memory: as
 one small queue is read among so much data that its file's index has long left memory.
 """
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import urllib.request
 
+from bench import disk_itself
 from bench.errors import BenchError
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
@@ -37,6 +40,7 @@ SPARK_SECONDS_MAX = 240.0
 STORED_SHARE_MIN = 0.95
 """Of the bytes read, those that came from merged files; otherwise another tier was measured."""
 ONE_BY_ONE = "a small queue a request, evicted, no index in memory"
+DISK_ITSELF = "the disk itself, the segments of 1 queue, 4 requests of 1 MiB at a time"
 _READ = re.compile(r'^mainstem_fetch_bytes_total\{tier="(\w+)"\} (\S+)$', re.MULTILINE)
 _STORE_TIERS = ("queue_store", "read_cache")
 
@@ -81,9 +85,23 @@ def _catch_up(stage: Stage) -> None:
             node.forget_past()
             stage.measure(cold(count), _fetch(stage, queues), queues=count)
     _check_tiers(before, _read_bytes(node.http))
+    _disk_itself(stage, stored[COUNTS[0]])
     if node.http is not None:
         node.stop()
         _one_by_one(stage, stored[COUNTS[-1]])
+
+
+def _disk_itself(stage: Stage, queues: Queues) -> None:
+    """The rate of the disk for the segments of the one queue, which both systems keep in files of their own."""
+    (name,) = queues.names
+    files = sorted(
+        path
+        for path in stage.node.setup.directory.rglob("*.log")
+        if any(part == name or part.startswith(f"{name}-") for part in path.parts)
+    )
+    for _ in range(PASSES[stage.form.name]):
+        stage.rest()
+        stage.record(DISK_ITSELF, {"mb_per_s": disk_itself.read_rate(files)}, queues=queues.count)
 
 
 def _one_by_one(stage: Stage, queues: Queues) -> None:
