@@ -26,10 +26,16 @@ import numpy
 from bench.stalls.turns import MeasuredLoop
 from mainstem.ports import Clock
 from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange
+from mainstem.storage.compacting.compact_plan import Rules
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
-from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
+from mainstem.storage.merging.merge_plan import Integers, MergeLines
+from mainstem.storage.queue_store.changes.compactions import CompactionRules
+from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, LiveBounds
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.copies.kept_history import choose as choose_kept
+from mainstem.storage.queue_store.copies.kept_history import own_spans
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
@@ -152,6 +158,14 @@ class Indexes:
         return ExtentIndex(found, known.name)
 
 
+def a_line_for_each(queue_ids: QueueIds) -> Integers:
+    return numpy.full(len(queue_ids), 1 << 30, numpy.int64)
+
+
+def all_is_live(_group: int, queue_ids: QueueIds) -> LiveBounds:
+    return LiveBounds(numpy.zeros(len(queue_ids), numpy.int64), numpy.full(len(queue_ids), ENDLESS, numpy.int64))
+
+
 class Cases:
     """Asks a store for one thing after the other; the files themselves are nowhere, so no index is read."""
 
@@ -161,6 +175,8 @@ class Cases:
 
     def all(self) -> dict[str, Case]:
         return {
+            "choice of merges": self.choice,
+            "the same again": self.choice,
             "commit": self.commit,
             "merge of 1,000 files": self.merge,
             "retention": self.retention,
@@ -169,6 +185,9 @@ class Cases:
             "metrics": self.metrics,
             "snapshot listing": self.listing,
             "cold look-up": self.look_up,
+            "begin of a merge": self.begin,
+            "choice of compactions": self.compactions,
+            "what a replica keeps": self.kept,
         }
 
     async def commit(self) -> dict[str, object]:
@@ -238,6 +257,54 @@ class Cases:
             count += len(part)
             await asyncio.sleep(0)
         return {"files": count}
+
+    async def choice(self) -> dict[str, object]:
+        """All spans are looked at, and none is worth it: runs cannot be read, queue segments are live."""
+        self._store.stored.open_files.index = self._no_index  # type: ignore[method-assign]
+        before = self._store.merges.facts.added_up
+        waits = await self._store.merges.waits(GROUPS, MergeLines(), a_line_for_each, all_is_live)
+        return {
+            "worth": waits.bytes,
+            "chunks": self._store.merges.facts.added_up - before,
+            "facts_bytes": self._store.merges.facts.held_bytes,
+        }
+
+    async def begin(self) -> dict[str, object]:
+        """As many runs as a merge may have are chosen and held, each with a queue of its own."""
+        self._store.stored.open_files.index = self._an_index  # type: ignore[method-assign]
+        begun, _more = await self._store.merges.begin(
+            "a merge", GROUPS, MergeLines(), a_line_for_each, all_is_live, lambda: True
+        )
+        self._store.merges.give_up()
+        return {"inputs": len(begun.inputs) if begun is not None else 0}
+
+    async def compactions(self) -> dict[str, object]:
+        """Files are looked at for as long as an answer may take; none of them has a queue that is compacted."""
+        self._store.stored.open_files.index = self._an_index  # type: ignore[method-assign]
+
+        def rules_of(queue_ids: QueueIds) -> Rules:
+            none = numpy.zeros(len(queue_ids), numpy.int64)
+            return Rules(none != 0, none.astype(numpy.float64), none, none, none)
+
+        rules = CompactionRules(frozenset([1]), frozenset(), rules_of, lambda _group, queue_ids: queue_ids >= 0)
+        waits = await self._store.compactions.waits(GROUPS, rules, SEEN_MS)
+        return {"worth": waits.bytes}
+
+    async def kept(self) -> dict[str, object]:
+        """As a replica chooses that takes a snapshot of a write group."""
+        described, theirs = self._manifest.spans(0).described(), list[tuple[int, int, StoreFile]]()
+        while part := list(islice(described, RANGES_PER_PART)):
+            theirs += part
+            await asyncio.sleep(0)
+        own = await own_spans(self._manifest.spans(0), lambda name: self._manifest.files[name].bytes > 0)
+        found = await asyncio.to_thread(choose_kept, own, own[-1].upto, theirs, parts=True)
+        return {"wanted": len(found.wanted)}
+
+    @staticmethod
+    async def _an_index(known: KnownFile, *, keep: bool = True) -> ExtentIndex:
+        found = numpy.zeros(1, EXTENT_ROW)
+        found["queue_id"], found["length"] = abs(hash(known.name)) % (1 << 40), 1 << 20
+        return ExtentIndex(found, known.name)
 
     async def look_up(self) -> dict[str, object]:
         indexes = Indexes(self._manifest)

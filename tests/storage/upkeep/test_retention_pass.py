@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -18,6 +19,7 @@ from tests.storage.small_node import topic
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
 from mainstem.model import Topic, queue_id_of
 from mainstem.storage.agreed_clock import AgreedTime
+from mainstem.storage.queue_store.manifest.file_table import FileTable
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.retention_pass import RetentionPass
 
@@ -71,6 +73,10 @@ class World:
             self.table.set(self.table.find(queue_id), COMMITTED_END, end)
         self.stored = self.retention = self.compactions = self
         """The parts of the store."""
+        self.manifest = SimpleNamespace(files=FileTable())
+        for file in self.files:
+            self.manifest.files.add(file)
+        self.retention_facts_bytes_max = 1 << 20
         self.retention_pass = self.fresh_pass()
         self.passes = 0
         """Compactions that were recorded."""

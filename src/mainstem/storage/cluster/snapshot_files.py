@@ -6,6 +6,7 @@ here already; else files are fetched whole. Whatever was fetched is held until t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.copies.continued import ends_of, queues_with_gaps
 from mainstem.storage.queue_store.copies.file_copy import ByteRange
-from mainstem.storage.queue_store.copies.kept_history import Wanted, choose
+from mainstem.storage.queue_store.copies.kept_history import Wanted, choose, own_spans
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.copies.queue_offsets import NO_OFFSETS, OffsetsOfQueues
 from mainstem.storage.queue_store.copies.returning_keys import ReturningKeys
@@ -142,13 +143,13 @@ class SnapshotFiles:
     async def _fetch(self, image: WriteGroupImage) -> None:
         manifest, damaged = self._store.manifest, self._store.damaged
         split_upto = min(manifest.position(self._group).position, image.name.index) if self._keeps_own else 0
-        choice = choose(
-            manifest.spans(self._group),
-            split_upto,
-            image.ranges,
-            lambda name: name not in damaged and manifest.files[name].bytes > 0,
-            parts=self._parts,
-        )
+
+        def is_sound(name: str) -> bool:
+            file = manifest.files.get(name)
+            return name not in damaged and file is not None and file.bytes > 0
+
+        own = await own_spans(manifest.spans(self._group), is_sound)
+        choice = await asyncio.to_thread(choose, own, split_upto, image.ranges, parts=self._parts)
         found = [(wanted, await self._file(wanted)) for wanted in choice.wanted]
         self.kept_upto = choice.kept_upto
         self.ranges = [(wanted.after, wanted.upto, file) for wanted, file in found if file is not None]

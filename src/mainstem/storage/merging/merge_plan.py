@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -69,6 +69,9 @@ what lies on both sides of it."""
 
 INPUTS_MAX = 2048
 """Spans of one merge: with runs of 64 MiB that four write groups share, `MergeLines.wait_bytes_max`."""
+
+INPUT_FILES_MAX = 1 << 14
+"""Files of one merge, unless one span has more: some megabytes in the node's answer."""
 
 TASK_ROWS_MAX = 1 << 20
 """Extents of the inputs that one task moves, unless a single output has more: their rows take 64 MiB, and some more
@@ -174,12 +177,36 @@ def summarize(
 
 def fullness_of(live_bytes: Integers, file_lines: Integers, lines: MergeLines) -> Fullness:
     """The fullness of files with so many live bytes and these lines each (`NEVER`: that of packed files)."""
+    return Fullness(*(int(column.sum()) for column in file_fullness(live_bytes, file_lines, lines)))
+
+
+def file_fullness(
+    live_bytes: Integers, file_lines: Integers, lines: MergeLines
+) -> tuple[Integers, Integers, Integers, Integers]:
+    """The fullness of each of these files, in columns."""
     file_lines = numpy.where(file_lines == NEVER, lines.packed_bytes, file_lines)
     at = numpy.minimum(file_lines, lines.packed_bytes)
     full = (live_bytes * (lines.packed_bytes / at)).astype(numpy.int64)
     tiny = live_bytes * TINY_SHARE <= at
-    large = numpy.maximum(live_bytes[~tiny] // file_lines[~tiny], 1)
-    return Fullness(int(full.sum()), int(full[tiny].sum()), int(tiny.sum()), int(large.sum()))
+    large = numpy.where(tiny, 0, numpy.maximum(live_bytes // file_lines, 1))
+    return full, numpy.where(tiny, full, 0), tiny.astype(numpy.int64), large
+
+
+SPAN_ROW = numpy.dtype(
+    [
+        ("level", "<i8"),
+        ("bytes", "<i8"),
+        ("dead_bytes", "<i8"),
+        ("file_count", "<i8"),
+        ("full_bytes", "<i8"),  # from here on as in `Fullness`
+        ("tiny_bytes", "<i8"),
+        ("tiny_files", "<i8"),
+        ("large_files", "<i8"),
+    ]
+)
+"""The sums of a span."""
+
+SpanRows = numpy.typing.NDArray[numpy.void]
 
 
 class Choice(NamedTuple):
@@ -194,96 +221,129 @@ LineOf = Callable[[QueueIds], Integers]
 """The segment line of each of these queues (`MergeLines.segment_line`), `NEVER` for those without."""
 
 
+class SpansWanted(NamedTuple):
+    """Asks for the summaries of spans number `first` to `end` - 1."""
+
+    first: int
+    end: int
+
+
+Choosing = Generator[SpansWanted, Sequence[SpanSummary], "Choice | None"]
+
+
 def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, drain: bool = False) -> Choice | None:
     """What to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all runs
     are to be merged, however few."""
-    for first, end, level in _stretches(spans):
-        closed = end < len(spans)
+    rows = numpy.array([_row_of(span, lines) for span in spans], SPAN_ROW)
+    steps = choosing(rows, lines, line_of, drain=drain)
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(spans[wanted.first : wanted.end])
+    except StopIteration as end:
+        found: Choice | None = end.value
+        return found
+
+
+def choosing(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool = False) -> Choosing:
+    """The same of the sums of all spans, asking for the summaries of a few. What runs have counts in these only."""
+    levels = rows["level"]
+    edges = [0, *(numpy.flatnonzero(levels[1:] != levels[:-1]) + 1).tolist(), len(rows)] if len(rows) else []
+    for first, end in itertools.pairwise(edges):
+        level = int(levels[first])
+        found = None
         if level == RUNS:
-            found = _of_runs(spans, first, end, lines, line_of, drain=drain or closed)
+            found = yield from _of_runs(first, end, lines, line_of, drain=drain or end < len(rows))
         elif level == PACKED:
-            found = _of_packed(spans, first, end, lines, line_of)
-        else:
-            found = None
+            found = yield from _of_packed(rows, first, end, lines, line_of)
         if found is not None:
             return found
-    return _tiny(spans, lines) or _mostly_dead(spans, lines) or _tiny_among_large(spans, lines)
+    return _tiny(rows, lines) or _mostly_dead(rows, lines) or _tiny_among_large(rows, lines)
 
 
-def _stretches(spans: Sequence[SpanSummary]) -> Iterator[tuple[int, int, int]]:
-    """(first, end, level) of neighbouring spans of the same level."""
-    first = 0
-    for number in range(1, len(spans) + 1):
-        if number == len(spans) or spans[number].level != spans[first].level:
-            yield first, number, spans[first].level
-            first = number
-
-
-def _of_runs(
-    spans: Sequence[SpanSummary], first: int, end: int, lines: MergeLines, line_of: LineOf, *, drain: bool
-) -> Choice | None:
-    end = _reaching(spans, first, end, lines.wait_bytes_max)
-    found = _backlog(spans[first:end], line_of)
+def _of_runs(first: int, end: int, lines: MergeLines, line_of: LineOf, *, drain: bool) -> Choosing:
+    spans = yield SpansWanted(first, min(end, first + INPUTS_MAX))
+    spans = spans[: _reaching([span.bytes for span in spans], _files(spans), lines.wait_bytes_max)]
+    end = first + len(spans)
+    found = _backlog(spans, line_of)
     if not found.bytes:
-        return Choice(first, end, FINAL) if drain and end - first > 1 else None
+        return Choice(first, end, FINAL) if drain and len(spans) > 1 else None
     full = found.bytes >= lines.packed_bytes and found.share(found.sizes >= found.lines) >= FULL_SHARE_MIN
     if full and found.leaves_little_over():
         return Choice(first, end, FINAL)
     filling = found.sizes >= found.lines * min(1.0, found.bytes / lines.wait_bytes_max)
     waits = found.share(filling) >= FILLING_SHARE_MIN
-    if found.bytes >= lines.wait_bytes_max or end - first >= INPUTS_MAX or drain:
+    many = len(spans) >= INPUTS_MAX or sum(_files(spans)) >= INPUT_FILES_MAX
+    if found.bytes >= lines.wait_bytes_max or many or drain:
         return Choice(first, end, FINAL if found.share(found.sizes >= found.lines) >= FILLING_SHARE_MIN else PACKED)
-    dead = sum(span.dead_bytes for span in spans[first:end]) >= max(found.bytes * DEAD_SHARE_MIN, lines.packed_bytes)
+    dead = sum(span.dead_bytes for span in spans) >= max(found.bytes * DEAD_SHARE_MIN, lines.packed_bytes)
     if dead or (found.bytes >= lines.level_one_bytes and not waits):
-        return Choice(first, _reaching(spans, first, end, lines.level_one_bytes), PACKED)
+        sizes = [span.bytes for span in spans]
+        return Choice(first, first + _reaching(sizes, _files(spans), lines.level_one_bytes), PACKED)
     return None
 
 
-def _of_packed(spans: Sequence[SpanSummary], first: int, end: int, lines: MergeLines, line_of: LineOf) -> Choice | None:
+def _of_packed(rows: SpanRows, first: int, end: int, lines: MergeLines, line_of: LineOf) -> Choosing:
     """A stretch that is long enough, or will not grow any more because other levels enclose it, window by window."""
-    grows = all(span.level < PACKED for span in spans[end:])
+    grows = bool((rows["level"][end:] < PACKED).all())
     begin = first
     while begin < end:
-        reach = _reaching(spans, begin, end, lines.level_two_bytes)
-        window = spans[begin:reach]
-        size = sum(span.bytes for span in window)
-        if size < lines.level_two_bytes and grows and len(window) < LEVEL_ONE_SPANS_MAX:
+        most = slice(begin, min(end, begin + INPUTS_MAX))
+        sizes: list[int] = rows["bytes"][most].tolist()
+        reach = begin + _reaching(sizes, rows["file_count"][most].tolist(), lines.level_two_bytes)
+        count, size = reach - begin, sum(sizes[: reach - begin])
+        if size < lines.level_two_bytes and grows and count < LEVEL_ONE_SPANS_MAX:
             return None
-        if len(window) > 1:
+        if count > 1:
+            window = yield SpansWanted(begin, reach)
             found = _backlog(window, line_of)
             rows_after = max(max(span.queue_count for span in window), size // EXTENT_BYTES, 1)
             fewer = sum(span.row_count for span in window) >= ROWS_GAIN_MIN * rows_after
             full = found.share(found.sizes >= found.lines) >= FILLING_SHARE_MIN
-            if fewer or full or len(window) >= LEVEL_ONE_SPANS_MAX:
+            if fewer or full or count >= LEVEL_ONE_SPANS_MAX:
                 return Choice(begin, reach, FINAL)
         begin = reach
     return None
 
 
-def _mostly_dead(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
-    """The merged span of which most is dead, to be written again without that."""
-    for number, span in enumerate(spans):
-        enough = max(span.bytes * DEAD_SHARE_MIN, lines.packed_bytes // DEAD_BYTES_PART, 1)
-        if span.level > RUNS and span.dead_bytes >= enough:
-            return Choice(number, number + 1, span.level)
+def _mostly_dead(rows: SpanRows, lines: MergeLines) -> Choice | None:
+    """The first merged span of which most is dead, to be written again without that."""
+    enough = numpy.maximum(rows["bytes"] * DEAD_SHARE_MIN, max(lines.packed_bytes // DEAD_BYTES_PART, 1))
+    worth = numpy.flatnonzero((rows["level"] > RUNS) & (rows["dead_bytes"] >= enough))
+    if not len(worth):
+        return None
+    number = int(worth[0])
+    return Choice(number, number + 1, int(rows["level"][number]))
+
+
+def _tiny(rows: SpanRows, lines: MergeLines) -> Choice | None:
+    """Neighbours that became tiny, to be written into few files; those before the last of the highest level, as others
+    have merges to come. Of rows of tiny spans without enough files none is looked at."""
+    rows = _settled(rows)
+    is_tiny = (rows["level"] > RUNS) & (rows["full_bytes"] * TINY_SHARE <= rows["file_count"] * lines.packed_bytes)
+    edges = numpy.flatnonzero(numpy.diff(is_tiny.astype(numpy.int8), prepend=0, append=0))
+    sums = numpy.concatenate(([0], numpy.cumsum(rows["file_count"])))
+    enough = numpy.flatnonzero(sums[edges[1::2]] - sums[edges[::2]] >= FILES_GAIN_MIN)
+    for first, end in edges.reshape(-1, 2)[enough].tolist():
+        found = _tiny_in(rows[first:end], lines)
+        if found is not None:
+            return Choice(first + found.first, first + found.end, FINAL)
     return None
 
 
-def _tiny(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
-    """Neighbours that became tiny, to be written into few files; those before the last of the highest level, as others
-    have merges to come."""
-    settled = _settled(spans)
-    for begin in range(settled):
+def _tiny_in(rows: SpanRows, lines: MergeLines) -> Choice | None:
+    live = (rows["bytes"] - rows["dead_bytes"]).tolist()
+    spans = list(zip(live, rows["full_bytes"].tolist(), rows["file_count"].tolist(), strict=True))
+    for begin in range(len(spans)):
         found = None
         files = size = full = largest = 0
-        for number in range(begin, min(settled, begin + INPUTS_MAX)):
-            span = spans[number]
-            size += span.live_bytes
-            if not _is_tiny(span, lines) or size > lines.level_one_bytes:
+        for number in range(begin, min(len(spans), begin + INPUTS_MAX)):
+            live_bytes, full_bytes, file_count = spans[number]
+            size, files = size + live_bytes, files + file_count
+            if size > lines.level_one_bytes or (number > begin and files > INPUT_FILES_MAX):
                 break
-            files += span.file_count
-            full += _fullness(span, lines).bytes
-            largest = max(largest, span.live_bytes)
+            full += full_bytes
+            largest = max(largest, live_bytes)
             fewer = files >= FILES_GAIN_MIN * max(1, -(-full // lines.packed_bytes))
             if fewer and (number == begin or size >= 2 * largest):
                 found = Choice(begin, number + 1, FINAL)
@@ -292,35 +352,54 @@ def _tiny(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
     return None
 
 
-def _tiny_among_large(spans: Sequence[SpanSummary], lines: MergeLines) -> Choice | None:
+def _tiny_among_large(rows: SpanRows, lines: MergeLines) -> Choice | None:
     """The shortest row of neighbours in which tiny files are many for the large ones among them. A merge may leave
     each of these, a file on both sides of it, and what tiny ones make together."""
-    settled = _settled(spans)
-    for begin in range(settled):
-        files = size = tiny_files = tiny_bytes = large_files = 0
-        for number in range(begin, min(settled, begin + INPUTS_MAX)):
-            span, found = spans[number], _fullness(spans[number], lines)
-            size += span.live_bytes
-            if span.level == RUNS or size > lines.level_one_bytes or (number == begin and not found.tiny_files):
-                break
-            files += span.file_count
-            tiny_files += found.tiny_files
-            tiny_bytes += found.tiny_bytes
-            large_files += found.large_files
-            left = large_files + 1 + tiny_bytes // lines.packed_bytes
-            written_max = lines.packed_bytes * (files - large_files - left)
-            if large_files and tiny_files >= FILES_GAIN_MIN * left and size <= written_max:
-                return Choice(begin, number + 1, FINAL)
+    rows = _settled(rows)
+    tiny, large = rows["tiny_files"], rows["large_files"]
+    live = rows["bytes"] - rows["dead_bytes"]
+    # what a row gains at least, from any span on: most spans have no row that could be worth it
+    files = _most_ahead(tiny - FILES_GAIN_MIN * large) >= FILES_GAIN_MIN
+    written = _most_ahead(lines.packed_bytes * (rows["file_count"] - 2 * large) - live) >= lines.packed_bytes
+    worth = numpy.flatnonzero((tiny > 0) & (rows["level"] > RUNS) & files & written)
+    for begin in worth.tolist():
+        end = _worth_from(rows[begin : begin + INPUTS_MAX], lines)
+        if end:
+            return Choice(begin, begin + end, FINAL)
     return None
 
 
-def _settled(spans: Sequence[SpanSummary]) -> int:
+def _worth_from(rows: SpanRows, lines: MergeLines) -> int:
+    """How many of the first of these spans are worth a merge; 0: none are."""
+    runs = numpy.flatnonzero(rows["level"] == RUNS)
+    rows = rows[: int(runs[0])] if len(runs) else rows
+    sizes = numpy.cumsum(rows["bytes"] - rows["dead_bytes"])
+    files = numpy.cumsum(rows["file_count"])
+    fits = (sizes <= lines.level_one_bytes) & ((files <= INPUT_FILES_MAX) | (files == rows["file_count"][:1]))
+    tiny, large = numpy.cumsum(rows["tiny_files"]), numpy.cumsum(rows["large_files"])
+    left = large + 1 + numpy.cumsum(rows["tiny_bytes"]) // lines.packed_bytes
+    paid = sizes <= lines.packed_bytes * (files - large - left)
+    worth = numpy.flatnonzero(fits & (large > 0) & (tiny >= FILES_GAIN_MIN * left) & paid)
+    return int(worth[0]) + 1 if len(worth) else 0
+
+
+def _most_ahead(values: Integers) -> Integers:
+    """Of each place the largest sum of a row that begins there."""
+    sums = numpy.cumsum(values)
+    most = numpy.maximum.accumulate(sums[::-1])[::-1]
+    ahead: Integers = most - sums + values
+    return ahead
+
+
+def _settled(rows: SpanRows) -> SpanRows:
     """The spans before the end of the last one of the highest level."""
-    return 1 + max((number for number, span in enumerate(spans) if span.level == FINAL), default=-1)
+    final = numpy.flatnonzero(rows["level"] == FINAL)
+    return rows[: int(final[-1]) + 1] if len(final) else rows[:0]
 
 
-def _is_tiny(span: SpanSummary, lines: MergeLines) -> bool:
-    return span.level > RUNS and _fullness(span, lines).bytes * TINY_SHARE <= span.file_count * lines.packed_bytes
+def _row_of(span: SpanSummary, lines: MergeLines) -> tuple[int, ...]:
+    found = _fullness(span, lines)
+    return span.level, span.bytes, span.dead_bytes, span.file_count, *found
 
 
 def _fullness(span: SpanSummary, lines: MergeLines) -> Fullness:
@@ -332,14 +411,19 @@ def _fullness(span: SpanSummary, lines: MergeLines) -> Fullness:
     return Fullness(size, 0, 0, max(span.file_count, size // lines.packed_bytes))
 
 
-def _reaching(spans: Sequence[SpanSummary], first: int, end: int, enough: int) -> int:
-    """The end of the shortest row of spans from `first` on that has so many bytes; `end` where there are fewer."""
-    size = 0
-    for number in range(first, min(end, first + INPUTS_MAX)):
-        size += spans[number].bytes
-        if size >= enough:
+def _reaching(sizes: Sequence[int], files: Sequence[int], enough: int) -> int:
+    """How many of the first spans, with these bytes and files, have so many bytes together, or as many files as a merge
+    may have; all where there are fewer."""
+    size = count = 0
+    for number, (more, file_count) in enumerate(zip(sizes, files, strict=True)):
+        size, count = size + more, count + file_count
+        if size >= enough or count >= INPUT_FILES_MAX:
             return number + 1
-    return min(end, first + INPUTS_MAX)
+    return len(sizes)
+
+
+def _files(spans: Sequence[SpanSummary]) -> list[int]:
+    return [span.file_count for span in spans]
 
 
 class _Backlog(NamedTuple):

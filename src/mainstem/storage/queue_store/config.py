@@ -24,6 +24,9 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Bound on the bytes read from disk 2 per second; 0: none. For disks shared with the journal."""
     index_cache_bytes: int = 64 * MEBIBYTE
     """Memory for the indexes of runs: 80 bytes per extent, at least one extent per queue in a run."""
+    facts_cache_bytes: int = 64 * MEBIBYTE
+    """Memory for what merges and retention remember of files: about 20 bytes for each, and what is in those that may be
+    merged next. Where it is not enough, indexes are read again, and what is dead of further files is not looked for."""
     open_files_max: int = 256
     """Runs kept open: a quarter of the usual limit on descriptors, the rest being for connections."""
     orphan_grace_seconds: float = 3600.0
@@ -32,7 +35,13 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def validate(self) -> None:
         """Raises `ConfigError` naming the key, the value and what is allowed."""
-        for key in ("read_cache_bytes", "read_bytes_per_second", "index_cache_bytes", "read_ahead_chunks_max"):
+        for key in (
+            "read_cache_bytes",
+            "read_bytes_per_second",
+            "index_cache_bytes",
+            "facts_cache_bytes",
+            "read_ahead_chunks_max",
+        ):
             if getattr(self, key) < 0:
                 raise ConfigError(f"queue_store.{key} = {getattr(self, key)}: must be 0 or more")
         if not 4096 <= self.read_chunk_bytes <= 64 * MEBIBYTE:

@@ -77,6 +77,8 @@ class QueueStore:
         self.stored = StoredFiles(files, manifest, config, clock, self.cache)
         self.damaged = self.stored.damaged
         self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
+        self.retention_facts_bytes_max = config.facts_cache_bytes // 4
+        """Memory for what retention remembers of files."""
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)
         self.changes = StoreChanges(self.stored, clock, marked, copy)
         self.splits = Splits(self.stored, self.changes, self.orphans)
@@ -84,7 +86,9 @@ class QueueStore:
         self.copies = FileCopies(self.stored, self.changes, self.orphans)
         self.parts = PartCopies(self.stored, self.copies, self.orphans)
         self.mending = Mending(self.stored, self.changes, self.orphans, new_id)
-        self.merges = Merges(self.stored, self.changes, self.being_copied, self.orphans, clock)
+        self.merges = Merges(
+            self.stored, self.changes, self.being_copied, self.orphans, clock, config.facts_cache_bytes * 3 // 4
+        )
         self.topic_usage = TopicUsage(self.stored, clock)
         self.compactions = Compactions(self.stored, self.changes, self.being_copied, self.orphans, self.merges, clock)
         self.retention = FileRetention(self.stored, self.changes, self.being_copied, self.orphans)

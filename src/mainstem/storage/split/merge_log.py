@@ -19,7 +19,7 @@ from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import NEVER, Integers, LineOf, MergeLines
-from mainstem.storage.queue_store.changes.merges import LiveBounds
+from mainstem.storage.queue_store.changes.merge_facts import LiveBounds
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 

@@ -34,7 +34,7 @@ from mainstem.rpc.messages.merge import (
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.queue_store.changes.merges import LiveBounds
+from mainstem.storage.queue_store.changes.merge_facts import LiveBounds
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.supervised import Errands, Supervision
 

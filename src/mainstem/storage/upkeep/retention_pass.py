@@ -107,7 +107,7 @@ class RetentionPass:
         self._topics = topics
         self._clock = clock
         self._liveness = liveness
-        self._memory = RunMemory()
+        self._memory = RunMemory(store.manifest.files, store.retention_facts_bytes_max)
         self._segments_seen: dict[int, int] = {}
         """By sequence, the time (ms) when retention first saw each sealed segment since the start."""
 

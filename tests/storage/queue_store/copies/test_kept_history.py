@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 import tempfile
@@ -22,7 +23,7 @@ from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
-from mainstem.storage.queue_store.copies.kept_history import choose
+from mainstem.storage.queue_store.copies.kept_history import choose, own_spans
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
 from mainstem.storage.queue_store.manifest.spans import FileRange, Span
 from mainstem.storage.state.snapshot_image import WriteGroupImage
@@ -65,7 +66,8 @@ def test_own_spans_and_the_senders_follow_each_other_and_nothing_sound_is_copied
     files = {f"own-{upto}.run": named(f"own-{upto}.run") for _after, upto in own}
     spans = [Span([FileRange(1, GROUP, after, upto, f"own-{upto}.run")], files) for after, upto in own]
     ranges = [(after, upto, named(f"{upto}.run")) for after, upto in theirs]
-    kept_upto, wanted = choose(spans, split_upto, ranges, lambda name: name not in bad, parts=parts)
+    found = asyncio.run(own_spans(spans, lambda name: name not in bad))
+    kept_upto, wanted = choose(found, split_upto, ranges, parts=parts)
     assert kept_upto <= split_upto
     assert not [span for span in own if span[0] < kept_upto < span[1]], "a file is kept, or it is not"
     kept = [span for span in own if span[1] <= kept_upto]
@@ -90,7 +92,7 @@ def test_where_only_whole_files_are_given_own_files_go_from_where_one_of_both_be
     theirs = [(0, 6, named("6.run")), (6, 10, named("10.run")), (10, 20, named("20.run"))]
 
     def kept(*, parts: bool) -> int:
-        return choose(spans, 15, theirs, lambda name: True, parts=parts).kept_upto
+        return choose(asyncio.run(own_spans(spans, lambda name: True)), 15, theirs, parts=parts).kept_upto
 
     assert kept(parts=True) == 15
     assert kept(parts=False) == 0, "20 begins at 10, which 12 straddles; it begins at 8, which 10 straddles, and so on"

@@ -3,7 +3,8 @@
 A pass works on the merged files of a write group that come before its first runs (`compact_plan`), and is held as a
 merge is: while it is under way nothing else replaces its inputs, and no merge of the write group begins.
 
-What a file has of each queue is added up once, from its index. Where only some queues of a file were in a pass, memory
+What a file has of each queue that is compacted is added up once, from its index; of files without any, memory has a
+mark. Where only some queues of a file were in a pass, memory
 knows which; after a start they are compacted once more.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -36,21 +36,27 @@ from mainstem.storage.compacting.compact_plan import (
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
-from mainstem.storage.queue_store.changes.merges import (
-    DONE_REMEMBERED,
-    LOOK_SECONDS_MAX,
-    QUEUES_PER_TURN,
-    Merge,
-    Merges,
-)
+from mainstem.storage.queue_store.changes.merge_facts import QUEUES_PER_TURN
+from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, Merge, Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
+from mainstem.storage.queue_store.changes.row_facts import RowFacts
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
+from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import NO_HORIZON, StoreFile
 
 log = logging.getLogger(__name__)
+
+FILES_PER_TURN = 256
+"""Files that are gathered in one turn of the event loop: some milliseconds."""
+
+MARK = numpy.dtype([("mark", "u1")])
+MARK_BYTES_MAX = 16 * 1024 * 1024
+"""For so many files; the indexes of more are read whenever something may be compacted."""
+
+PARTS_MIN = 1_000
 
 LOOK_AGAIN_SECONDS = 600.0
 """A write group of which nothing is worth it is looked at again after this long, or when its files change."""
@@ -95,6 +101,15 @@ class DonePass(NamedTuple):
     """By the monotonic clock."""
 
 
+class _Leading(NamedTuple):
+    """The merged files of a write group before its first runs."""
+
+    spans: SpanList
+    end: int
+    """They are in the spans before this one."""
+    entries: Sequence[FileRange]
+
+
 class _Chosen(NamedTuple):
     group: int
     entries: Sequence[FileRange]
@@ -103,7 +118,8 @@ class _Chosen(NamedTuple):
 
 
 class _NothingWorth(NamedTuple):
-    entries: Sequence[FileRange]
+    spans: SpanList
+    end: int
     until: float
 
 
@@ -129,6 +145,11 @@ class Compactions:
         self._topics: frozenset[int] = frozenset()
         """Those that `_parts` knows of."""
         self._parts: dict[str, Parts] = {}
+        """Of files that have queues of these topics."""
+        self._without = RowFacts(MARK, self._manifest.files.page_files, MARK_BYTES_MAX)
+        """1 for files that have none."""
+        self._parts_max = PARTS_MIN
+        """With more those of files that are gone are looked for."""
         self._passed: dict[str, PassedQueues] = {}
         self._nothing: dict[int, _NothingWorth] = {}
         self._passes: dict[str, CompactionPass] = {}
@@ -181,19 +202,25 @@ class Compactions:
         more = False
         for step in range(groups):
             group = (self._next_group + step) % groups
-            entries = self._leading(group)
-            if not entries or self._is_busy(group) or (not drain and self._is_known_for_nothing(group, entries)):
+            if self._is_busy(group) or (not drain and self._is_known_for_nothing(group)):
                 continue
-            if not await self._look_at(entries, rules, give_up):
+            leading = await self._leading(group)
+            if not leading.entries:
+                continue
+            entries = await self._look_at(leading.entries, rules, give_up)
+            if entries is None:
                 more = True
                 continue
-            files = [self._file(entry.name) for entry in entries]
-            found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
-            if self._is_busy(group) or self._leading(group)[: len(entries)] != entries:
+            files = [self._file(entry.name) for entry in entries if entry.name in self._manifest.files]
+            found = None
+            if files and len(files) == len(entries):
+                found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
+            if self._is_busy(group) or not self._manifest.spans(group).has(leading.spans, 0, leading.end):
                 more = True
                 continue
             if found is None:
-                self._nothing[group] = _NothingWorth(entries, self._clock.monotonic() + LOOK_AGAIN_SECONDS)
+                until = self._clock.monotonic() + LOOK_AGAIN_SECONDS
+                self._nothing[group] = _NothingWorth(leading.spans, leading.end, until)
                 continue
             return _Chosen(group, entries, found), more
         return None, more
@@ -201,40 +228,74 @@ class Compactions:
     def _is_busy(self, group: int) -> bool:
         return any(merge.group == group for merge in self._merges.current())
 
-    def _is_known_for_nothing(self, group: int, entries: Sequence[FileRange]) -> bool:
+    def _is_known_for_nothing(self, group: int) -> bool:
         known = self._nothing.get(group)
-        return known is not None and known.entries == entries and self._clock.monotonic() < known.until
+        if known is None or self._clock.monotonic() >= known.until:
+            return False
+        spans = self._manifest.spans(group)
+        same = len(spans) >= known.end and spans.has(known.spans, 0, known.end)
+        return same and (len(spans) == known.end or bool(spans[known.end].runs))
 
-    def _leading(self, group: int) -> list[FileRange]:
-        """The files of a write group before its first span with runs, if none of them is damaged."""
-        spans = takewhile(lambda span: not span.runs, self._manifest.spans(group))
-        found = list(chain.from_iterable(spans))
-        return [] if any(entry.name in self._stored.damaged for entry in found) else found
+    async def _leading(self, group: int) -> _Leading:
+        """The files of a write group before its first span with runs, none if one of them is damaged."""
+        spans = self._manifest.spans(group)
+        found: list[FileRange] = []
+        end = gathered = 0
+        for span in spans:
+            if span.runs:
+                break
+            end, gathered = end + 1, gathered + 1
+            for entry in span:
+                found.append(entry)
+                gathered += 1
+                if gathered >= FILES_PER_TURN:
+                    gathered = 0
+                    await asyncio.sleep(0)
+        damaged = {damage.name for damage in self._stored.damaged.all()}
+        return _Leading(spans, end, [] if damaged and any(entry.name in damaged for entry in found) else found)
 
-    async def _look_at(self, entries: Sequence[FileRange], rules: CompactionRules, give_up: float) -> bool:
-        """Learn what these files have of compacted queues. False: not of all of them, as one is gone or cannot be read,
-        or the time is over."""
-        for entry in entries:
-            if entry.name in self._parts:
-                continue
-            if self._clock.monotonic() >= give_up:
-                return False
-            try:
-                index = await self._stored.open_files.index(self._stored.search.known(entry.name), keep=False)
-            except (FileGone, StorageError, OSError):  # noted there
-                return False
-            parts = await asyncio.to_thread(parts_of, index)
-            self._parts[entry.name] = parts.of(rules.rules_of(parts.queue_ids).compacted)
-        return True
+    async def _look_at(
+        self, entries: Sequence[FileRange], rules: CompactionRules, give_up: float
+    ) -> list[FileRange] | None:
+        """Those of these files that have compacted queues, once memory has what they have of them. None: it has not of
+        all of them, as one is gone or cannot be read, or the time is over."""
+        files = self._manifest.files
+        found: list[FileRange] = []
+        for number, entry in enumerate(entries, 1):
+            if number % FILES_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if entry.name not in self._parts:
+                row = files.row_of(entry.name)
+                if row is None:
+                    return None
+                if self._without.get(row) is not None:
+                    continue
+                if self._clock.monotonic() >= give_up:
+                    return None
+                try:
+                    index = await self._stored.open_files.index(self._stored.search.known(entry.name), keep=False)
+                except (FileGone, StorageError, OSError):  # noted there
+                    return None
+                parts = await asyncio.to_thread(parts_of, index)
+                parts = parts.of(rules.rules_of(parts.queue_ids).compacted)
+                if not len(parts.queue_ids):
+                    self._without.put(row, (1,))
+                    continue
+                self._parts[entry.name] = parts
+            found.append(entry)
+        return found
 
     def _forget(self, topics: frozenset[int]) -> None:
         """Forget what is known under other topics, and of files that are gone."""
         if topics != self._topics:
             self._topics = topics
             self._parts.clear()
+            self._without.clear()
             self._nothing.clear()
-        if len(self._parts) > 2 * len(self._manifest.files) + 1:
+        self._without.keep(self._manifest.files.pages)
+        if len(self._parts) > self._parts_max:
             self._parts = {name: parts for name, parts in self._parts.items() if name in self._manifest.files}
+            self._parts_max = 2 * len(self._parts) + PARTS_MIN
         self._passed = {name: passed for name, passed in self._passed.items() if name in self._manifest.files}
         self._passes = {one: each for one, each in self._passes.items() if self._merges.under_way(one) is not None}
 

@@ -1,9 +1,9 @@
 """Merges of one store, from the choice of their inputs to the step that puts outputs in their place.
 
-What is worth merging is judged by summaries of spans (`merge_plan`); each file is looked at once for its summary, and
-again now and then, as batches die. A merge is under way from its choice until its outputs are recorded, or until the
-lease ends under which it was asked for: meanwhile nothing drops or replaces its inputs but damage, which makes it fail.
-Two merges under way have no input of a write group in common.
+What is worth merging is judged by sums of spans, and by summaries of a few (`merge_plan`, `merge_facts`). A merge is
+under way from its choice until its outputs are recorded, or until the lease ends under which it was asked for:
+meanwhile nothing drops or replaces its inputs but damage, which makes it fail. Two merges under way have no input of a
+write group in common.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from mainstem.ports import Clock
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_check import QueueSums, compare
 from mainstem.storage.merging.merge_plan import (
-    NEVER,
-    Fullness,
+    RUNS,
+    Choice,
+    Choosing,
     LineOf,
     MergeLines,
     SpanSummary,
-    choose,
-    fullness_of,
-    summarize,
+    SpansWanted,
+    choosing,
 )
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
+from mainstem.storage.queue_store.changes.merge_facts import BoundsOf, MergeFacts, Told, all_bounds
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span
-from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
+from mainstem.storage.queue_store.manifest.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
-from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, FileKind, StoreFile, kind_of
+from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -49,30 +50,11 @@ Integers = numpy.typing.NDArray[numpy.int64]
 LOOK_SECONDS_MAX = 5.0
 """For one answer: a splitter waits for it, and asks again."""
 
-SUMMARY_SECONDS = 3600.0
-"""A summary of a merged file is made again after this long: retention works in hours."""
-
-QUEUES_PER_TURN = 16_384
-"""Queues whose bounds are looked up in one turn of the event loop: some milliseconds if all their topics were
-deleted."""
-
-SPANS_PER_TURN = 256
-"""Spans whose summaries are looked up in one turn of the event loop: some milliseconds."""
+ENTRIES_PER_TURN = 500
+"""Inputs that are gathered in one turn of the event loop: some milliseconds."""
 
 DONE_REMEMBERED = 64
 """Merges that were recorded: whoever lost the answer asks again at once."""
-
-
-class LiveBounds(NamedTuple):
-    """Per queue, the offsets that a write group has of it: from `starts` up to `ends`, not included; `ends` is 0 for a
-    queue of which the group has none and never had."""
-
-    starts: Integers
-    ends: Integers
-
-
-BoundsOf = Callable[[int, QueueIds], LiveBounds]
-"""Gives the bounds of queues in a write group."""
 
 
 class Merge(NamedTuple):
@@ -103,34 +85,31 @@ class DoneMerge(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """Neighbouring spans of a write group that are to be merged, and the summary of each."""
+    """Neighbouring spans of a write group that are to be merged."""
 
     group: int
     level: int
-    spans: Sequence[Span]
-    summaries: Sequence[SpanSummary]
-
-
-class _Told(NamedTuple):
-    """What the choice is told."""
-
-    groups: int
-    lines: MergeLines
-    line_of: LineOf
-    bounds: BoundsOf
-
-
-class _Summary(NamedTuple):
-    made_at: float
-    span: SpanSummary
+    spans: SpanList
+    """All of the write group."""
+    first: int
+    end: int
+    bytes: int
+    """Of batches of the write group, dead ones included."""
 
 
 class Merges:
     """The merges of one store."""
 
     def __init__(
-        self, stored: StoredFiles, changes: StoreChanges, being_copied: BeingCopied, orphans: Orphans, clock: Clock
+        self,
+        stored: StoredFiles,
+        changes: StoreChanges,
+        being_copied: BeingCopied,
+        orphans: Orphans,
+        clock: Clock,
+        facts_bytes_max: int,
     ) -> None:
+        """`facts_bytes_max`: of memory, for what is known of files."""
         self._stored = stored
         self._manifest = stored.manifest
         self._changes = changes
@@ -140,8 +119,7 @@ class Merges:
         self._under_way: dict[str, Merge] = {}
         self._done: dict[str, frozenset[str]] = {}
         """Names of the outputs of merges that were recorded."""
-        self._summaries: dict[tuple[int, str], _Summary] = {}
-        """By write group and file."""
+        self.facts = MergeFacts(stored, clock, facts_bytes_max)
         self._next_group = 0
         self.merged_files = 0
         self.merged_bytes = 0
@@ -165,65 +143,93 @@ class Merges:
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
-        found, more = await self._chosen(groups, lines, line_of, bounds, drain=drain)
+        found, more = await self._chosen(Told(groups, lines, line_of, bounds), drain=drain)
         if found is None:
             return None, more
         self._next_group = found.group + 1
-        return self._started(merge_id, found, in_force), more
+        begun = await self._begun(merge_id, found, in_force)
+        return begun, more or begun is None
 
     async def waits(self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf) -> MergeWaits:
         """The work that the next merge would take, were it begun now. Nothing is begun. Callers at the same time get
         one answer."""
 
         async def look() -> MergeWaits:
-            found, more = await self._chosen(groups, lines, line_of, bounds, drain=False)
-            return MergeWaits(sum(summary.bytes for summary in found.summaries) if found is not None else 0, more)
+            found, more = await self._chosen(Told(groups, lines, line_of, bounds), drain=False)
+            return MergeWaits(found.bytes if found is not None else 0, more)
 
         return await self._looks.run(None, look)
 
-    async def _chosen(
-        self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, *, drain: bool
-    ) -> tuple[_Chosen | None, bool]:
-        """Choose what to merge next, and tell whether some files were not looked at yet."""
-        told = _Told(groups, lines, line_of, bounds)
+    async def _chosen(self, told: Told, *, drain: bool) -> tuple[_Chosen | None, bool]:
+        """Choose what to merge next, and tell whether some files were not looked at yet. What is dead is looked for
+        when nothing else is worth a merge."""
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
-        more = False
-        for step in range(groups):
-            group = (self._next_group + step) % groups
-            if any(merge.group == group for merge in self.current()):
-                continue
-            spans = self._manifest.spans(group)
-            summaries: list[SpanSummary] = []
-            for number, span in enumerate(spans, 1):
-                if number % SPANS_PER_TURN == 0:
+        while True:
+            more = False
+            for step in range(told.groups):
+                group = (self._next_group + step) % told.groups
+                if self._is_merged(group):
+                    continue
+                found, in_time = await self._chosen_of(group, told, give_up, drain=drain)
+                # the spans may have changed at their end, or been merged, or lost files, while they were looked at
+                if found is not None and self._stand(found):
+                    return found, more
+                more = more or not in_time
+            looked, rest = await self.facts.look_round(told, give_up)
+            if not looked:
+                return None, more or rest
+
+    async def _chosen_of(self, group: int, told: Told, give_up: float, *, drain: bool) -> tuple[_Chosen | None, bool]:
+        """What is worth it of a write group, and whether the time was enough to find that out. The choice itself runs
+        beside the event loop."""
+        spans = self._manifest.spans(group)
+        rows = await self.facts.sums(group, spans, told)
+        steps = choosing(rows, told.lines, told.line_of, drain=drain)
+        summaries: list[SpanSummary] | None = None
+        first = 0
+        while True:
+            step = await asyncio.to_thread(_step, steps, summaries)
+            if not isinstance(step, SpansWanted):
+                break
+            first = step.first
+            summaries = await self.facts.summaries(group, spans[first : step.end], told, give_up)
+            if summaries is None:
+                steps.close()
+                return None, False
+        if step is None:
+            return None, True
+        size = int(rows["bytes"][step.first : step.end].sum())
+        if summaries is not None and step.first == first and int(rows["level"][first]) == RUNS:
+            size = sum(summary.bytes for summary in summaries[: step.end - first])
+        return _Chosen(group, step.level, spans, step.first, step.end, size), True
+
+    def _is_merged(self, group: int) -> bool:
+        return any(merge.group == group for merge in self.current())
+
+    def _stand(self, found: _Chosen) -> bool:
+        """Whether the chosen spans count as they did, and have no file that is known to be damaged."""
+        if not self._manifest.spans(found.group).has(found.spans, found.first, found.end):
+            return False
+        after, upto = found.spans[found.first].after, found.spans[found.end - 1].upto
+        damaged = (entry for damage in self._stored.damaged.all() for entry in self._manifest.entries(damage.name))
+        return not any(one.group == found.group and after <= one.after and one.upto <= upto for one in damaged)
+
+    async def _begun(self, merge_id: str, found: _Chosen, in_force: Callable[[], bool]) -> Merge | None:
+        """Begin the merge; None: its spans changed meanwhile."""
+        entries: list[FileRange] = []
+        files: list[StoreFile] = []
+        for span in found.spans[found.first : found.end]:
+            for entry in span:
+                file = self._manifest.files.get(entry.name)
+                if file is None:
+                    return None
+                entries.append(entry)
+                files.append(file)
+                if len(files) % ENTRIES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                found = await self._summary(group, span, told, give_up)
-                if found is None:
-                    break
-                summaries.append(found)
-            if len(summaries) < len(spans):
-                more = True
-                continue
-            choice = choose(summaries, lines, line_of, drain=drain)
-            # the spans may have changed at their end, or been merged, or lost files, while they were looked at
-            if choice is not None and self._stand(group, spans[choice.first : choice.end]):
-                chosen = slice(choice.first, choice.end)
-                return _Chosen(group, choice.level, spans[chosen], summaries[chosen]), more
-        return None, more
-
-    def _stand(self, group: int, chosen: Sequence[Span]) -> bool:
-        return all(
-            self._manifest.files.get(entry.name) is not None
-            and entry in self._manifest.entries(entry.name)
-            and entry.name not in self._stored.damaged
-            for span in chosen
-            for entry in span
-        )
-
-    def _started(self, merge_id: str, found: _Chosen, in_force: Callable[[], bool]) -> Merge:
-        entries = tuple(entry for span in found.spans for entry in span)
-        files = tuple(self._manifest.files[entry.name] for entry in entries)
-        merge = Merge(found.group, found.level, entries, files, in_force, self._clock.monotonic())
+        if not self._stand(found) or self._is_merged(found.group):
+            return None
+        merge = Merge(found.group, found.level, tuple(entries), tuple(files), in_force, self._clock.monotonic())
         self.hold(merge_id, merge)
         return merge
 
@@ -237,47 +243,6 @@ class Merges:
         """End a merge, if it is under way still."""
         if merge_id in self._under_way:
             self._end(merge_id)
-
-    async def _summary(self, group: int, span: Span, told: _Told, give_up: float) -> SpanSummary | None:
-        """A span's summary; None when the time is over. A file that cannot be read counts as empty: nothing that has it
-        is begun until it is mended."""
-        parts: list[SpanSummary] = []
-        for entry in span:
-            known = self._summaries.get((group, entry.name))
-            if known is None or known.span.level > 0:
-                now = self._clock.monotonic()
-                if known is None and now >= give_up:
-                    return None
-                if known is None or (now - known.made_at > SUMMARY_SECONDS and now < give_up):
-                    await self._look_at(entry.name, told)
-                    known = self._summaries.get((group, entry.name))
-            if known is not None:
-                parts.append(known.span)
-        if not parts:
-            return SpanSummary(
-                span.after, span.upto, 0, 0, 0, 0, 0, numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64)
-            )
-        return _together(span, parts)
-
-    async def _look_at(self, name: str, told: _Told) -> None:
-        """Make the summaries of a file, for all write groups that it counts for."""
-        try:
-            file = self._stored.file(name)
-            index = await self._stored.open_files.index(self._stored.search.known(name), keep=False)
-        except FileGone:
-            return
-        except (StorageError, OSError):  # noted there
-            return
-        now = self._clock.monotonic()
-        for group in self._manifest.counts_for(name):
-            if group < told.groups:
-                live = await _all_bounds(told.bounds, group, index.queues()[0])
-                found = await asyncio.to_thread(_summary_of, index, file, live)
-                if file.is_merged:
-                    found = found._replace(fullness=_fullness(file, found.live_bytes, told))
-                self._summaries[group, name] = _Summary(now, found)
-        if len(self._summaries) > 2 * told.groups * (len(self._manifest.files) + 1):
-            self._summaries = {key: value for key, value in self._summaries.items() if key[1] in self._manifest.files}
 
     # --- under way ------------------------------------------------------------------------------------------
 
@@ -358,7 +323,7 @@ class Merges:
         ):
             for name in names:
                 index = await open_files.index(search.known(name) if not partly else KnownFile(name), keep=False)
-                live = await _all_bounds(bounds, merge.group, index.queues()[0])
+                live = await all_bounds(bounds, merge.group, index.queues()[0])
                 await asyncio.to_thread(sums.add, index, live.starts, live.ends, partly=partly)
         await asyncio.to_thread(compare, before, after)
 
@@ -381,40 +346,13 @@ class Merges:
             )
 
 
-async def _all_bounds(bounds: BoundsOf, group: int, queue_ids: QueueIds) -> LiveBounds:
-    """The bounds of any number of queues, some of them in each turn of the event loop."""
-    parts = [LiveBounds(numpy.zeros(0, numpy.int64), numpy.zeros(0, numpy.int64))]
-    for first in range(0, len(queue_ids), QUEUES_PER_TURN):
-        parts.append(bounds(group, queue_ids[first : first + QUEUES_PER_TURN]))
-        await asyncio.sleep(0)
-    return LiveBounds(
-        numpy.concatenate([part.starts for part in parts]), numpy.concatenate([part.ends for part in parts])
-    )
-
-
-def _summary_of(index: ExtentIndex, file: StoreFile, live_of: LiveBounds) -> SpanSummary:
-    """Add up what a write group has in a file, given the bounds of all queues in it. The blocks are the caller's to
-    say."""
-    rows = index.rows
-    if not len(rows):
-        return summarize(0, 0, file.level, numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
-    queue_ids, firsts = index.queues()
-    counts = numpy.diff(numpy.append(firsts, len(rows)))
-    starts, ends = (numpy.repeat(values, counts) for values in live_of)
-    lengths = rows["length"].astype(numpy.int64)
-    live = (rows["last_offset"] >= starts) & (rows["base_offset"] < ends)
-    sizes = numpy.add.reduceat(numpy.where(live, lengths, 0), firsts)
-    there = sizes > 0
-    dead = int(lengths[~live & ((ends > 0) | file.is_merged)].sum())  # what other write groups have in a run is not
-    summary = summarize(0, 0, file.level, queue_ids[there], sizes[there], rows=int(live.sum()), dead_bytes=dead)
-    return summary._replace(bytes=summary.bytes + dead)
-
-
-def _fullness(file: StoreFile, live_bytes: int, told: _Told) -> Fullness:
-    line = numpy.array([NEVER])
-    if kind_of(file.name) is FileKind.SEGMENT:
-        line = told.line_of(numpy.array([file.first_queue], numpy.uint64))
-    return fullness_of(numpy.array([live_bytes]), line, told.lines)
+def _step(steps: Choosing, summaries: list[SpanSummary] | None) -> SpansWanted | Choice | None:
+    """The next thing that a choice wants to know, or the choice."""
+    try:
+        return next(steps) if summaries is None else steps.send(summaries)
+    except StopIteration as end:
+        found: Choice | None = end.value
+        return found
 
 
 def as_clean_as(inputs: Sequence[StoreFile], output: StoreFile) -> StoreFile:
@@ -424,27 +362,4 @@ def as_clean_as(inputs: Sequence[StoreFile], output: StoreFile) -> StoreFile:
         output,
         clean_ms=min((file.clean_ms for file in inputs), default=NEVER_COMPACTED),
         horizon_ms=min(horizons, default=NO_HORIZON),
-    )
-
-
-def _together(span: Span, parts: Sequence[SpanSummary]) -> SpanSummary:
-    """The summary of a span from those of its files."""
-    queue_ids = numpy.concatenate([part.heavy_queues for part in parts])
-    heavy, places = numpy.unique(queue_ids, return_inverse=True)
-    sizes = numpy.zeros(len(heavy), numpy.int64)
-    numpy.add.at(sizes, places, numpy.concatenate([part.heavy_bytes for part in parts]))
-    return SpanSummary(
-        span.after,
-        span.upto,
-        min(part.level for part in parts),
-        sum(part.bytes for part in parts),
-        sum(part.dead_bytes for part in parts),
-        sum(part.queue_count for part in parts),
-        sum(part.row_count for part in parts),
-        heavy,
-        sizes,
-        len(parts),
-        Fullness(*map(sum, zip(*(part.fullness for part in parts if part.fullness is not None), strict=True)))
-        if any(part.fullness is not None for part in parts)
-        else None,
     )

@@ -14,6 +14,7 @@ first file here that is known to be damaged on, the sender's take the place of a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,19 @@ from mainstem.storage.store_files.store_file import StoreFile
 
 FilesOfBlocks = Sequence[tuple[int, int, StoreFile]]
 """(after, upto, file): files with blocks (after, upto] of a write group, oldest first."""
+
+
+FILES_PER_TURN = 256
+"""Own files that are looked at in one turn of the event loop: some milliseconds."""
+
+
+class OwnSpan(NamedTuple):
+    """A span here, with blocks (after, upto]."""
+
+    after: int
+    upto: int
+    is_sound: bool
+    """None of its files is known to be damaged."""
 
 
 class Wanted(NamedTuple):
@@ -41,17 +55,31 @@ class HistoryChoice(NamedTuple):
     wanted: list[Wanted]
 
 
-def choose(
-    own: Sequence[Span], split_upto: int, theirs: FilesOfBlocks, sound: Callable[[str], bool], *, parts: bool
-) -> HistoryChoice:
+async def own_spans(spans: Iterable[Span], sound: Callable[[str], bool]) -> list[OwnSpan]:
+    """The spans of a write group, some of them in each turn of the event loop. `sound` says of a file here that it is
+    not known to be damaged."""
+    found: list[OwnSpan] = []
+    looked_at = 0
+    for span in spans:
+        is_sound = True
+        for entry in span:
+            is_sound = is_sound and sound(entry.name)
+            looked_at += 1
+            if looked_at % FILES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        found.append(OwnSpan(span.after, span.upto, is_sound))
+    return found
+
+
+def choose(own: Sequence[OwnSpan], split_upto: int, theirs: FilesOfBlocks, *, parts: bool) -> HistoryChoice:
     """Choose between a write group's own spans, of which those up to block `split_upto` may stay, and the sender's
-    files. `sound` says of a file here that it is not known to be damaged; `parts`: the sender gives parts of files."""
+    files. `parts`: the sender gives parts of files. It may take long where there are many: call it in a thread."""
     spans = [(span.after, span.upto) for span in own]
     kept_upto = _before(split_upto, spans)
     for span in own:
         if span.upto > kept_upto:
             break
-        if not all(sound(entry.name) for entry in span):
+        if not span.is_sound:
             kept_upto = span.after
             break
     if not parts:

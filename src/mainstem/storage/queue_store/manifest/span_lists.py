@@ -249,6 +249,34 @@ class SpanList(Sequence[ListedSpan]):
             for at in range(len(chunk)):
                 yield ListedSpan(self._group, self._pages, chunk, at)
 
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        return self._chunks
+
+    @property
+    def pages(self) -> Pages:
+        return self._pages
+
+    def has(self, other: SpanList, first: int, end: int) -> bool:
+        """Whether this list has spans number `first` to `end` - 1 of another one side by side, with all their files."""
+        if self is other or first == end:
+            return True
+        place = self.behind(other[first].after)
+        return self._files(place, place + end - first) == other._files(first, end)
+
+    def _files(self, first: int, end: int) -> list[bytes]:
+        """What tells spans number `first` to `end` - 1 from others."""
+        found: list[tuple[Integers, ...]] = []
+        number = max(bisect.bisect_right(self._firsts, first) - 1, 0)
+        while number < len(self._chunks) and self._firsts[number] < end:
+            chunk, begins = self._chunks[number], self._firsts[number]
+            low, high = max(first - begins, 0), min(end - begins, len(chunk))
+            counts = numpy.diff(chunk.starts[low : high + 1]).astype(numpy.int64)
+            files = chunk.sequences[int(chunk.starts[low]) : int(chunk.starts[high])]
+            found.append((chunk.uptos[low:high], chunk.afters[low:high], counts, files))
+            number += 1
+        return [numpy.concatenate(column).tobytes() for column in zip(*found, strict=True)]
+
     def described(self) -> Iterator[tuple[int, int, StoreFile]]:
         """(after, upto, file) of all files, in order, as they were when this list was made."""
         for span in self:
