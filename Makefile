@@ -1,5 +1,6 @@
 # make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
-# make test    the test suite, real clients and real Spark included, in ten minutes on two cores
+# make test    the test suite, real clients and real Spark included, in ten minutes on two cores; two files at a
+#              time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
@@ -17,9 +18,10 @@
 .PHONY: help demo test test-all simulate bench check venv clean
 
 BIN := .venv/bin
-# Two workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
+# Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
 # hangs, twice as long as any waits for anything, shows where, and costs its worker; another takes its place.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
+WORKERS := 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
 	-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 help:

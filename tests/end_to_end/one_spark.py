@@ -26,15 +26,19 @@ class OneSpark:
     def run(self, node: Serving, *options: str) -> None:
         """A splitter, to its good end."""
         self.begin(node, *options)
-        assert self._answer() == EXIT_DONE, self.log
+        assert self.ended() == EXIT_DONE, self.log
 
     def begin(self, node: Serving, *options: str) -> None:
         """A splitter that nobody waits for."""
+        self.begin_at(f"http://{node.http}", *options)
+
+    def begin_at(self, url: str, *options: str) -> None:
+        """One for whoever answers at this address as a node."""
         if self._process is None:
             program = [sys.executable, "-m", "tests.end_to_end.splitter_runs"]
             self._process = self._commands.asked(self._name, program, {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
         assert self._process.stdin is not None
-        self._process.stdin.write(" ".join((f"http://{node.http}", *options)).encode() + b"\n")
+        self._process.stdin.write(" ".join((url, *options)).encode() + b"\n")
         self._process.stdin.flush()
 
     @property
@@ -55,14 +59,14 @@ class OneSpark:
         assert self._process is not None
         (jvm,) = filter(is_jvm, descendants(self._process.pid))
         jvm.kill()
-        assert self._answer() == EXIT_FAILED, self.log
+        assert self.ended() == EXIT_FAILED, self.log
 
     @property
     def log(self) -> str:
         return self._commands.log(self._name)
 
-    def _answer(self) -> int:
-        """The exit code of the splitter that was begun."""
+    def ended(self) -> int:
+        """Wait for the end of the splitter that was begun; its exit code."""
         assert self._process is not None
         assert self._process.stdout is not None
         assert self._answered(PATIENCE_SECONDS), f"no end of it within {PATIENCE_SECONDS} s: {self.log}"

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.end_to_end.processes import SOURCE
 from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.serving import Serving, eventually
 
 
 def command(*arguments: str) -> list[str]:
@@ -25,17 +25,34 @@ def environment(node: Serving) -> dict[str, str]:
 
 def mainstem(node: Serving, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """The standard output of a command that must succeed."""
-    done = subprocess.run(
+    done = _done(node, arguments, variables or {})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _done(node: Serving, arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command(*arguments),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
         # nobody's terminal: pytest's workers tell their children how wide the one is that the tests were started from
-        env={**os.environ, "COLUMNS": "", **environment(node), **(variables or {})},
+        env={**os.environ, "COLUMNS": "", **environment(node), **variables},
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+
+def replace_member(node: Serving, old: int, new: int) -> str:
+    """What `mainstem cluster replace` prints. On a busy machine the metadata quorum may have another leader before it
+    is done; then it asks to be begun again."""
+
+    def printed() -> str:
+        done = _done(node, ("cluster", "replace", str(old), str(new)), {})
+        assert done.returncode == 0 or "begin it again" in done.stderr, done.stderr
+        return done.stdout if done.returncode == 0 else ""
+
+    told: str = eventually(printed, what=f"node {new} in the place of node {old}")
+    return told
 
 
 def mainstem_json(node: Serving, *arguments: str) -> Any:

@@ -15,7 +15,7 @@ from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue
 from tests.end_to_end.readers import read_all
-from tests.end_to_end.shell import mainstem
+from tests.end_to_end.shell import mainstem, replace_member
 from tests.free_port import HOST, free_port
 from tests.serving import Serving, eventually
 
@@ -81,7 +81,7 @@ def test_new_nodes_take_the_places_of_the_lost_ones_until_the_survivor_can_be_sp
     cluster.start(*NEW)  # together: each asks the lost ones first, for some seconds
     wanted = {SURVIVOR}
     for old, new in zip(LOST, NEW, strict=True):
-        mainstem(survivor, "cluster", "replace", str(old), str(new))
+        replace_member(survivor, old, new)
         wanted = {*wanted, new}
         eventually(
             lambda wanted=wanted: all(them == wanted for them in voters(cluster, SURVIVOR)),  # type: ignore[misc]

@@ -23,7 +23,7 @@ from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, read_all
-from tests.end_to_end.shell import mainstem
+from tests.end_to_end.shell import replace_member
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_of_group
 from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
@@ -79,7 +79,7 @@ class Story:
                 starting.result()
             cluster.nodes[NEW] = self.newcomer
             cluster.running.add(NEW)
-            self.reply = mainstem(cluster.nodes[1], "cluster", "replace", str(LOST), str(NEW))
+            self.reply = replace_member(cluster.nodes[1], LOST, NEW)
             eventually(self._is_replaced, seconds=PATIENCE_SECONDS, what="a new member of every write group")
             self.snapshots = self.newcomer.metric("mainstem_snapshots_installed_total")
             goes_on(self.load, TOPIC)

@@ -1,7 +1,7 @@
 """The split application on real Spark against a node that is only a split service: exactly once (F), whoever
 dies.
 
-Every splitter is a process of its own (`python -m mainstem.pipeline.main`), because killing it is the point. What
+A splitter is a process of its own (`python -m mainstem.pipeline.main`) where killing it is the point, or its end. What
 `end_to_end/test_exactly_once.py` has of it at each change, killed driver and zombie, is `long` here.
 """
 
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.processes import Commands
 from tests.fakes.run_reader import read_runs
 from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
@@ -26,7 +28,7 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 
 CLASSES = {0: "default", 1: "internal", 2: "default"}
-TRIGGER_BYTES = 400_000
+TRIGGER = ("--bytes-per-trigger", "400000")
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -51,8 +53,7 @@ class Bench:
                 "mainstem.pipeline.main",
                 "--node",
                 self.node.http,
-                "--bytes-per-trigger",
-                str(TRIGGER_BYTES),
+                *TRIGGER,
                 *options,
             ],
             env={**os.environ, "PYTHONPATH": str(SOURCE)},
@@ -98,6 +99,16 @@ class Bench:
             process.wait()
 
 
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    """For splitters that nobody kills."""
+    commands = Commands(tmp_path_factory.mktemp("spark"))
+    try:
+        yield OneSpark(commands, "splitters")
+    finally:
+        commands.close()
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     journal_dir = tmp_path / "journal"
@@ -111,7 +122,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             bench.close()
 
 
-def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) -> None:
+def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench, spark: OneSpark) -> None:
     bench.append(100)
     failures = iter(range(3))
 
@@ -120,8 +131,8 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench) ->
             raise RuntimeError("this task is unlucky")
 
     bench.journal.before_classes = fail_at_first
-    process = bench.start("--once")
-    assert process.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log()
+    spark.begin_at(bench.node.http, "--once", *TRIGGER)
+    assert spark.ended() == EXIT_DONE, spark.log
     bench.check_exactly_once()
     status = bench.node.on_loop(bench.node.service.status)
     assert next(failures, None) is None, "tasks did fail"
@@ -162,7 +173,7 @@ def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> N
     bench.check_exactly_once()
 
 
-def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(bench: Bench) -> None:
+def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(bench: Bench, spark: OneSpark) -> None:
     """The second one starts with no checkpoint, and reads blocks over rpc, as executors elsewhere do."""
     bench.append(40)
     split = threading.Event()
@@ -171,10 +182,10 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
     embedded = bench.start("--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
     assert split.wait(PATIENCE_SECONDS), bench.log("embedded")
     bench.journal.path_prefix = "/nonexistent"
-    once = bench.start("--once", name="once")
+    spark.begin_at(bench.node.http, "--once", *TRIGGER)
     assert embedded.wait(PATIENCE_SECONDS) == EXIT_YIELDED, bench.log("embedded")
     bench.append(40)
-    assert once.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log("once")
+    assert spark.ended() == EXIT_DONE, spark.log
     bench.check_exactly_once()
     assert bench.journal.remote_reads > 0
 
