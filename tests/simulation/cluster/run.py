@@ -473,6 +473,7 @@ class Run:
 
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
+            self._check_spans(node)  # first: it names the file because of which there is a hole
             pieces = [rows async for rows in storage.queue_store.stored.all_rows(storage.placement.groups_at)]
             for rows in [numpy.sort(numpy.concatenate(pieces), order=["queue_id", "base_offset"])] if pieces else []:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
@@ -494,7 +495,6 @@ class Run:
                     ends[queue_id] = last + 1
 
         await node.call(extents(), patience=60)
-        self._check_spans(node)
         if split is None:
             return
         for queue_id in self._queue_ids:
