@@ -7,6 +7,7 @@
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                JOBS=2 plays on two cores and prints failures only
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
+# make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
 # make check   ruff, mypy --strict, import-linter, names, the commands and links of the documentation
 # make venv    the virtual environment alone
 # make clean   remove what the others made
@@ -15,7 +16,7 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all simulate bench check venv clean
+.PHONY: help demo test test-all simulate bench interop check venv clean
 
 BIN := .venv/bin
 # Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
@@ -49,6 +50,10 @@ simulate:
 bench:
 	@tools/prepare java
 	@$(BIN)/python -m bench run
+
+interop:
+	@tools/prepare java kcat
+	@$(BIN)/python -m bench.interop
 
 check:
 	@tools/prepare

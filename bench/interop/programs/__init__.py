@@ -1,0 +1,1 @@
+"""The scenarios, once per library. These modules run in the libraries' own environments and import nothing else."""
