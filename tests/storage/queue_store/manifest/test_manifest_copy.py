@@ -302,6 +302,29 @@ def test_a_copy_of_another_history_is_not_gone_on_with(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_change_that_the_copy_missed_is_in_it_before_the_mark_knows_of_the_next(tmp_path: Path) -> None:
+    """The node was killed between the two, or a version ran that keeps no copy."""
+
+    async def scenario() -> None:
+        files, path, choice, model = WatchedFiles(), tmp_path / "manifest.sqlite", random.Random(1), Model()
+        manifest, copy = await opened(files, path)
+        number = 0
+        for upto in (3, 4, 5):
+            while manifest.changes < upto:
+                await a_change(manifest, model, choice, number)
+                number += 1
+                if upto != 4:
+                    await copy.write()
+            if upto == 4:
+                await manifest.close()
+                manifest, copy = await opened(files, path)
+        await manifest.close()
+        lost = Database(str(path)).read()
+        assert await copy_faults(files, IDENTITY, lost, lost.changes) == []
+
+    asyncio.run(scenario())
+
+
 async def at_once(_size: int) -> None:
     """No pace."""
 

@@ -121,6 +121,11 @@ class ManifestCopy:
         """Have all changes made so far in the copy, durably. The caller holds the lock of changes. Raises OSError; the
         next call tries again."""
         first, last = self._last + 1, self._manifest.changes
+        if not self._whole and last:  # a change is in no file: the mark would vouch for what the copy lacks
+            self._last = last
+            self._pending.clear()
+            await self._write_image()
+            return
         if first > last:
             return
         identity, count = self._manifest.identity, len(self._pending)
