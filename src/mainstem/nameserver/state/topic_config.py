@@ -253,7 +253,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             maximum=INT_MAX,
             broker_names=("log.segment.bytes",),
             documentation="How many bytes of a partition go to a file of their own, in Kafka's format, when the queue "
-            "store merges what it has; less than 134217728 counts as that. Retention does not wait for a file to fill.",
+            "store merges what it has; less than 1048576 counts as that. Retention does not wait for a file to fill.",
         ),
         TopicConfig(
             name="segment.index.bytes",
