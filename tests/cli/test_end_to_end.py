@@ -379,6 +379,8 @@ def directories(node: Serving) -> list[str]:
 
 
 def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: Path) -> None:
+    probed = tmp_path / "probed"
+    probed.mkdir()
     outputs = {
         "topic create": mainstem("topic", "create", "keys", "--partitions", "1", "--json"),
         "produce": mainstem("produce", "keys", "-k", "a", "-H", "b=c", "--json", stdin=b"x\n"),
@@ -399,6 +401,7 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: 
         "store status": mainstem("store", "status", "--json"),
         "store usage": mainstem("store", "usage", "--json"),
         "store verify": mainstem("store", "verify", *directories(node), "--json"),
+        "store probe": mainstem("store", "probe", str(probed), "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
         "cluster feature-level": mainstem("cluster", "feature-level", "--json"),
         "doctor": mainstem("doctor", "--json"),
