@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from mainstem.free_memory import FREE_BYTES_MIN, SECONDS_MIN, FreeMemory, ProcessMemory, process_memory
+from mainstem.free_memory import ARENAS_MAX, FREE_BYTES_MIN, SECONDS_MIN, FreeMemory, ProcessMemory, process_memory
 
 MIB = 1 << 20
 
@@ -103,3 +105,44 @@ def test_the_allocator_of_this_machine_gives_back_what_it_kept() -> None:
     by_itself, given_back = map(int, done.stdout.split())
     assert by_itself < 10_000_000
     assert given_back > 100_000_000
+
+
+ALLOCATING = """
+import ctypes, sys, threading
+from mainstem.free_memory import use_few_arenas
+if sys.argv[1] == "few":
+    use_few_arenas()
+libc, told = ctypes.CDLL(None), sys.argv[2]
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+barrier = threading.Barrier(8)
+
+def allocate():
+    barrier.wait()
+    held = [libc.malloc(5_000) for _ in range(20)]
+    barrier.wait()
+    for one in held:
+        libc.free(one)
+
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.fopen.restype, libc.malloc_info.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+libc.fclose.argtypes = (ctypes.c_void_p,)
+file = libc.fopen(told.encode(), b"w")
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="only glibc tells of arenas")
+def test_threads_share_few_arenas(tmp_path: Path) -> None:
+    def arenas(kind: str, **variables: str) -> int:
+        told = tmp_path / kind
+        inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+        command = [sys.executable, "-c", ALLOCATING, kind, str(told)]
+        subprocess.run(command, check=True, env=inherited | variables)
+        return told.read_text().count("<heap nr=")
+
+    assert arenas("as usual") > ARENAS_MAX
+    assert arenas("few") <= ARENAS_MAX
+    assert arenas("few", MALLOC_ARENA_MAX="4") == 4, "whoever starts the process has the last word"

@@ -86,8 +86,10 @@ def command(
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
     from mainstem.event_loop import new_event_loop
+    from mainstem.free_memory import use_few_arenas
     from mainstem.node.config_sources import load
 
+    use_few_arenas()  # before there are threads
     flags = {
         "listen": listen,
         "http": http,
