@@ -17,6 +17,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
@@ -64,14 +65,16 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
         leadership=leadership,
         queue_admin=store,
         groups=ConsumerGroupCoordinator(
-            node_id=1,
-            config=ConsumerGroupsConfig(),
-            metadata=metadata,
-            metadata_admin=metadata,
-            leadership=leadership,
-            store=store,
-            queue_admin=store,
-            clock=clock,
+            ServedPartitions(
+                node_id=1,
+                config=ConsumerGroupsConfig(),
+                metadata=metadata,
+                metadata_admin=metadata,
+                leadership=leadership,
+                store=store,
+                queue_admin=store,
+                clock=clock,
+            )
         ),
         clock=clock,
         fetch_sessions=FetchSessions(
@@ -107,13 +110,13 @@ async def serving(config: BrokerConfig | None = None, routes: Iterable[Route] = 
         server.bind()
         host, port = server.advertised
         fakes.metadata.nodes_known[:] = [Node(node_id=1, host=host, port=port)]
-        await fakes.broker.groups.start()
+        fakes.broker.groups.served.start()
         await server.start(dispatcher)
         try:
             yield Serving(fakes.broker, fakes.store, fakes.metadata, fakes.leadership, server, dispatcher)
         finally:
             await server.close()
-            await fakes.broker.groups.close()
+            await fakes.broker.groups.served.close()
 
 
 def batch(*values: bytes, timestamp: int = 1000, key: bytes | None = None) -> bytes:

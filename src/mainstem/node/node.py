@@ -243,7 +243,8 @@ class RunningNode:
         topic_views = LocalTopicViews(nameserver, storage, roles.groups)
         views = NodeViews(health, cluster_views, topic_views, store_views)
         measured: list[Statistics] = [
-            server, dispatcher, roles.groups, nameserver, StorageSamples(storage), self._supervision, self._loop_watch,
+            server, dispatcher, roles.groups.served, nameserver, StorageSamples(storage), self._supervision,
+            self._loop_watch,
         ]  # fmt: skip
         if self._end is not None:
             measured.append(self._end.exchange)
@@ -267,7 +268,7 @@ class RunningNode:
 
         await server.start(dispatcher)
         stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
-        stack.push_async_callback(roles.groups.close)  # first: else members that wait for others are waited for
+        stack.push_async_callback(roles.groups.served.close)  # first: else members that wait for others are waited for
         reports.http = str(http)
         health.ready = True
         roles.balance()

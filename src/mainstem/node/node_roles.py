@@ -18,6 +18,7 @@ import mainstem
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -163,10 +164,10 @@ class _Opening:
         broker = self._broker(nameserver, storage, leadership, queue_admin, groups)
         if nameserver.others is None:
             await served.settle(storage.queues)
-        await groups.start()
-        served.subscribe(groups.serving_changed)
+        groups.served.start()
+        served.subscribe(groups.served.serving_changed)
         nameserver.subscribe(partial(tell_consumer_groups, groups))
-        stack.push_async_callback(groups.close)
+        stack.push_async_callback(groups.served.close)
         self._background.begin(partial(served.run, storage.queues), "served groups")
         if nameserver.others is not None:
             left_over = partial(storage.queues.left_over, nameserver.lookups.was_deleted)
@@ -300,7 +301,7 @@ class _Opening:
     def _groups(
         self, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership, queue_admin: QueueAdmin
     ) -> ConsumerGroupCoordinator:
-        return ConsumerGroupCoordinator(
+        served = ServedPartitions(
             node_id=self._config.node_id,
             config=self._config.groups,
             metadata=nameserver.lookups,
@@ -314,6 +315,7 @@ class _Opening:
             feature_level=lambda: nameserver.lookups.feature_level,
             supervision=self._supervision,
         )
+        return ConsumerGroupCoordinator(served)
 
     def _broker(
         self,

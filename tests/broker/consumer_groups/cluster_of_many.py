@@ -14,8 +14,9 @@ from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator, at_once
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions, at_once
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node
 from mainstem.ports import Session
@@ -50,7 +51,7 @@ class ClusterOfMany:
         self.coordinators: dict[int, ConsumerGroupCoordinator] = {}
         for node_id in NODES:
             view = NodeStore(self.store, node_id)
-            coordinator = ConsumerGroupCoordinator(
+            served = ServedPartitions(
                 node_id=node_id,
                 config=config,
                 metadata=self.metadata,
@@ -63,8 +64,8 @@ class ClusterOfMany:
                 metadata_current=lambda: self.metadata_current(),
                 feature_level=partial(self._level_of, node_id),
             )
-            self.coordinators[node_id] = coordinator
-            self.store.told[node_id] = coordinator.serving_changed
+            self.coordinators[node_id] = ConsumerGroupCoordinator(served)
+            self.store.told[node_id] = served.serving_changed
 
     def _level_of(self, node_id: int) -> FeatureLevel:
         return self.levels.get(node_id, FeatureLevel.newest())
@@ -101,13 +102,13 @@ def simulated(
     async def told() -> Any:
         cluster = ClusterOfMany(loop, seed, config)
         for coordinator in cluster.coordinators.values():
-            await coordinator.start()
+            coordinator.served.start()
         try:
             async with asyncio.timeout(86_400):
                 return await story(cluster)
         finally:
             for coordinator in cluster.coordinators.values():
-                await coordinator.close()
+                await coordinator.served.close()
 
     try:
         result: T = loop.run_until_complete(told())

@@ -17,6 +17,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class ClusterOfOne:
         self.groups = self.new_coordinator()
 
     def new_coordinator(self) -> ConsumerGroupCoordinator:
-        return ConsumerGroupCoordinator(
+        served = ServedPartitions(
             node_id=1,
             config=self.config,
             metadata=self.metadata,
@@ -45,15 +46,16 @@ class ClusterOfOne:
             clock=self.clock,
             new_id=lambda: f"{next(self._uniques):04}",
         )
+        return ConsumerGroupCoordinator(served)
 
     @property
     def leadership(self) -> FakeLeadership:
         return FakeLeadership(self.metadata, self.store)
 
     async def restart(self) -> None:
-        await self.groups.close()
+        await self.groups.served.close()
         self.groups = self.new_coordinator()
-        await self.groups.start()
+        self.groups.served.start()
 
 
 def simulated(story: Callable[[ClusterOfOne], Awaitable[T]], config: ConsumerGroupsConfig | None = None) -> T:
@@ -62,12 +64,12 @@ def simulated(story: Callable[[ClusterOfOne], Awaitable[T]], config: ConsumerGro
 
     async def told() -> Any:
         cluster = ClusterOfOne(loop, config or ConsumerGroupsConfig(rebalance_delay_ms=0, offsets_topic_partitions=2))
-        await cluster.groups.start()
+        cluster.groups.served.start()
         try:
             async with asyncio.timeout(86_400):
                 return await story(cluster)
         finally:
-            await cluster.groups.close()
+            await cluster.groups.served.close()
 
     try:
         result: T = loop.run_until_complete(told())

@@ -441,7 +441,7 @@ def test_a_coordinator_whose_log_another_has_loaded_writes_nothing_more() -> Non
         await loaded(cluster)
         await commit(cluster, 1)
         rival = cluster.new_coordinator()
-        await rival.start()
+        rival.served.start()
         mine, cluster.groups = cluster.groups, rival
         await loaded(cluster)
         assert await commit(cluster, 2) is ErrorCode.NONE
@@ -449,7 +449,7 @@ def test_a_coordinator_whose_log_another_has_loaded_writes_nothing_more() -> Non
         end = queue_of(cluster).end
         assert await commit(cluster, 1) is ErrorCode.NOT_COORDINATOR
         assert queue_of(cluster).end == end, "it is refused before it lands"
-        await rival.close()
+        await rival.served.close()
         await asyncio.sleep(5)
         assert await fetch(cluster) == {0: 2}, "what the second one was told is committed stands"
 
@@ -465,7 +465,7 @@ def test_a_node_that_no_longer_leads_sends_clients_away_and_takes_up_again() -> 
         assert topic is not None
         for partition in range(2):
             cluster.metadata.leaders[topic.queue_id(partition)] = 2
-            cluster.groups.serving_changed(topic.queue_id(partition), False)
+            cluster.groups.served.serving_changed(topic.queue_id(partition), False)
         assert await commit(cluster, 2) is ErrorCode.NOT_COORDINATOR
         assert await cluster.groups.leader_of(GROUP) == 2
         await asyncio.sleep(60)
@@ -473,7 +473,7 @@ def test_a_node_that_no_longer_leads_sends_clients_away_and_takes_up_again() -> 
         assert (await cluster.groups.list_groups(ListGroupsRequest())).error_code == ErrorCode.NONE
         cluster.metadata.leaders.clear()
         for partition in range(2):
-            cluster.groups.serving_changed(topic.queue_id(partition), True)
+            cluster.groups.served.serving_changed(topic.queue_id(partition), True)
         assert await fetch(cluster) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await loaded(cluster)
         assert await fetch(cluster) == {0: 1}
@@ -574,7 +574,7 @@ def test_samples_count_what_is_there() -> None:
         member = await join(cluster)
         await sync(cluster, member)
         await commit(cluster, 5, group="simple")
-        values = {(it.name, it.labels): it.value for it in cluster.groups.samples() if isinstance(it, Sample)}
+        values = {(it.name, it.labels): it.value for it in cluster.groups.served.samples() if isinstance(it, Sample)}
         assert values["mainstem_consumer_groups", (("state", "Stable"),)] == 1
         assert values["mainstem_consumer_groups", (("state", "Empty"),)] == 1
         assert values["mainstem_consumer_group_members", ()] == 1

@@ -50,7 +50,7 @@ def damage(cluster: ClusterOfOne, number: int) -> StoredBatch:
 
 
 def measured(cluster: ClusterOfOne, name: str) -> Any:
-    return next(sample.value for sample in cluster.groups.samples() if sample.name == name)  # type: ignore[union-attr]
+    return next(sample.value for sample in cluster.groups.served.samples() if sample.name == name)  # type: ignore[union-attr]
 
 
 def test_what_may_be_lost_is_told_and_what_was_committed_since_is_known() -> None:

@@ -49,7 +49,7 @@ def test_they_are_there_after_many_snapshots_restarts_included() -> None:
     async def story(cluster: ClusterOfOne) -> None:
         await cluster.groups.leader_of(GROUP)
         await loaded(cluster)
-        await cluster.groups.close()
+        await cluster.groups.served.close()
         await write(cluster, OF_LATER, NewRecord(5, OTHER_KEY, b"gone soon"), NewRecord(5, KNOWN_KEY, VALUE_OF_LATER))
         await write(cluster, NewRecord(6, OTHER_KEY, None), NewRecord(6, None, b"without a key"))
         for _ in range(3):

@@ -6,16 +6,12 @@ Consumer groups go to partitions as in Kafka, so that public tools find them.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import (
-    coordinator_partition_of,
-)
+from mainstem.broker.consumer_groups.internal_topic.internal_topic import coordinator_partition_of
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
 from mainstem.broker.consumer_groups.served_partitions import NO_LEADER, NO_PARTITION, ServedPartitions
@@ -24,9 +20,7 @@ from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.machine_log import Gap
 from mainstem.broker.machines.runtime import heard
 from mainstem.broker.request_context import RequestContext
-from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
+from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_administration import (
     DeletableGroupResult,
@@ -61,63 +55,13 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from mainstem.supervised import Supervision
-
-
-async def at_once() -> None:
-    """Returns at once: a node that makes every change of the metadata itself knows them all."""
 
 
 class ConsumerGroupCoordinator:
-    """Answers the group APIs of one node. `start` before use, `close` after."""
+    """Answers the group APIs of one node by the partitions that `served` serves, which its owner starts and closes."""
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        config: ConsumerGroupsConfig,
-        metadata: Metadata,
-        metadata_admin: MetadataAdmin,
-        leadership: QueueLeadership,
-        store: MessageStore,
-        queue_admin: QueueAdmin,
-        clock: Clock,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
-        metadata_current: Callable[[], Awaitable[None]] = at_once,
-        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
-        supervision: Supervision | None = None,
-    ) -> None:
-        """`metadata_current` returns once this node knows all changes of the metadata made before the call;
-        `feature_level` is the level at which the log may be written."""
-        self._leadership = leadership
-        self._served = ServedPartitions(
-            node_id=node_id,
-            config=config,
-            metadata=metadata,
-            metadata_admin=metadata_admin,
-            leadership=leadership,
-            store=store,
-            queue_admin=queue_admin,
-            clock=clock,
-            new_id=new_id,
-            metadata_current=metadata_current,
-            feature_level=feature_level,
-            supervision=supervision or Supervision(clock.monotonic),
-        )
-
-    async def start(self) -> None:
-        """Begin to load the partitions that this node serves; until a partition is loaded, its requests are
-        refused as such."""
-        self._served.start()
-
-    async def close(self) -> None:
-        """Stop; waiting requests are refused, so that their clients look for another coordinator."""
-        await self._served.close()
-
-    def serving_changed(self, group: int, serving: bool) -> None:
-        """This node begins or stops to serve a write group: called in the turn in which that happens, before
-        any append to the write group is answered. It must be brief."""
-        self._served.serving_changed(group, serving)
+    def __init__(self, served: ServedPartitions) -> None:
+        self.served = served
 
     def topic_deleted(self, topic: Topic) -> None:
         """A topic was deleted, here or elsewhere: forget its committed offsets. Partitions that this node
@@ -136,23 +80,20 @@ class ConsumerGroupCoordinator:
     @property
     def partitions(self) -> Mapping[int, CoordinatorPartition]:
         """The partitions of the internal topic that this node serves, by number."""
-        return self._served.partitions
+        return self.served.partitions
 
     def missing(self, index: int) -> Sequence[Gap]:
         """The gaps in the log of a partition of the internal topic that this node serves."""
         partition = self.partitions.get(index)
         return () if partition is None else tuple(partition.gaps)
 
-    def samples(self) -> Iterable[Sample | HistogramSample]:
-        return self._served.samples()
-
     async def leader_of(self, group_id: str) -> int:
         """The node that coordinates a consumer group; -1 when there is none now."""
         try:
-            topic = await self._served.open()
+            topic = await self.served.open()
         except CoordinatorRefusal:
             return NO_LEADER
-        return self._served.leader(topic, coordinator_partition_of(group_id, topic.partitions))
+        return self.served.leader(topic, coordinator_partition_of(group_id, topic.partitions))
 
     # --- membership ----------------------------------------------------------------------------------
 
@@ -273,7 +214,7 @@ class ConsumerGroupCoordinator:
         described: dict[str, DescribedGroup] = {}
         for index, group_ids in await self._by_partition(request.groups):
             try:
-                found = await _describe(self._served.led(index), group_ids)
+                found = await _describe(self.served.led(index), group_ids)
             except CoordinatorRefusal as refusal:
                 found = [_refused_description(group_id, refusal.code) for group_id in group_ids]
             described.update(zip(group_ids, found, strict=True))
@@ -281,7 +222,7 @@ class ConsumerGroupCoordinator:
 
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """The consumer groups of the partitions that this node serves, filtered as the request says."""
-        self._served.look()
+        self.served.look()
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         groups: list[ListedGroup] = []
@@ -302,7 +243,7 @@ class ConsumerGroupCoordinator:
         deleted: dict[str, DeletableGroupResult] = {}
         for index, group_ids in await self._by_partition(request.groups_names):
             try:
-                results = await _delete(self._served.led(index), group_ids)
+                results = await _delete(self.served.led(index), group_ids)
             except CoordinatorRefusal as refusal:
                 results = [DeletableGroupResult(group_id=name, error_code=refusal.code) for name in group_ids]
             deleted.update(zip(group_ids, results, strict=True))
@@ -313,26 +254,19 @@ class ConsumerGroupCoordinator:
     async def _submit(self, group_id: str, event: Event, *, nameless: bool = False) -> Any:
         if not group_id and not nameless:
             raise CoordinatorRefusal(ErrorCode.INVALID_GROUP_ID)
-        topic = await self._served.open()
-        return await self._served.led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
+        topic = await self.served.open()
+        return await self.served.led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
 
     async def _confirm(self, group_id: str) -> None:
         """Raises `CoordinatorRefusal` unless this node is beyond doubt the consumer group's coordinator."""
-        topic = await self._served.open()
-        index = coordinator_partition_of(group_id, topic.partitions)
-        self._served.led(index)
-        try:
-            await self._leadership.confirm(self._leadership.group_of(topic.queue_id(index)))
-        except LeaderMissing as missing:
-            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from missing
-        except MainstemError as failure:
-            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
+        topic = await self.served.open()
+        await self.served.confirm(coordinator_partition_of(group_id, topic.partitions))
 
     async def _by_partition(self, group_ids: Iterable[str]) -> list[tuple[int, list[str]]]:
         """Group ids, each once, with the partition they belong to (-1: there is no topic now)."""
         names = list(dict.fromkeys(group_ids))
         try:
-            topic = await self._served.open()
+            topic = await self.served.open()
         except CoordinatorRefusal:
             return [(NO_PARTITION, names)]
         found: dict[int, list[str]] = {}

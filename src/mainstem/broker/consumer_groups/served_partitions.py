@@ -24,7 +24,7 @@ from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.machine_log import MachineLog
-from mainstem.errors import MainstemError
+from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode
@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
 NO_PARTITION = -1
+
+
+async def at_once() -> None:
+    """Returns at once: a node that makes every change of the metadata itself knows them all."""
 
 
 class ServedPartitions:
@@ -50,12 +54,13 @@ class ServedPartitions:
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
-        new_id: Callable[[], str],
-        metadata_current: Callable[[], Awaitable[None]],
-        feature_level: Callable[[], FeatureLevel],
-        supervision: Supervision,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        metadata_current: Callable[[], Awaitable[None]] = at_once,
+        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
+        supervision: Supervision | None = None,
     ) -> None:
-        """`metadata_current` and `feature_level` as the coordinator has them."""
+        """`metadata_current` returns once this node knows all changes of the metadata made before the call;
+        `feature_level` is the level at which the log may be written."""
         self._node_id = node_id
         self._config = config
         self._metadata = metadata
@@ -67,7 +72,7 @@ class ServedPartitions:
         self._new_id = new_id
         self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
         self._feature_level = feature_level
-        self._supervision = supervision
+        self._supervision = supervision or Supervision(clock.monotonic)
         self._counts = Counts()
         self._holdings = Holdings(config.members_bytes_max)
         self._topic: Topic | None = None
@@ -132,6 +137,17 @@ class ServedPartitions:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         elsewhere = leader != NO_LEADER
         raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def confirm(self, index: int) -> None:
+        """Return if this node leads the partition beyond doubt. Raises `CoordinatorRefusal`."""
+        self.led(index)
+        assert self._topic is not None
+        try:
+            await self._leadership.confirm(self._leadership.group_of(self._topic.queue_id(index)))
+        except LeaderMissing as missing:
+            raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from missing
+        except MainstemError as failure:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
 
     def leader(self, topic: Topic, index: int) -> int:
         """The node that serves a partition; -1 when there is none now."""
