@@ -1,4 +1,4 @@
-"""What a disk brings by itself: files read past the page cache, several requests at a time, and dropped.
+"""Measures a disk by itself: reads files past the page cache, several requests at a time, and drops what it reads.
 
 No system that reads the same files once can be faster by more than what memory had of them.
 """

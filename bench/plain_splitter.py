@@ -122,8 +122,8 @@ class PlainSplitter:
 
 
 class _Growth:
-    """What files of a directory took on the disk, those that went since included. Of a file that came and went between
-    two looks nothing is known."""
+    """Adds up the bytes that files of a directory have taken on the disk, also those that are gone. It misses a file
+    that comes and goes between two looks."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -142,7 +142,7 @@ class _Growth:
 
 
 class _Executor:
-    """What a Merger asks of a Spark session, done at once."""
+    """Stands for a Spark session: runs at once the tasks that a Merger gives it."""
 
     def __init__(self, store: Path) -> None:
         self._store = store

@@ -1,8 +1,8 @@
 """One of Mainstem's Spark commands, from its start to its end: bytes, seconds, and processor time by kind of process.
 
-What a pass costs is told apart from what Spark's start costs, which is the same for a megabyte and for a terabyte:
+Spark's start costs the same for a megabyte and for a terabyte, so it is counted apart from the pass:
 the pass begins with the first process of Spark's that runs tasks, and ends with the last line that the command logs
-of a merge or a compaction. Whatever runs in between counts, whether it moves bytes or not: Spark's planning, the
+of a merge or a compaction. All work in between counts, whether it moves bytes or not: Spark's planning, the
 start of the workers, the node's choice, its checks and its records.
 """
 
@@ -39,7 +39,7 @@ class Pass:
     seconds: float
     cpu: SplitCpu
     start_cpu_seconds: float
-    """What the command had taken when the pass began."""
+    """The processor time that the command had used when the pass began."""
 
     @property
     def cpu_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""What it costs the processor to read a small queue among months of data, after merging, with nothing of it in memory.
+"""Measures the processor time of reading a small queue among months of data, merged, with nothing of it in memory.
 
     python -m bench.store_reads --runs 10000
 

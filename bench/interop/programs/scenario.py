@@ -1,4 +1,4 @@
-"""What the programs share: messages that are easily got wrong, and how a scenario ends.
+"""The programs share this: messages that libraries easily get wrong, and how a scenario ends.
 
 A program is called with a scenario and an address. It ends with 0 when all was as it should be, with `NOT_OFFERED` when
 the library has no such thing at this version, else with 1; its last line says why.
@@ -60,7 +60,7 @@ def same(found: object, expected: object, what: str) -> None:
 
 
 def shared_out(shares: Sequence[Sequence[int]], partitions: int) -> bool:
-    """Whether members of a consumer group have all partitions, each once, and nobody has none."""
+    """Tell whether members of a consumer group share all partitions, each held once, and every member holds some."""
     held = sorted(partition for share in shares for partition in share)
     return held == list(range(partitions)) and all(shares)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mainstem.console.views import (
-    DiskView,
-)
+from mainstem.console.views import DiskView
 
 
 def disk(path: Path, used_bytes: int) -> DiskView:

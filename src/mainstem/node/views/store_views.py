@@ -143,7 +143,7 @@ class LocalStoreViews:
                 merged_bytes=store.merges.merged_bytes,
             ),
             compactions=_compactions(store, now),
-            damaged_files=[DamagedFileView(**run._asdict()) for run in store.damaged.all()],
+            damaged_files=[DamagedFileView(**file._asdict()) for file in store.damaged.all()],
             store_disk=disk(self._store_dir, store.stored.file_bytes()),
         )
 

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from hdfs_native import Client, FileStatus, WriteOptions
@@ -88,7 +89,7 @@ class HdfsObjectStore:
         try:
             writer = await self._run(name, lambda: self._client.create(unfinished, WriteOptions(create_parent=True)))
             async for part in parts():
-                await self._run(name, lambda part=part: writer.write(part))  # type: ignore[misc]
+                await self._run(name, partial(writer.write, part))
             await self._run(name, writer.close)
             await self._run(name, lambda: self._client.rename(unfinished, path, overwrite))
         except BaseException:
@@ -106,7 +107,7 @@ class HdfsObjectStore:
     async def delete(self, names: Sequence[str]) -> None:
         for name in names:
             with suppress(ObjectAbsent):
-                await self._run(name, lambda name=name: self._client.delete(self._path(name)))  # type: ignore[misc]
+                await self._run(name, partial(self._client.delete, self._path(name)))
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
         return await self._run(prefix, lambda: page_of(self._entries, prefix, after))

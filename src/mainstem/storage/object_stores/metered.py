@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TypeVar
@@ -52,7 +52,7 @@ class Metered(WrappedStore):
         self.read_bytes = 0
         self.written_bytes = 0
         self._seconds: dict[StoreRequest, list[int]] = {}
-        self._seconds_sum: Counter[StoreRequest] = Counter()
+        self._seconds_sum: defaultdict[StoreRequest, float] = defaultdict(float)
 
     async def _send(self, request: StoreRequest, send: Callable[[], Awaitable[T]]) -> T:
         began = self._monotonic()
@@ -66,7 +66,7 @@ class Metered(WrappedStore):
             seconds = self._monotonic() - began
             self.requests[request, outcome] += 1
             self._seconds.setdefault(request, [0] * len(BOUNDS))[bisect_left(BOUNDS, seconds)] += 1
-            self._seconds_sum[request] += seconds  # type: ignore[assignment]  # typeshed has counters count whole things
+            self._seconds_sum[request] += seconds
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
         found = await super().read(name, ranges)
