@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.clock import LoopClock
-from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
+from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore, in_bad_weather
+from tests.fakes.simulated_loop import SimulatedLoop
 from tests.patience import PATIENCE_SECONDS
 from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server, s3_server
@@ -43,6 +44,9 @@ class Subject(ABC):
     def store(self) -> ObjectStore:
         """A store of its own, in which nothing is. Called in the event loop in which it is used."""
 
+    def play(self, story: Coroutine[None, None, None]) -> None:
+        asyncio.run(story)
+
 
 class Simulated(Subject):
     def store(self) -> ObjectStore:
@@ -66,6 +70,20 @@ class AtUrl(Subject):
         return plain_store(parsed_url(url), self._config)
 
 
+class InBadWeather(Subject):
+    """The simulated one, with troubles that pass, behind what guards a store; on simulated time."""
+
+    def store(self) -> ObjectStore:
+        return in_bad_weather(LoopClock(), PATIENCE_SECONDS)
+
+    def play(self, story: Coroutine[None, None, None]) -> None:
+        loop = SimulatedLoop()
+        try:
+            loop.run_until_complete(story)
+        finally:
+            loop.close()
+
+
 @contextmanager
 def _s3() -> Iterator[Subject]:
     with s3_server() as server:
@@ -79,6 +97,11 @@ def _gcs() -> Iterator[Subject]:
 
 
 @contextmanager
+def _in_bad_weather() -> Iterator[Subject]:
+    yield InBadWeather()
+
+
+@contextmanager
 def _hdfs() -> Iterator[Subject]:
     with hdfs_server() as name_node:
         yield AtUrl(f"{name_node}/mainstem", {}, replaces=False)
@@ -89,7 +112,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
         return nullcontext(Simulated())
     if kind == "directory":
         return nullcontext(AtUrl(str(directory), {}))
-    return {"s3": _s3, "gcs": _gcs, "hdfs": _hdfs}[kind]()
+    return {"s3": _s3, "gcs": _gcs, "bad weather": _in_bad_weather, "hdfs": _hdfs}[kind]()
 
 
 @pytest.fixture(
@@ -99,6 +122,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
         "directory",
         "s3",
         "gcs",
+        "bad weather",
         pytest.param("hdfs", marks=pytest.mark.long),
     ],
 )
@@ -112,7 +136,7 @@ def tell(subject: Subject) -> Callable[[Story], None]:
     async def told(story: Story) -> None:
         await asyncio.wait_for(story(subject.store()), PATIENCE_SECONDS)
 
-    return lambda story: asyncio.run(told(story))
+    return lambda story: subject.play(told(story))
 
 
 async def whole(store: ObjectStore, name: str) -> bytes:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from mainstem.model import Buffer
-from mainstem.ports import Clock, ListedObject, ObjectInfo, ObjectRange
+from mainstem.ports import Clock, ListedObject, ObjectInfo, ObjectRange, ObjectStore
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import (
     ObjectAbsent,
     ObjectChanged,
     ObjectExists,
+    ObjectStoreError,
     ObjectStoreRefused,
     ObjectStoreThrottled,
     ObjectStoreTimedOut,
@@ -23,6 +27,7 @@ from mainstem.storage.object_stores.errors import (
 )
 from mainstem.storage.object_stores.folders import PAGE_OBJECTS_MAX
 from mainstem.storage.object_stores.names import checked
+from mainstem.storage.object_stores.urls import GuardedStore
 
 T = TypeVar("T")
 
@@ -37,6 +42,9 @@ class Weather:
     """The request is done, and its answer never arrives: it times out."""
     lost_requests: float = 0.0
     """The request never arrives: it times out."""
+    late_requests: float = 0.0
+    """The request times out, and the store does it up to `late_seconds` after that, whoever has gone on or died."""
+    late_seconds: float = 10.0
     failures: float = 0.0
     """Answered with an error of the store's own."""
     timeout_seconds: float = 1.0
@@ -67,12 +75,15 @@ class SimulatedBucket:
     objects: dict[str, Stored] = field(default_factory=dict)
     asked: int = 0
     """Requests so far, those included that never arrived."""
+    changing: Callable[[str, bytes | None], None] = lambda name, content: None
+    """Is told of each object before the store writes it, with its content, or deletes it: None."""
     _versions: int = 0
     _listing: dict[str, tuple[float, Stored | None]] = field(default_factory=dict)
     """Name → until when lists show what was there before, and what that was; None: nothing."""
     _sent_at: list[float] = field(default_factory=list)
 
     def put(self, name: str, content: bytes) -> ObjectInfo:
+        self.changing(name, content)
         self._changes(name)
         self._versions += 1
         self.objects[name] = Stored(content, f"v{self._versions}", self.clock.now_ms())
@@ -80,6 +91,7 @@ class SimulatedBucket:
 
     def remove(self, name: str) -> None:
         if name in self.objects:
+            self.changing(name, None)
             self._changes(name)
             del self.objects[name]
 
@@ -197,6 +209,10 @@ class SimulatedObjectStore:
         if weather.down or chance.random() < weather.lost_requests:
             await asyncio.sleep(weather.timeout_seconds)
             raise ObjectStoreTimedOut(f"{name}: no answer in time")
+        if weather.late_requests and chance.random() < weather.late_requests:
+            _do_later(work, weather.timeout_seconds + chance.uniform(0.0, weather.late_seconds))
+            await asyncio.sleep(weather.timeout_seconds)
+            raise ObjectStoreTimedOut(f"{name}: no answer in time")
         await asyncio.sleep(latency / 2)
         if weather.refuses:
             raise ObjectStoreRefused(f"{name}: AccessDenied")
@@ -211,3 +227,29 @@ class SimulatedObjectStore:
             raise ObjectStoreTimedOut(f"{name}: no answer in time")
         await asyncio.sleep(latency / 2)
         return result
+
+
+def in_bad_weather(clock: Clock, patience_seconds: float) -> ObjectStore:
+    """A store in which nothing is, and of whose troubles callers that wait for so long notice nothing: they all pass,
+    and what guards a store tries again."""
+    weather = Weather(
+        latency_seconds=(0.0, 0.2),
+        lost_answers=0.1,
+        lost_requests=0.05,
+        failures=0.05,
+        timeout_seconds=0.5,
+        requests_per_second_max=20.0,
+    )
+    config = ObjectStoreConfig(retry_seconds=patience_seconds, failures_max=1000)
+    bucket = SimulatedBucket(clock, random.Random(1), weather)
+    return GuardedStore(SimulatedObjectStore(bucket), config, jitter=random.Random(2), monotonic=clock.monotonic)
+
+
+def _do_later(work: Callable[[], object], seconds: float) -> None:
+    """Have the store do something for a caller that has given it up, whose process may be gone by then."""
+
+    def do() -> None:
+        with contextlib.suppress(ObjectStoreError):  # nobody hears the answer
+            work()
+
+    asyncio.get_running_loop().call_later(seconds, do, context=contextvars.Context())

@@ -40,6 +40,7 @@ def bad(chance: random.Random) -> Weather:
         failures=chance.choice([0.0, 0.2]),
         requests_per_second_max=chance.choice([10.0, 1000.0]),
         listed_after_seconds=5.0,
+        late_requests=chance.choice([0.0, 0.1]),
     )
 
 
