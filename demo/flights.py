@@ -16,24 +16,25 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.cold_reader import ColdReader
 from demo.data import FLIGHTS, UNKNOWN, DataMissing, FlightData, fetch
 from demo.errors import DemoFailed
 from demo.fleet import Fleet
-from demo.ledger import Reading, Sent
+from demo.ledger import Reading
 from demo.long_term import LongTerm
 from demo.node_process import NodeFailed, NodeProcess
 from demo.readers import GroupMember
+from demo.sender import Sender
 from demo.split_watch import SplitWatch
 from demo.summary import Check, console, say, summary
+from demo.waiting import Pace, give_up_after, wait_until
 from mainstem.pipeline.spark.java import find_java, spark_missing
 
 TOPICS = {"flights": 48, "aircraft": 6, "airlines": 2, "airports": 4}
@@ -77,8 +78,7 @@ class Crash(NamedTuple):
 
 
 def main() -> int:
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.alarm(SECONDS_MAX)
+    give_up_after(SECONDS_MAX)
     if missing := " ".join(filter(None, (find_java().missing, spark_missing()))):
         console.print(f"[red]The demo needs Spark:[/] {missing}")
         return 1
@@ -106,13 +106,10 @@ class Story:
     def __init__(self, node: NodeProcess, data: FlightData) -> None:
         self._node = node
         self._data = data
-        self._sent = {topic: Sent() for topic in TOPICS}
         self._fleet = Fleet()
         self._reader = ColdReader(node, TOPICS, say)
-        self._refused: list[str] = []
         self._followed = Reading()
         self._watch = SplitWatch(node, say)
-        self._acknowledged = 0
         self._crash: Crash | None = None
         self._read_in_time: list[int] = []
         """By member: flights read before the last one was sent."""
@@ -131,7 +128,7 @@ class Story:
                 raise DemoFailed("the group gave a member no partitions within 30 s")
         say("two consumers have joined the group and wait")
         self._watch.start()
-        self._produce(members)
+        sender = self._produce(members)
         self._follow_to_the_end(members)
         self._add_tiers()
         self._wait_for_split()
@@ -143,10 +140,10 @@ class Story:
         again = self._reader.read("all of it, from runs")
         long_term = LongTerm(self._node, self._reader, self._fleet, COMPACTED).tell(again)
         return [
-            *self._checks_of_sending(),
+            *self._checks_of_sending(sender),
             *self._checks_of_group(again["flights"], members),
             *self._checks_of_split(groups, left, stored),
-            *self._checks_of_reading(again),
+            *self._checks_of_reading(sender, again),
             *long_term,
             *self._checks_of_tiers(),
         ]
@@ -163,56 +160,30 @@ class Story:
         for future in futures.values():
             future.result(timeout=30)
 
-    def _produce(self, members: list[GroupMember]) -> None:
-        producer = Producer(
-            {
-                "bootstrap.servers": self._node.addresses["kafka"],
-                "enable.idempotence": True,
-                "compression.type": "lz4",
-                "linger.ms": 20,
-                "message.timeout.ms": 120_000,
-                "log_level": 0,
-            }
-        )
+    def _produce(self, members: list[GroupMember]) -> Sender:
+        sender = Sender(self._node.addresses["kafka"], TOPICS)
         started = time.monotonic()
         for topic, rows in (("airlines", self._data.airlines()), ("airports", self._data.airports())):
             for row in rows:
-                self._send(producer, topic, row.key, row.value)
+                sender.send(topic, row.key, row.value)
         pace = Pace(FLIGHTS_PER_SECOND)
         for flight in self._data.flights():
-            if self._sent["flights"].rows == FLIGHTS // 2:
-                self._kill_and_restart(producer)
+            if sender.sent["flights"].rows == FLIGHTS // 2:
+                self._kill_and_restart(sender)
             pace.wait()
-            self._send(producer, "flights", flight.key, flight.value)
+            sender.send("flights", flight.key, flight.value)
             if flight.key not in UNKNOWN:
-                self._send(producer, COMPACTED, flight.key, self._fleet.take(flight))
+                sender.send(COMPACTED, flight.key, self._fleet.take(flight))
         self._read_in_time = [len(member.reading.fingerprints) for member in members]
-        if unsent := producer.flush(90):
-            raise DemoFailed(f"{unsent} messages were not acknowledged within 90 s")
-        total = sum(sent.rows for sent in self._sent.values())
-        say(f"{total:,} messages acknowledged in {time.monotonic() - started:.1f} s, the restart included")
+        sender.flush()
+        say(f"{sender.rows:,} messages acknowledged in {time.monotonic() - started:.1f} s, the restart included")
+        return sender
 
-    def _send(self, producer: Producer, topic: str, key: bytes, value: bytes | None) -> None:
-        while True:
-            try:
-                producer.produce(topic, value, key, on_delivery=self._delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        self._sent[topic].add(key, value)
-        producer.poll(0)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._refused.append(error.str())
-        else:
-            self._acknowledged += 1
-
-    def _kill_and_restart(self, producer: Producer) -> None:
+    def _kill_and_restart(self, sender: Sender) -> None:
         self._add_tiers()
         code = self._node.kill()
-        producer.poll(0)
-        self._crash = Crash(code, self._acknowledged, len(producer))
+        in_flight = sender.in_flight
+        self._crash = Crash(code, sender.acknowledged, in_flight)
         say(f"node killed with SIGKILL half-way: {self._crash}")
         seconds = self._node.start()
         say(f"node back after {seconds:.1f} s on the same directories and ports")
@@ -230,7 +201,7 @@ class Story:
                 places.update(list(member.reading.fingerprints))
             return len(places) >= FLIGHTS
 
-        _wait(all_seen, "the group did not read all flights", seconds_max=60)
+        wait_until(all_seen, "the group did not read all flights", seconds_max=60)
         for member in members:
             member.stop()
             self._followed.merge(member.reading)
@@ -243,7 +214,7 @@ class Story:
             return not lagging and self._bytes_in("unsplit_bytes") == 0
 
         say("waiting for Spark to split the rest, and for the journal to be pruned")
-        _wait(all_split_and_pruned, "not everything was split and pruned", seconds_max=110)
+        wait_until(all_split_and_pruned, "not everything was split and pruned", seconds_max=110)
 
     def _bytes_in(self, disk: str) -> int:
         """Bytes of the demo's topics on a disk, as the node counts them: `unsplit_bytes` in the journal,
@@ -254,16 +225,15 @@ class Story:
     def _split(self) -> Any:
         return self._node.view("/v1/split")
 
-    def _checks_of_sending(self) -> list[Check]:
-        sent = self._sent["flights"].rows
-        rows = sum(book.rows for book in self._sent.values())
+    def _checks_of_sending(self, sender: Sender) -> list[Check]:
+        sent, rows = sender.sent["flights"].rows, sender.rows
         crash = self._crash
         return [
             Check("the whole data set was sent", sent == FLIGHTS, f"{sent:,} of {FLIGHTS:,} flights"),
             Check(
                 "every message was acknowledged",
-                not self._refused and self._acknowledged == rows,
-                f"{self._acknowledged:,} of {rows:,}, {len(self._refused)} refused",
+                not sender.refused and sender.acknowledged == rows,
+                f"{sender.acknowledged:,} of {rows:,}, {len(sender.refused)} refused",
             ),
             Check(
                 "the node was killed under way",
@@ -313,9 +283,9 @@ class Story:
             ),
         ]
 
-    def _checks_of_reading(self, again: dict[str, Reading]) -> list[Check]:
+    def _checks_of_reading(self, sender: Sender, again: dict[str, Reading]) -> list[Check]:
         checks = []
-        for topic, sent in self._sent.items():
+        for topic, sent in sender.sent.items():
             reading = again[topic]
             exact = reading.digests() == sent.digests() and reading.repeated == 0 and reading.is_gapless()
             checks.append(
@@ -341,33 +311,6 @@ class Story:
             ),
             Check("while it flowed, memory served readers", from_memory > 0, f"{from_memory / 1e6:.1f} MB"),
         ]
-
-
-class Pace:
-    """Holds a loop at so many turns per second."""
-
-    def __init__(self, per_second: int) -> None:
-        self._per_second = per_second
-        self._started = time.monotonic()
-        self._turns = 0
-
-    def wait(self) -> None:
-        self._turns += 1
-        ahead = self._turns / self._per_second - (time.monotonic() - self._started)
-        if ahead > 0.01:
-            time.sleep(ahead)
-
-
-def _wait(reached: Callable[[], bool], otherwise: str, seconds_max: float) -> None:
-    deadline = time.monotonic() + seconds_max
-    while not reached():
-        if time.monotonic() > deadline:
-            raise DemoFailed(f"{otherwise} within {seconds_max:.0f} s")
-        time.sleep(0.3)
-
-
-def _out_of_time(number: int, frame: FrameType | None) -> None:
-    raise DemoFailed(f"not done within {SECONDS_MAX} s")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from tests.free_port import free_port
 from tests.patience import PATIENCE_SECONDS
+from tools import s3_server as moto
 
 BUCKET = "mainstem-tests"
 
@@ -33,26 +33,11 @@ class Server(NamedTuple):
         return host, int(port)
 
 
-S3_OPTIONS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
-
-
-_MOTO = """
-import sys
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
-run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
-"""
-"""One request after the other: moto compares and replaces in two steps, which S3 does in one."""
-
-
 @contextmanager
 def s3_server() -> Iterator[Server]:
     """moto's server in a process of its own, with an empty bucket."""
-    port = free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    with _process([sys.executable, "-c", _MOTO, str(port)], f"{endpoint}/moto-api/"):
-        _request(f"{endpoint}/{BUCKET}", "PUT")
-        yield Server(endpoint, S3_OPTIONS)
+    with moto.s3_server(BUCKET) as server:
+        yield Server(server.endpoint, moto.CREDENTIALS)
 
 
 HADOOP_JARS = Path(__file__).parents[3] / ".cache" / "hadoop"

@@ -1,0 +1,72 @@
+"""The S3 server that tests, demos and benches share: it counts, it goes away, and it comes back with its objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tests.patience import PATIENCE_SECONDS
+from tools.s3_server import CREDENTIALS, S3Server, operation_of, s3_server
+
+from mainstem.ports import ObjectRange, ObjectStore
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.errors import ObjectStoreUnavailable
+from mainstem.storage.object_stores.urls import parsed_url, plain_store
+
+BUCKET = "mainstem-tests"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server(BUCKET) as server:
+        yield server
+
+
+def store_of(server: S3Server) -> ObjectStore:
+    config = ObjectStoreConfig(endpoint=server.endpoint, options=CREDENTIALS, connect_timeout_seconds=PATIENCE_SECONDS)
+    return plain_store(parsed_url(f"s3://{BUCKET}/there"), config)
+
+
+def test_it_counts_requests_by_the_names_that_are_charged(server: S3Server) -> None:
+    async def story() -> None:
+        store = store_of(server)
+        await store.write("one", b"x" * 1000)
+        await store.read("one", [ObjectRange(10, 100)])
+        await store.info("one")
+        await store.delete(["one"])
+
+    before = server.counts()
+    asyncio.run(story())
+    counts = server.counts().since(before)
+    assert counts.requests == {"PutObject": 1, "GetObject": 1, "HeadObject": 1, "DeleteObjects": 1}
+    assert counts.received_bytes >= 1000
+    assert counts.sent_bytes >= 100
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "operation"),
+    [
+        ("POST", "uploads=", "CreateMultipartUpload"),
+        ("PUT", "partNumber=1&uploadId=x", "UploadPart"),
+        ("POST", "uploadId=x", "CompleteMultipartUpload"),
+        ("DELETE", "uploadId=x", "AbortMultipartUpload"),
+        ("POST", "delete", "DeleteObjects"),
+        ("GET", "list-type=2&prefix=a", "ListObjectsV2"),
+    ],
+)
+def test_an_operation_is_told_by_its_query(method: str, query: str, operation: str) -> None:
+    assert operation_of(method, query) == operation
+
+
+def test_it_goes_away_and_comes_back_with_its_objects(server: S3Server) -> None:
+    async def story() -> None:
+        store = store_of(server)
+        await store.write("two", b"kept")
+        server.go_away()
+        with pytest.raises(ObjectStoreUnavailable):
+            await store.info("two")
+        server.come_back()
+        assert bytes((await store.read("two", [ObjectRange(0, 4)]))[0]) == b"kept"
+
+    asyncio.run(story())
