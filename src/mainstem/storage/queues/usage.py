@@ -22,6 +22,10 @@ from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 QUEUES_PER_TURN = 5_000
 """Queues answered in one turn of the event loop: about a millisecond."""
 
+ROWS_PER_TURN = 20_000
+"""Extents added up in one turn of the event loop: about two milliseconds if each is of another queue. The index of a
+packed file may have a million."""
+
 SHARES_PER_TURN = 500
 """Shares of segments made in one turn of the event loop: about a millisecond, as each is an object."""
 
@@ -139,11 +143,17 @@ class Usage:
         return {topic: QueueUsage(unsplit[topic], stored[topic]) for topic in unsplit.keys() | stored.keys()}
 
     async def _live_rows(self, unsplit: Sums, stored: Sums) -> AsyncIterator[tuple[Sums, numpy.ndarray]]:
-        """Yield the rows of all live batches, each with the sums they are added to: `unsplit` or `stored`."""
+        """Yield the rows of all live batches, some at a time, with the sums they are added to: `unsplit` or `stored`."""
         async for _sequence, rows in all_rows(self._journal, self._index):
-            yield unsplit, self._live(rows)
+            async for live in self._live(rows):
+                yield unsplit, live
         async for rows in self._stored.all_rows(self._groups_at):
-            yield stored, self._live(rows)
+            async for live in self._live(rows):
+                yield stored, live
 
-    def _live(self, rows: numpy.ndarray) -> numpy.ndarray:
-        return rows[rows["last_offset"] >= self._table.column(rows["queue_id"], LOG_START, GONE)]
+    async def _live(self, rows: numpy.ndarray) -> AsyncIterator[numpy.ndarray]:
+        for first in range(0, len(rows), ROWS_PER_TURN):
+            part = rows[first : first + ROWS_PER_TURN]
+            yield part[part["last_offset"] >= self._table.column(part["queue_id"], LOG_START, GONE)]
+            if first + ROWS_PER_TURN < len(rows):
+                await asyncio.sleep(0)
