@@ -47,6 +47,9 @@ class FeatureLevel(enum.IntEnum):
     """Files of the queue store that are merged: packed files and queue segments, which snapshots name as well; in all
     files of the queue store an index of aborted transactions."""
 
+    TIERED = 4
+    """Files that count in the remote tier, in the logs of write groups and in their snapshots."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -8,6 +8,7 @@ twice: the loader fills it in.
 from __future__ import annotations
 
 import os
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queue_store.config import QueueStoreConfig
 
 ROLES = ("broker", "storage", "nameserver")
@@ -51,6 +53,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Disk 1: the journal and the node's state."""
     store_dir: str = "data/store"
     """Disk 2: the queue store, a directory or a URI."""
+    remote_dir: str = ""
+    """The remote tier: a directory that all nodes have mounted, or the URL of an object store; the same for all nodes.
+    Empty: there is none."""
 
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
@@ -89,25 +94,40 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for key, value in (("write_dir", self.write_dir), ("store_dir", self.store_dir)):
             if not value:
                 raise ConfigError(f"{key} is empty; it takes a directory")
+        if self.remote_dir:
+            try:
+                parsed_url(self.remote_dir)
+            except ConfigError as error:
+                raise ConfigError(f"remote_dir = {error}") from None
         self._check_directories()
 
     def _check_directories(self) -> None:
-        """Each disk has a directory of its own: the node counts, cleans up and backs up either as a whole."""
-        store_dir = self.store_dir.removeprefix("file://")
-        if "://" in store_dir:
-            return
-        write, store = (Path(os.path.realpath(Path(it).expanduser())) for it in (self.write_dir, store_dir))
-        if write == store:
-            how = "are the same directory"
-        elif write in store.parents:
-            how = f"are not apart: store_dir is below {write}"
-        elif store in write.parents:
-            how = f"are not apart: write_dir is below {store}"
-        else:
-            return
-        outer = min(write, store, key=lambda directory: len(directory.parts))
-        raise ConfigError(
-            f"write_dir = {self.write_dir!r} and store_dir = {self.store_dir!r} {how}. The journal and the queue store "
-            "each need a directory of their own, best on two disks; for example "
-            f"{outer / 'write'} and {outer / 'store'}"
-        )
+        """Each disk, and the remote tier, has a directory of its own: the node counts, cleans up and backs up each as a
+        whole."""
+        given = {"write_dir": self.write_dir, "store_dir": self.store_dir.removeprefix("file://")}
+        if self.remote_dir and parsed_url(self.remote_dir).scheme == "file":
+            given["remote_dir"] = parsed_url(self.remote_dir).path
+        places = {
+            key: Path(os.path.realpath(Path(value).expanduser())) for key, value in given.items() if "://" not in value
+        }
+        for (key, place), (other_key, other) in combinations(places.items(), 2):
+            if place == other:
+                how = "are the same directory"
+            elif place in other.parents:
+                how = f"are not apart: {other_key} is below {place}"
+            elif other in place.parents:
+                how = f"are not apart: {key} is below {other}"
+            else:
+                continue
+            outer = min(place, other, key=lambda directory: len(directory.parts))
+            examples = [outer / name.removesuffix("_dir") for name in (key, other_key)]
+            raise ConfigError(
+                f"{key} = {getattr(self, key)!r} and {other_key} = {getattr(self, other_key)!r} {how}. "
+                f"{_NEEDS[other_key]}; for example {examples[0]} and {examples[1]}"
+            )
+
+
+_NEEDS = {
+    "store_dir": "The journal and the queue store each need a directory of their own, best on two disks",
+    "remote_dir": "The remote tier needs a directory of its own, which all nodes have mounted",
+}

@@ -52,6 +52,7 @@ from mainstem.server.addresses import parse_address
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.role import Storage
 from mainstem.storage.samples import StorageSamples
 from mainstem.storage.split.compaction_service import CompactionService
@@ -149,6 +150,7 @@ class RunningNode:
         config, stack, clock = self._config, self._stack, self._clock
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         write_dir, store_dir = directory(config.write_dir), store_directory(config.store_dir)
+        remote_store = open_object_store(config.remote_dir, config.object_store) if config.remote_dir else None
         stack.callback(os.close, lock(write_dir))
 
         warn_of_open_rpc(config)
@@ -172,6 +174,7 @@ class RunningNode:
                 new_id=lambda: str(uuid.uuid4()),
                 write_files=write_files,
                 store_files=store_files,
+                remote_store=remote_store,
                 write_dir=write_dir,
                 store_dir=store_dir,
                 handlers=self._handlers,
@@ -248,6 +251,8 @@ class RunningNode:
         ]  # fmt: skip
         if self._end is not None:
             measured.append(self._end.exchange)
+        if remote_store is not None:
+            measured.append(remote_store)
         http_configured = parse_address(config.http)
         token, hosts = token_of(write_dir), (http_configured.host, socket.gethostname())
 

@@ -13,7 +13,7 @@ from mainstem.broker.broker import UnboundedRoom
 from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.nameserver.cluster_ports import Connect
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.ports import Clock, Files, ResponseRoom, SideWork
+from mainstem.ports import Clock, Files, ObjectStore, ResponseRoom, SideWork
 from mainstem.rpc.handlers import Handlers
 from mainstem.side_thread import AtOnce
 from mainstem.storage.role import Storage
@@ -32,6 +32,8 @@ class NodePorts:
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
     write_files: Files
     store_files: Files
+    remote_store: ObjectStore | None = None
+    """The object store of `remote_dir`; None: there is none."""
     write_dir: Path
     """The directory of `write_files`, for parts that open files by name: sqlite, and splitters on this
     host."""

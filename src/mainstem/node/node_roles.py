@@ -47,6 +47,7 @@ from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.cluster.write_group_replication import Consensus
+from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage, stop
 from mainstem.storage.setup import StorageSetup
@@ -250,6 +251,9 @@ class _Opening:
                     nameserver.learned_leader(group, leader, term) if leader else None
                 ),
             )
+        remote_store = None
+        if ports.remote_store is not None:
+            remote_store = StoreFolder(ports.remote_store, nameserver.lookups.cluster_id())
         storage = await Storage.open(
             StorageSetup(
                 write_files=ports.write_files,
@@ -269,6 +273,7 @@ class _Opening:
                 turns=self._turns,
                 supervision=self._supervision,
                 new_id=ports.new_uuid,
+                remote_store=remote_store,
             )
         )
         self._stack.push_async_callback(storage.close)

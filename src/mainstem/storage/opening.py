@@ -22,6 +22,7 @@ from mainstem.storage.parts import Disks, StorageParts
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.repair.giving_up import GivingUp
 from mainstem.storage.repair.journal_damage import mend_hole
 from mainstem.storage.repair.losses import refused
@@ -103,7 +104,11 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
         setup.manifest_page_files,
     )
     stack.push_async_callback(store.close)
-    return Disks(journal, journal_map, hard_states, store, pacing, lost, sync_failed)
+    remote = await RemoteTier.open(
+        setup.remote_manifest_path, setup.clock.now_ms, setup.remote_store, setup.new_id, setup.manifest_page_files
+    )
+    stack.push_async_callback(remote.close)
+    return Disks(journal, journal_map, hard_states, store, remote, pacing, lost, sync_failed)
 
 
 async def _recover(role: StorageParts, *, over_holes: bool) -> None:
@@ -121,6 +126,7 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
             or role.setup.consensus.has_lost(group)
         ),
     )
+    role.remote.check(recovered.remote_numbers, role.hard_states.left)
     if await rejoin_store(
         role.groups, role.state.table, role.queue_store, role.placement, role.setup.topics,
         lambda group: role.has_alone(group) and group not in role.waiting,

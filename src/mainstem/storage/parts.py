@@ -31,6 +31,7 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
+from mainstem.storage.remote.remote_tier import Leading, RemoteTier
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
@@ -68,6 +69,7 @@ class Disks(NamedTuple):
     journal_map: JournalMap
     hard_states: HardStates
     store: QueueStore
+    remote: RemoteTier
     pacing: Pacing
     lost: LostBlocks
     sync_failed: Late[[StorageFailed], None]
@@ -84,13 +86,14 @@ class StorageParts:
         self.supervision = setup.supervision
         self.journal = journal = disks.journal
         self.queue_store = store = disks.store
+        self.remote = remote = disks.remote
         self.hard_states = disks.hard_states
         self.pacing = pacing = disks.pacing
         self.lost = disks.lost
 
         self.placement = placement = Placement(setup.slots)
         self.state = state = AppliedState(
-            store, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
+            store, remote, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
         )
         self.replication = WriteGroupReplication(
             consensus, journal, state.journal_map, self.hard_states, store.splits.journal_index
@@ -143,6 +146,7 @@ class StorageParts:
             setup.supervision.disk_failed,
         )
         disks.sync_failed.bind(self.write_loop.disk_has_failed)
+        remote.lead(Leading(groups, self.write_loop, setup.writes_tiered), self.agreed_clock.steady_ms)
         self.damage = JournalDamage(
             setup.write_files, journal, groups, clock, node_id, calls, store.cache.forget,
             state.journal_map.dead, self.lost, consensus.others,

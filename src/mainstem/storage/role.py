@@ -46,6 +46,7 @@ class Storage(StorageParts):
         start = self.supervision.start
         self.tasks = [
             start(self.state.manifest.run, "manifest", OnDeath.END),
+            start(self.remote.run, "remote tier", OnDeath.END),
             start(self.write_loop.run, "write loop", OnDeath.END),
         ]
         self.losses.begin(self.recovery.batches_behind)
@@ -67,7 +68,7 @@ class Storage(StorageParts):
         the next start does without them."""
         self.supervision.ceased(CONSENSUS_TICKS)
         if self.tasks:
-            writing, maintaining = self.tasks[:2], self.tasks[2:]
+            writing, maintaining = self.tasks[:3], self.tasks[3:]
             await stop(maintaining)
             self.replication.stop()
             await self.snapshots.close()
@@ -79,6 +80,7 @@ class Storage(StorageParts):
             await self.journal.close()
         finally:
             await self.hard_states.close()
+            await self.remote.close()
             await self.queue_store.close()
 
     async def _last_checkpoint(self) -> None:
@@ -94,7 +96,7 @@ class Storage(StorageParts):
     @property
     def failure(self) -> Exception | None:
         """The error because of which this node accepts no more writes; None while it does."""
-        return self.write_loop.failure or self.state.manifest.failure
+        return self.write_loop.failure or self.state.manifest.failure or self.remote.failure
 
 
 async def stop(tasks: Sequence[asyncio.Task[None]]) -> None:

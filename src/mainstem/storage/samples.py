@@ -118,6 +118,7 @@ class StorageSamples:
         yield from storage.pacing.samples()
         yield from storage.journal.samples()
         yield from storage.queue_store.samples()
+        yield from storage.remote.samples()
         yield from storage.snapshots.samples()
         yield from storage.repair.samples()
         yield from storage.producers.samples()

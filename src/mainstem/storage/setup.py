@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mainstem.model import FeatureLevel, Topic
-from mainstem.ports import Clock, Files, SideWork
+from mainstem.ports import Clock, Files, ObjectStore, SideWork
 from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
@@ -54,6 +55,15 @@ class StorageSetup:
     manifest_page_files: int = PAGE_FILES
     """Files of a page of the manifest."""
 
+    remote_store: ObjectStore | None = None
+    """Where the remote tier lies, below its folder for this cluster; None: the node has none."""
+
+    @property
+    def remote_manifest_path(self) -> str:
+        """Beside the manifest."""
+        path = Path(self.manifest_path)
+        return str(path.with_name(f"remote-{path.name}"))
+
     @property
     def batch_bytes_max(self) -> int:
         """A batch that alone makes a block which the journal can take."""
@@ -70,6 +80,10 @@ class StorageSetup:
     def writes_merged(self) -> bool:
         """Whether the cluster's feature level allows merged files of the queue store."""
         return self.feature_level() >= FeatureLevel.MERGED
+
+    def writes_tiered(self) -> bool:
+        """Whether the cluster's feature level allows files in the remote tier."""
+        return self.feature_level() >= FeatureLevel.TIERED
 
     def run_format(self) -> int:
         """The newest format version of runs that the cluster's feature level allows."""

@@ -34,6 +34,9 @@ QUEUES = "queues"
 """Rows of three i64: queue id, high watermark, log start."""
 PRODUCERS = "producers"
 """Rows as the kernel's `ProducerStates.image` has them."""
+REMOTE = "remote"
+"""Files that count in the remote tier, and names of files that do not count and may lie there; sent where the tier was
+ever used."""
 END = "end"
 
 
@@ -68,6 +71,25 @@ class DescribedRange(msgspec.Struct, frozen=True, array_like=True):
     file: FileDescription
 
 
+class NotedName(msgspec.Struct, frozen=True, array_like=True):
+    """A file that does not count, and of which something may lie in the object store."""
+
+    name: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
+    epoch: Index
+    since_ms: int
+    leaving: bool
+    """It counted before; otherwise a leader was about to upload it."""
+
+
+class RemoteStanding(msgspec.Struct, frozen=True):
+    """How far the remote tier of the write group is, and some of the names."""
+
+    number: Index
+    epoch: Index
+    upto: Index
+    names: Annotated[list[NotedName], msgspec.Meta(max_length=RANGES_PER_PART)] = []
+
+
 class WriteGroupSnapshotPart(msgspec.Struct, frozen=True):
     """One part of a snapshot; each part names the snapshot."""
 
@@ -81,6 +103,8 @@ class WriteGroupSnapshotPart(msgspec.Struct, frozen=True):
     ranges: Annotated[list[DescribedRange], msgspec.Meta(max_length=RANGES_PER_PART)] = []
     totals: dict[str, int] = {}
     """In the last part: how many ranges there were, and how many bytes of each other kind."""
+    remote: RemoteStanding | None = None
+    """In parts that hold `REMOTE`; `ranges` has remote files there."""
 
 
 class FetchFile(msgspec.Struct, frozen=True):

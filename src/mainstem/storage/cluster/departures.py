@@ -126,7 +126,12 @@ class Departures:
 
     async def _empty(self, group: WriteGroup) -> None:
         number = group.group
-        if not (group.last_index or self._store.splits.split_position(number) or self._store.stored.file_count(number)):
+        if not (
+            group.last_index
+            or self._store.splits.split_position(number)
+            or self._store.stored.file_count(number)
+            or self._state.remote.position(number).number
+        ):
             return
         if self._store.being_copied.is_kept(number):
             return
@@ -150,3 +155,4 @@ class Departures:
         )
         state.journal_map.superseded(group.group, 1, group.begin_anew())
         await state.manifest.forget(group.group)
+        await state.remote.forget(group.group)

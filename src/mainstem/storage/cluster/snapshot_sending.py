@@ -74,6 +74,7 @@ class SnapshotSending:
         table: QueueTable,
         store: QueueStore,
         producers: ColdProducers,
+        remote: RemoteTier,
         belongs: Callable[[int], Belongs],
         calls: Calls | None,
         pace: Callable[[int], Awaitable[object]],
@@ -84,6 +85,7 @@ class SnapshotSending:
         self._table = table
         self._store = store
         self._producers = producers
+        self._remote = remote
         self._belongs = belongs
         self._calls = calls
         self._pace = pace
@@ -130,6 +132,7 @@ class SnapshotSending:
             self._store,
             self._table,
             self._producers,
+            self._remote,
             self._belongs(number),
             with_state=call.request.with_state,
         ):

@@ -3,7 +3,7 @@
     offered    the leader asks; this node fetches the files that it lacks, and keeps whole ones whatever happens next
                (`snapshot_files`)
     fetched    all files and the state are here: the write group's core is told
-    installed  manifest, then memory, then a checkpoint are replaced; only then the core goes on behind the snapshot
+    installed  manifests, then memory, then a checkpoint are replaced; only then the core goes on behind the snapshot
 
 A crash leaves, step by step: runs that the manifest does not name (removed as orphans, or found by the next attempt); a
 manifest ahead of the old log, which goes on (`logs_behind.check_replicas`); the snapshot. It never leaves a mixture: no
@@ -103,7 +103,15 @@ class Snapshots:
         self._keeps_own = keeps_own
         self._pace = partial(pacing.take, Lane.COPY)
         self._sending = SnapshotSending(
-            groups, state.table, store, producers, self._belongs, calls, self._pace, ByteRate(clock, bytes_per_second)
+            groups,
+            state.table,
+            store,
+            producers,
+            state.remote,
+            self._belongs,
+            calls,
+            self._pace,
+            ByteRate(clock, bytes_per_second),
         )
         self._taking: set[int] = set()
         self._arrived: dict[int, Arrived] = {}
@@ -218,6 +226,8 @@ class Snapshots:
 
         async def replace() -> None:
             nonlocal replaced
+            if (remote := image.remote) is not None:
+                await self._state.remote.supersede(group.group, remote.position, remote.notes, remote.files)
             await self._state.manifest.supersede(group.group, image.name.index, ranges, kept_upto)
             replaced = True
             await self._replace(group, image)

@@ -18,6 +18,7 @@ from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
 from mainstem.storage.state.waiters import Waiters
 from mainstem.storage.store_files.store_file import StoreFile
@@ -37,7 +38,13 @@ class AppliedState:
     index, control commands, waiting readers."""
 
     def __init__(
-        self, store: QueueStore, journal_map: JournalMap, was_deleted: Callable[[int], bool], *, cache_bytes_max: int
+        self,
+        store: QueueStore,
+        remote: RemoteTier,
+        journal_map: JournalMap,
+        was_deleted: Callable[[int], bool],
+        *,
+        cache_bytes_max: int,
     ) -> None:
         """`was_deleted(topic number)` tells whether a topic existed and was deleted."""
         self._was_deleted = was_deleted
@@ -45,6 +52,7 @@ class AppliedState:
         self.index = RecentIndex(self.table, cache_bytes_max)
         self.journal_map = journal_map
         self.manifest = ManifestQueue(store, journal_map.groups)
+        self.remote = remote
         self.waiters = Waiters(self.table)
 
     def queues_seen(self, directory: Buffer) -> None:
@@ -90,6 +98,8 @@ class AppliedState:
                     self._move_log_start(queue_id, start)
             case control.SplitRecorded(after, upto, files):  # in journals of version 0.1
                 self.split(group, after, upto, list(map(StoreFile.of, files)))
+            case control.RemoteChanged():
+                return self.remote.applied(group, command, index)
         return "done"
 
     def split(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:

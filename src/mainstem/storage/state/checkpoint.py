@@ -98,6 +98,8 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Per group its files of producers, oldest first; empty where `groups` has the producers themselves."""
     node_id: int = 0
     """Id of the node that saved it; 0: unknown."""
+    remote_numbers: dict[int, int] = {}
+    """Per group the last change of the remote tier that was in its manifest."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

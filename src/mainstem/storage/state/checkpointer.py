@@ -120,6 +120,7 @@ class Checkpointer:
         groups = {group.group: group.dump(with_producers=False) for group in self._groups}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
+        remote_numbers = applied.remote.numbers()
         image = await queue_image.take(applied.table)
         producer_files = await self._producers.flush() if in_files else {}
         producers = {} if in_files else {
@@ -129,6 +130,7 @@ class Checkpointer:
         await applied.manifest.settled()
         with contextlib.suppress(StorageError):  # the checkpoint then says less
             await applied.manifest.vouch()
+        await applied.remote.drained()
         await self._journal.sync()
         state = checkpoints.State(
             position=position,
@@ -139,6 +141,7 @@ class Checkpointer:
             logs=logs,
             producer_files=producer_files,
             node_id=self._node_id,
+            remote_numbers=remote_numbers,
         )
         await checkpoints.save(self._files, state, image, producers)
         if in_files:

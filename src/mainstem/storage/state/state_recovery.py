@@ -109,6 +109,8 @@ class RecoveredState(NamedTuple):
     """Write groups that lost applied blocks, which are not split, with a segment: the last of them, and the segment."""
     lost: Sequence[LostInHole] = ()
     """What lay in the holes, as far as it can be told."""
+    remote_numbers: Mapping[int, int] = {}
+    """Per group the last change of the remote tier that the checkpoint relies on."""
 
     def reasons(self) -> Iterator[str]:
         """The losses, described for operators."""
@@ -205,6 +207,7 @@ class Recovery:
         return RecoveredState(
             self._position, self._logged, indexed, report.end, self._torn, self._holes, self._unread, self._missing,
             [*lost_unread, *map(self._lost_torn, self._torn)],
+            checkpoint.state.remote_numbers if checkpoint is not None else {},
         )  # fmt: skip
 
     def _load(self, saved: checkpoints.State) -> None:

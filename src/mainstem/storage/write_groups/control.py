@@ -43,7 +43,35 @@ class SplitRecorded(msgspec.Struct, frozen=True, tag="split", array_like=True):
     files: tuple[FileDescription, ...]
 
 
-Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded
+class RemoteSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Remote files with blocks (after, upto] of the write group."""
+
+    after: int
+    upto: int
+    files: tuple[FileDescription, ...]
+
+
+class RemoteChanged(msgspec.Struct, frozen=True, tag="remote", array_like=True):
+    """Other files of the write group count in the remote tier from here on (`storage/remote/remote_state.py`). Logs
+    have it from `FeatureLevel.TIERED` on."""
+
+    number: int
+    """From 1 without gaps, per write group."""
+    epoch: int
+    """The term of the leader that appended it."""
+    upto: int
+    """Every block of the write group up to here was considered: what the tier takes of it is in the store."""
+    spans: tuple[RemoteSpan, ...] = ()
+    """Files that count from now on."""
+    gone: tuple[str, ...] = ()
+    """Files that count no more; their objects are to be deleted."""
+    intended: tuple[str, ...] = ()
+    """Files about to be uploaded: nobody's, unless a later change of the same epoch has them in `spans`."""
+    deleted: tuple[str, ...] = ()
+    """Files that were `gone` or `intended` and of which nothing is left in the store."""
+
+
+Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded | RemoteChanged
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[Command, ...])

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest import page_format
@@ -32,6 +32,8 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     Contents,
     Database,
     Entries,
+    Schemas,
+    Statement,
     WriteGroupPosition,
     WriteGroupSplit,
 )
@@ -87,10 +89,11 @@ class Manifest:
         """Files that an earlier version forgot without what retention knew of them."""
 
     @classmethod
-    async def open(cls, path: str, page_files: int = PAGE_FILES) -> Manifest:
-        """Open or make the database. Raises `StorageError` when it cannot be used."""
+    async def open(cls, path: str, page_files: int = PAGE_FILES, besides: Schemas | None = None) -> Manifest:
+        """Open or make the database; one that has tables `besides` is made with its first change. Raises `StorageError`
+        when it cannot be used."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="manifest")
-        database = Database(path)
+        database = Database(path, besides=besides)
         try:
             contents = await _carried_through(executor, database.open)
         except BaseException:  # it may be open: a cancelled caller's call is carried through
@@ -223,6 +226,24 @@ class Manifest:
 
         await _carried_through(self._executor, lambda: self._database.see(names, gone, now_ms, pages), done)
 
+    async def change(
+        self,
+        group: int,
+        gone: Sequence[FileRange],
+        entries: Entries,
+        position: WriteGroupPosition,
+        besides: Sequence[Statement],
+    ) -> list[str]:
+        """Take files of a write group out and put others in, wherever their blocks lie, and move its position, with
+        statements `besides`, all in one transaction. Returns the files that no write group needs any more. The caller
+        has checked that those that go count, and that the others are new."""
+        assert all(entry.group == group for entry in gone)
+        return await self._exchange({group: (gone, entries)}, (group, position), besides=besides)
+
+    async def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query of tables `besides`."""
+        return await _carried_through(self._executor, lambda: self._database.rows(query))
+
     async def supersede(
         self, group: int, position: int, applied_index: int, entries: Entries, kept_upto: int = 0
     ) -> list[str]:
@@ -281,6 +302,7 @@ class Manifest:
         changes: Mapping[int, tuple[Sequence[FileRange], Entries]],
         moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int] | None = None,
+        besides: Sequence[Statement] = (),
     ) -> list[str]:
         left: list[str] = []
         named = {file.name: file for _gone, new in changes.values() for _after, _upto, file in new}
@@ -307,7 +329,7 @@ class Manifest:
             self.on_change(rows)
 
         await _carried_through(
-            self._executor, lambda: self._database.exchange(changes, moved, seen or {}, states), done
+            self._executor, lambda: self._database.exchange(changes, moved, seen or {}, states, besides), done
         )
         return left
 

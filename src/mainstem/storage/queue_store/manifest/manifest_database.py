@@ -81,6 +81,9 @@ assert StoreFile.__struct_fields__ == _COLUMNS + _KEYS
 _TABLES_SINCE = {"keys": MERGED_SCHEMA_VERSION, "pages": SCHEMA_VERSION, "page_states": SCHEMA_VERSION}
 """The versions from which on there are tables that were not in the first."""
 
+REMOTE_TABLES = frozenset({"remote_positions", "remote_names"})
+"""Tables of which no version of a node's own manifest has any."""
+
 _REMEDY = (
     "have it made anew from its copy on disk 2 (mainstem store repair --manifest), restore write_dir and store_dir as "
     "a whole, or have another node take the place of this one"
@@ -115,6 +118,9 @@ PageStates = Mapping[int, PageState]
 """New states of pages, by number."""
 
 Statement = tuple[str, tuple[object, ...]]
+
+Schemas = Mapping[str, str]
+"""By table of `SUMMED`, the statement that makes it."""
 
 
 class Contents(NamedTuple):
@@ -151,8 +157,11 @@ class Contents(NamedTuple):
 class Database:
     """The sqlite side. Only the manifest's thread calls it."""
 
-    def __init__(self, path: str, seal: Seal | None = None) -> None:
+    def __init__(self, path: str, seal: Seal | None = None, besides: Schemas | None = None) -> None:
+        """`besides`: further tables that it has from the start. Such a database is made with its first change, not when
+        it is opened."""
         self._path = path
+        self._besides = besides or {}
         self._connection: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         """Where sqlite has left a log, open until the first change: the last connection that closes writes the log into
@@ -166,6 +175,11 @@ class Database:
         return self._connection
 
     def open(self) -> Contents:
+        if self._besides and is_new(self._path) and is_new(f"{self._path}-wal"):
+            return Contents(None, 0, [], [], {}, set(), {})
+        return self._connect()
+
+    def _connect(self) -> Contents:
         if os.path.dirname(self._path):
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(self._path, isolation_level=None)
@@ -185,7 +199,8 @@ class Database:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 version = FIRST_SCHEMA_VERSION
-                database.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {version};COMMIT;")
+                also = "".join(f"{schema};" for schema in self._besides.values())
+                database.executescript(f"BEGIN;{_SCHEMA}{also}PRAGMA user_version = {version};COMMIT;")
             elif not FIRST_SCHEMA_VERSION <= version <= SCHEMA_VERSION:
                 raise FormatError(f"{self._path}: manifest schema {version}, this version reads up to {SCHEMA_VERSION}")
             self.version = version
@@ -245,7 +260,12 @@ class Database:
 
     @property
     def _tables(self) -> list[str]:
-        return [table for table in SUMMED if self.version >= _TABLES_SINCE.get(table, FIRST_SCHEMA_VERSION)]
+        return [
+            table
+            for table in SUMMED
+            if table in self._besides
+            or (table not in REMOTE_TABLES and self.version >= _TABLES_SINCE.get(table, FIRST_SCHEMA_VERSION))
+        ]
 
     def _tables_there(self, database: sqlite3.Connection) -> set[str]:
         named = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
@@ -312,9 +332,10 @@ class Database:
         moved: tuple[int, WriteGroupPosition] | None,
         seen: Mapping[str, int],
         states: PageStates,
+        besides: Sequence[Statement] = (),
     ) -> list[FileRange]:
         """Take ranges of write groups away, and add others in their place. Files that no range names any more go:
-        those in pages by the new states of these."""
+        those in pages by the new states of these. `besides` change tables that the caller knows."""
         statements: list[Statement] = []
         for group, (gone, new) in changes.items():
             statements += [("DELETE FROM ranges WHERE sequence = ?", (entry.sequence,)) for entry in gone]
@@ -335,7 +356,7 @@ class Database:
         statements += [(_SEEN, entry) for entry in seen.items()]
         merged = any(file.is_merged for _gone, new in changes.values() for _after, _upto, file in new)
         version = MERGED_SCHEMA_VERSION if merged else FIRST_SCHEMA_VERSION
-        self._transaction([*statements, *_of_states(states), _CHANGED], version=version)
+        self._transaction([*statements, *_of_states(states), *besides, _CHANGED], version=version)
         return self._newest_ranges(sum(len(new) for _gone, new in changes.values()))
 
     def _newest_ranges(self, count: int) -> list[FileRange]:
@@ -371,6 +392,10 @@ class Database:
         )
         self._transaction(statements, version=min(version, MERGED_SCHEMA_VERSION))  # all files are in rows
 
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query of tables that the caller knows; none of a database that is not made yet."""
+        return [] if self._connection is None else self._connection.execute(query).fetchall()
+
     def close(self) -> None:
         for connection in (self._connection, self._reader):
             if connection is not None:
@@ -402,6 +427,8 @@ class Database:
 
     def _transaction(self, statements: Iterable[Statement], *, version: int = FIRST_SCHEMA_VERSION) -> None:
         """`version`: the first one that knows what the statements write."""
+        if self._connection is None and self._besides:
+            self._connect()
         database, before = self._database, (self._seal.sums, self.version)
         if self._reader is not None:
             self._reader.close()

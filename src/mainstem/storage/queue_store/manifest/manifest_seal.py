@@ -26,9 +26,11 @@ SUMMED: Mapping[str, tuple[str, ...]] = {
     "keys": ("name", "level", "write_group", "first_queue", "last_queue", "first_offset", "clean_ms", "horizon_ms"),
     "pages": ("number", "crc"),
     "page_states": ("number", "alive", "seen"),
+    "remote_positions": ("write_group", "number", "epoch"),
+    "remote_names": ("name", "write_group", "standing", "epoch", "since_ms"),
 }  # fmt: skip
 """All that the manifest says: tables and their columns. What a page says of itself is in its `crc`, which is checked
-when it is read."""
+when it is read. The last two are in the manifest of the remote tier only (`storage/remote/remote_rows.py`)."""
 
 _SUM_OF_RANGES = """
 SELECT count(*), coalesce(sum(

@@ -1,0 +1,56 @@
+"""Names of the remote tier's objects, below the folder that a cluster has in `remote_dir`.
+
+    groups/<write group>/files/<path of the file>     a file of the tier, and what lies beside it
+    groups/<write group>/chain/<number, 20 digits>    a change, as the log has it
+    groups/<write group>/images/<number, 20 digits>   all that counted with that change
+    groups/<write group>/head                         a hint at the newest change
+
+A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such a
+part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which ends
+in `=`.
+"""
+
+from __future__ import annotations
+
+from mainstem.storage.store_files.store_file import paths_of
+
+PART_LENGTH_MAX = 200
+"""Of what lies between two slashes, as `object_stores/names.py` has it."""
+
+_DOT = "=2E"
+
+
+def group_folder(group: int) -> str:
+    """Where all objects of a write group lie."""
+    return f"groups/{group}"
+
+
+def file_objects(group: int, name: str) -> list[str]:
+    """The objects of a file: itself, and last those of what lies beside it. Raises `StorageError` for what cannot be a
+    file's name."""
+    return [object_of(group, path) for path in paths_of(name)]
+
+
+def object_of(group: int, path: str) -> str:
+    """The object of a path below the root of the queue store (`store_file.paths_of`)."""
+    return f"{group_folder(group)}/files/" + "/".join(map(_as_part, path.split("/")))
+
+
+def change_object(group: int, number: int) -> str:
+    return f"{group_folder(group)}/chain/{number:020d}"
+
+
+def image_object(group: int, number: int) -> str:
+    return f"{group_folder(group)}/images/{number:020d}"
+
+
+def head_object(group: int) -> str:
+    return f"{group_folder(group)}/head"
+
+
+def _as_part(part: str) -> str:
+    """A part of a path, as an object's name may have it."""
+    if len(part) > PART_LENGTH_MAX:
+        cut = PART_LENGTH_MAX - len(_DOT)
+        return f"{_as_part(part[:cut])}=/{_as_part(part[cut:])}"
+    return _DOT + part[1:] if part.startswith(".") else part

@@ -1,0 +1,89 @@
+"""Changes of the remote tier as the log takes them: commands that fit into any block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from mainstem.rpc.messages.split import FileDescription
+from mainstem.storage.remote.remote_state import RemotePosition
+from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
+
+COMMAND_BYTES_MAX = 8 << 10
+"""Of what a command names, about: it fits into the smallest segment there can be."""
+
+NAME_BYTES = 8
+"""What a name, or a file, takes besides itself."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Wanted(NamedTuple):
+    """What a leader wants to change."""
+
+    upto: int
+    """As far as all blocks were considered when this is recorded; never less than before."""
+    spans: Sequence[RemoteSpan] = ()
+    gone: Sequence[str] = ()
+    intended: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+
+    def whole(self, position: RemotePosition, epoch: int) -> RemoteChanged:
+        """All of it as one change behind `position`, however large."""
+        upto = max(self.upto, position.upto)
+        names = map(tuple, (self.gone, self.intended, self.deleted))
+        return RemoteChanged(position.number + 1, epoch, upto, tuple(self.spans), *names)
+
+
+class _Part:
+    """What goes into one command."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.intended: list[str] = []
+        self.spans: dict[tuple[int, int], list[FileDescription]] = {}
+        self.gone: list[str] = []
+        self.deleted: list[str] = []
+
+    def change(self, number: int, epoch: int, upto: int) -> RemoteChanged:
+        spans = tuple(RemoteSpan(*blocks, tuple(files)) for blocks, files in self.spans.items())
+        return RemoteChanged(number, epoch, upto, spans, tuple(self.gone), tuple(self.intended), tuple(self.deleted))
+
+
+class _Parts(list[_Part]):
+    def with_room(self, size: int) -> _Part:
+        """The part that takes the next `size` bytes."""
+        if not self or self[-1].bytes + size > COMMAND_BYTES_MAX:
+            self.append(_Part())
+        self[-1].bytes += size
+        return self[-1]
+
+    def for_name(self, name: str) -> _Part:
+        return self.with_room(len(name) + NAME_BYTES)
+
+
+def commands(wanted: Wanted, position: RemotePosition, epoch: int) -> list[RemoteChanged]:
+    """The commands, behind `position`, that make all the changes that are wanted: first what is intended, then files
+    that count, then those that go, so that no batch is ever without a file. `upto` moves with the last file that comes
+    to count. None, where nothing would change."""
+    parts = _Parts()
+    for name in wanted.intended:
+        parts.for_name(name).intended.append(name)
+    for span in wanted.spans:
+        for file in span.files:
+            part = parts.with_room(len(_encoder.encode(file)) + NAME_BYTES)
+            part.spans.setdefault((span.after, span.upto), []).append(file)
+    last = max(len(parts) - 1, 0) if any(part.spans for part in parts) else 0
+    for name in wanted.gone:
+        parts.for_name(name).gone.append(name)
+    for name in wanted.deleted:
+        parts.for_name(name).deleted.append(name)
+    upto = max(wanted.upto, position.upto)
+    if not parts and upto > position.upto:
+        parts.append(_Part())
+    return [
+        part.change(position.number + 1 + at, epoch, upto if at >= last else position.upto)
+        for at, part in enumerate(parts)
+    ]
