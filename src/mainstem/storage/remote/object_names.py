@@ -5,9 +5,9 @@
     groups/<write group>/images/<number, 20 digits>   all that counted with that change
     groups/<write group>/head                         a hint at the newest change
 
-A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such a
-part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which ends
-in `=`.
+A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such
+a part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which
+ends in `=`.
 """
 
 from __future__ import annotations
