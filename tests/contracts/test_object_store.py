@@ -1,5 +1,5 @@
-"""`ObjectStore`: the simulated one, a directory, S3 (moto's server), GCS (a stand-in for its XML API) and, at length, a
-real HDFS keep the same contract."""
+"""`ObjectStore`: the simulated one, a folder of one, a directory, S3 (moto's server), GCS (a stand-in for its XML API)
+and, at length, a real HDFS keep the same contract."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectTooShort,
     ReplaceUnsupported,
 )
+from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url, plain_store
 
 Story = Callable[[ObjectStore], Coroutine[None, None, None]]
@@ -51,6 +52,16 @@ class Subject(ABC):
 class Simulated(Subject):
     def store(self) -> ObjectStore:
         return SimulatedObjectStore(SimulatedBucket(LoopClock(), random.Random(1)))
+
+
+class InFolder(Subject):
+    """A folder of a store, which has other objects in other folders."""
+
+    def store(self) -> ObjectStore:
+        bucket = SimulatedBucket(LoopClock(), random.Random(1))
+        for name in ("a", "a/b", "cluste", "cluster-2/a", "clusters/a", "z"):
+            bucket.put(name, b"another's")
+        return StoreFolder(SimulatedObjectStore(bucket), "cluster")
 
 
 class AtUrl(Subject):
@@ -110,6 +121,8 @@ def _hdfs() -> Iterator[Subject]:
 def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
     if kind == "simulated":
         return nullcontext(Simulated())
+    if kind == "folder":
+        return nullcontext(InFolder())
     if kind == "directory":
         return nullcontext(AtUrl(str(directory), {}))
     return {"s3": _s3, "gcs": _gcs, "bad weather": _in_bad_weather, "hdfs": _hdfs}[kind]()
@@ -119,6 +132,7 @@ def _subject(kind: str, directory: Path) -> AbstractContextManager[Subject]:
     scope="module",
     params=[
         "simulated",
+        "folder",
         "directory",
         "s3",
         "gcs",

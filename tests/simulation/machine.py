@@ -84,3 +84,4 @@ async def let_go(opened: Iterable[Storage]) -> None:
     ends with it that would; sqlite's log has to be there for the next one, as the dead one left it."""
     for storage in opened:
         await storage.queue_store.manifest.close()
+        await storage.remote.manifest.close()

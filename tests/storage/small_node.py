@@ -27,7 +27,7 @@ from mainstem.model import (
 )
 from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
-from mainstem.ports import Clock
+from mainstem.ports import Clock, ObjectStore
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.rpc.messages.split import Slice
 from mainstem.storage.cluster.write_group_replication import Consensus
@@ -88,6 +88,7 @@ class SmallNode:
         self.topics: list[Topic] = [topic()]
         self.deleted: set[int] = set()
         self.groups = 1
+        self.remote_store: ObjectStore | None = None
         self.level = FeatureLevel.newest()
         """What the cluster may write."""
         self.turns = Turns()
@@ -115,6 +116,7 @@ class SmallNode:
                 consensus=self.consensus,
                 feature_level=lambda: self.level,
                 turns=self.turns,
+                remote_store=self.remote_store,
             )
         )
         self.opened()

@@ -31,7 +31,7 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
-from mainstem.storage.remote.remote_tier import Leading, RemoteTier
+from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
@@ -146,7 +146,7 @@ class StorageParts:
             setup.supervision.disk_failed,
         )
         disks.sync_failed.bind(self.write_loop.disk_has_failed)
-        remote.lead(Leading(groups, self.write_loop, setup.writes_tiered), self.agreed_clock.steady_ms)
+        remote.lead(WaysToLead(groups, self.write_loop, setup.writes_tiered), self.agreed_clock.steady_ms)
         self.damage = JournalDamage(
             setup.write_files, journal, groups, clock, node_id, calls, store.cache.forget,
             state.journal_map.dead, self.lost, consensus.others,

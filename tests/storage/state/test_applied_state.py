@@ -12,6 +12,7 @@ from mainstem.model import PARTITION_BITS
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState
 from mainstem.storage.write_groups.control import QueuesCreated
 
@@ -31,6 +32,7 @@ class NothingSplit:
 def applied_state() -> AppliedState:
     state = AppliedState(
         cast(QueueStore, NothingSplit()),
+        cast(RemoteTier, None),
         JournalMap(1),
         lambda topic_number: topic_number == DELETED,
         cache_bytes_max=1 << 20,

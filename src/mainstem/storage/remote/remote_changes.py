@@ -20,7 +20,7 @@ NAME_BYTES = 8
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Wanted(NamedTuple):
+class WantedChange(NamedTuple):
     """What a leader wants to change."""
 
     upto: int
@@ -64,7 +64,7 @@ class _Parts(list[_Part]):
         return self.with_room(len(name) + NAME_BYTES)
 
 
-def commands(wanted: Wanted, position: RemotePosition, epoch: int) -> list[RemoteChanged]:
+def commands(wanted: WantedChange, position: RemotePosition, epoch: int) -> list[RemoteChanged]:
     """The commands, behind `position`, that make all the changes that are wanted: first what is intended, then files
     that count, then those that go, so that no batch is ever without a file. `upto` moves with the last file that comes
     to count. None, where nothing would change."""

@@ -96,6 +96,7 @@ class RemoteState:
                 if file.group not in (group, MANY_GROUPS):
                     return f"{file.name} is of write group {file.group}, not {group}"
         names = [file.name for span in change.spans for file in span.files]
+        names += [*change.intended, *change.deleted]
         if len(set(names)) < len(names):
             return "a file is named twice"
         for name in change.intended:

@@ -27,7 +27,7 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Entries, Statement, WriteGroupPosition
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.remote import remote_rows
-from mainstem.storage.remote.remote_changes import Wanted, commands
+from mainstem.storage.remote.remote_changes import WantedChange, commands
 from mainstem.storage.remote.remote_state import NOWHERE, RECORDED, REPLAYED, Noted, Notes, RemoteState
 from mainstem.storage.remote.remote_state import RemotePosition as RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
@@ -44,7 +44,7 @@ PROPOSED_MAX = 32
 """Commands on their way into the log at once: a quarter of a MiB."""
 
 
-class Decided(NamedTuple):
+class DecidedChange(NamedTuple):
     """A change that counts, to be written to the manifest."""
 
     group: int
@@ -58,7 +58,7 @@ class Decided(NamedTuple):
     notes: Notes
 
 
-class Leading(NamedTuple):
+class WaysToLead(NamedTuple):
     """What a node needs to change the tier."""
 
     groups: Sequence[WriteGroup]
@@ -87,8 +87,8 @@ class RemoteTier:
         """Tells the agreed time."""
         self._states = states
         self._new_id = new_id
-        self._pending: deque[Decided] = deque()
-        """Decided changes that are not written yet, oldest first."""
+        self._pending: deque[DecidedChange] = deque()
+        """DecidedChange changes that are not written yet, oldest first."""
         self.failure: StorageError | None = None
         """The error of the last attempt to write; None: it succeeded."""
         self._turn = asyncio.Lock()
@@ -97,7 +97,7 @@ class RemoteTier:
         self._waiting: list[asyncio.Future[None]] = []
         """Callers that wait for changes to be written."""
         self._closed = False
-        self._leading: Leading | None = None
+        self._ways: WaysToLead | None = None
         self._recording: dict[int, asyncio.Lock] = {}
         """One change of a write group after the other."""
 
@@ -124,11 +124,11 @@ class RemoteTier:
         async with self._turn:
             await self.manifest.close()
 
-    def lead(self, leading: Leading, now_ms: Callable[[], int]) -> None:
+    def lead(self, ways: WaysToLead, now_ms: Callable[[], int]) -> None:
         """From now on changes can be recorded, through the logs of these write groups; `now_ms` tells the agreed
         time."""
-        assert self._leading is None
-        self._leading, self.now_ms = leading, now_ms
+        assert self._ways is None
+        self._ways, self.now_ms = ways, now_ms
 
     # --- where things stand -------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class RemoteTier:
             files = {
                 file.name: (span.after, span.upto, StoreFile.of(file)) for span in command.spans for file in span.files
             }
-            self._pending.append(Decided(group, index, state.position, files, gone, notes))
+            self._pending.append(DecidedChange(group, index, state.position, files, gone, notes))
             self._wake.set()
         elif verdict != REPLAYED:
             log.error("write group %d: change %d of the remote tier is ignored: %s", group, command.number, verdict)
@@ -216,8 +216,8 @@ class RemoteTier:
 
     async def _write(self) -> None:
         """Write the oldest change; behind the newest, put files into pages that fill one."""
-        if self._leading is not None:
-            await self._leading.write_loop.sync()
+        if self._ways is not None:
+            await self._ways.write_loop.sync()
         async with self._turn:
             if not self._pending:  # a snapshot came
                 return
@@ -316,7 +316,7 @@ class RemoteTier:
         none of it counts, or whoever lost the leadership meanwhile finds out by the next leader's log.
 
         Raises `StorageError` when it counts, and this node cannot write it to its manifest."""
-        wanted = Wanted(upto, spans, gone, intended, deleted)
+        wanted = WantedChange(upto, spans, gone, intended, deleted)
         async with self._recording.setdefault(group, asyncio.Lock()):
             refusal = self._refusal(group, wanted) or await self._propose(group, wanted)
             if refusal:
@@ -324,31 +324,31 @@ class RemoteTier:
             await self.drained([group])
             return RECORDED
 
-    def _refusal(self, group: int, wanted: Wanted) -> str:
+    def _refusal(self, group: int, wanted: WantedChange) -> str:
         """Why this node cannot record a change; empty: it can."""
-        leading = self._leading
-        if leading is None or group >= len(leading.groups):
+        ways = self._ways
+        if ways is None or group >= len(ways.groups):
             return f"this node does not lead write group {group}"
-        leader = leading.groups[group]
+        leader = ways.groups[group]
         if not leader.serving:
             return str(leader.consensus.refusal())
-        if not leading.allowed():
+        if not ways.allowed():
             return "the cluster's feature level does not allow files in the remote tier"
         state = self._state(group)
         whole = wanted.whole(state.position, leader.term)
         verdict = state.verdict(group, whole, lambda name: self.counts(group, name))
         return verdict.removeprefix("refused: ") if verdict != RECORDED else ""
 
-    async def _propose(self, group: int, wanted: Wanted) -> str:
+    async def _propose(self, group: int, wanted: WantedChange) -> str:
         """Log the commands of a change; returns why one was refused, or nothing."""
-        assert self._leading is not None
-        leader = self._leading.groups[group]
+        assert self._ways is not None
+        leader = self._ways.groups[group]
         changes = commands(wanted, self.position(group), leader.term)
         for first in range(0, len(changes), PROPOSED_MAX):
             if not leader.serving or leader.term != changes[0].epoch:
                 return str(leader.consensus.refusal())
             proposed = [leader.propose([change]) for change in changes[first : first + PROPOSED_MAX]]
-            self._leading.write_loop.wake()
+            self._ways.write_loop.wake()
             for outcome in await asyncio.gather(*proposed, return_exceptions=True):
                 if isinstance(outcome, MainstemError):
                     return str(outcome)
