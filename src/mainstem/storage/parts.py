@@ -32,6 +32,7 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
 from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
+from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses
@@ -331,6 +332,8 @@ class StorageParts:
             self.agreed_clock,
             liveness,
         )
+        store = setup.remote_store
+        self.remote_upkeep = RemoteUpkeep(self.remote, store, groups) if store is not None else None
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,

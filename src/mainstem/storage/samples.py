@@ -119,6 +119,8 @@ class StorageSamples:
         yield from storage.journal.samples()
         yield from storage.queue_store.samples()
         yield from storage.remote.samples()
+        if storage.remote_upkeep is not None:
+            yield from storage.remote_upkeep.samples()
         yield from storage.snapshots.samples()
         yield from storage.repair.samples()
         yield from storage.producers.samples()

@@ -116,9 +116,18 @@ def test_a_file_that_left_cannot_be_intended_again() -> None:
 
 def test_files_that_go_and_do_not_count_are_passed_over() -> None:
     group = uploaded()
-    assert group.apply(RemoteChanged(3, 2, 10, gone=(C.name, "none.pack"))) == "recorded"
+    assert group.apply(RemoteChanged(3, 2, 10, gone=("none.pack",))) == "recorded"
     assert not group.state.leaving
     assert set(group.state.intended) == {C.name}
+
+
+def test_an_intended_file_that_is_given_up_cannot_count_any_more() -> None:
+    group = uploaded()
+    assert group.apply(RemoteChanged(3, 2, 10, gone=(C.name,)), 99) == "recorded"
+    assert group.state.intended == {C.name: (0, 5)}, "it may still be uploaded, a day from when it was intended"
+    assert "was not intended" in group.apply(RemoteChanged(4, 2, 20, (span(10, 20, C),)))
+    assert group.apply(RemoteChanged(4, 2, 10, deleted=(C.name,))) == "recorded"
+    assert not group.state.intended
 
 
 CHANGES: list[Callable[[int, int], RemoteChanged]] = [

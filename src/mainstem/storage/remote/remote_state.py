@@ -7,9 +7,9 @@ A file of the tier goes this way; each step is a change in the log, numbered wit
     leaving    it counts no more: its objects are to be deleted
     forgotten  `deleted`: nothing of it is left in the store
 
-An intended file whose leader lost its term can count no more, so that all orphans there can be are intended names of
-terms that are over: nobody has to list the store to find them. A change that breaks a rule is ignored, by all replicas
-alike, as the rules look at nothing but what the log has decided.
+An intended file whose leader lost its term can count no more, nor can one that its leader has given up (by `gone`). So
+all orphans there can be are such names: nobody has to list the store to find them. A change that breaks a rule is
+ignored, by all replicas alike, as the rules look at nothing but what the log has decided.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class RemotePosition(NamedTuple):
 NOWHERE = RemotePosition(0, 0, 0)
 
 
+GIVEN_UP = 0
+"""No leader's term."""
+
+
 class Noted(NamedTuple):
     """A file that does not count, and of which something may lie in the store."""
 
     epoch: int
-    """The term of the leader that intended it, or let it go."""
+    """The term of the leader that intended it, or let it go; `GIVEN_UP`: it was intended, and cannot count any more."""
     since_ms: int
     """When this replica applied that, by the agreed time."""
 
@@ -96,7 +100,7 @@ class RemoteState:
                 if file.group not in (group, MANY_GROUPS):
                     return f"{file.name} is of write group {file.group}, not {group}"
         names = [file.name for span in change.spans for file in span.files]
-        names += [*change.intended, *change.deleted]
+        names += [*change.intended, *change.gone, *change.deleted]
         if len(set(names)) < len(names):
             return "a file is named twice"
         for name in change.intended:
@@ -116,13 +120,16 @@ class RemoteState:
         """Apply a change that was `RECORDED`, and return what it changed. `counted`: those of `gone` that counted."""
         self.position = RemotePosition(change.number, change.epoch, change.upto)
         noted = Noted(change.epoch, now_ms)
+        given_up = {
+            name: Noted(GIVEN_UP, self.intended[name].since_ms) for name in change.gone if name in self.intended
+        }
         forgotten = [file.name for span in change.spans for file in span.files]
         forgotten += [name for name in change.deleted if name in self.intended or name in self.leaving]
         for name in forgotten:
             self.intended.pop(name, None)
             self.leaving.pop(name, None)
         notes = Notes(
-            {name: noted for name in change.intended if name not in self.intended},
+            given_up | {name: noted for name in change.intended if name not in self.intended},
             dict.fromkeys(counted, noted),
             forgotten,
         )

@@ -64,7 +64,7 @@ class RemoteChanged(msgspec.Struct, frozen=True, tag="remote", array_like=True):
     spans: tuple[RemoteSpan, ...] = ()
     """Files that count from now on."""
     gone: tuple[str, ...] = ()
-    """Files that count no more; their objects are to be deleted."""
+    """Files that count no more, or that were intended and are given up; their objects are to be deleted."""
     intended: tuple[str, ...] = ()
     """Files about to be uploaded: nobody's, unless a later change of the same epoch has them in `spans`."""
     deleted: tuple[str, ...] = ()
