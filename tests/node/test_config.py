@@ -141,6 +141,19 @@ def test_variables_of_the_command_line_are_not_settings() -> None:
         ),
         ({"flags": {"write_dir": "/m", "store_dir": "/m/x/../y"}}, ["store_dir is below /m", "--store-dir"]),
         ({"flags": {"write_dir": "/m/w/x", "store_dir": "file:///m"}}, ["write_dir is below /m", "/m/write"]),
+        (
+            {"flags": {"store_dir": "/m/s"}, "assignments": ["remote_dir=/m/s/r"]},
+            ["remote_dir is below /m/s", "which all nodes have mounted", "--set remote_dir"],
+        ),
+        (
+            {"flags": {"write_dir": "/m/w"}, "assignments": ["remote_dir=file:///m/w"]},
+            ["write_dir = '/m/w' and remote_dir = 'file:///m/w' are the same directory"],
+        ),
+        ({"assignments": ["remote_dir=ftp://host/x"]}, ["remote_dir = ftp://host/x", "known are a path, s3://"]),
+        (
+            {"assignments": ["remote_dir=s3://user:secret@bucket"]},
+            ["remote_dir = s3://bucket", "the store's usual environment"],
+        ),
         ({"assignments": ["nameserver.topic_defaults.retention.mz=5"]}, ["retention.mz"]),
     ],
 )
@@ -176,3 +189,8 @@ def test_errors_in_a_file_name_it(tmp_path: Path, content: bytes, parts: list[st
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read: No such file"):
         loaded(file=tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("location", ["", "/mnt/remote", "s3://bucket/prefix", "gs://bucket", "hdfs://name:8020/x"])
+def test_the_remote_tier_has_a_directory_or_a_url(location: str) -> None:
+    assert loaded(assignments=[f"remote_dir={location}"]).remote_dir == location
