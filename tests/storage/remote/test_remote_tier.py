@@ -7,11 +7,12 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.storage.remote.remote_files import packed, span
 from tests.storage.small_node import SmallNode, simulated
 
-from mainstem.model import FeatureLevel
+from mainstem.model import Durability, FeatureLevel
 from mainstem.storage.errors import StorageError
 from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
 from mainstem.storage.remote.remote_tier import RETRY_SECONDS, RemoteTier
@@ -123,6 +124,26 @@ def test_a_manifest_that_cannot_be_written_is_tried_again_and_no_checkpoint_reli
     simulated(tmp_path, story)
 
 
+def test_the_manifest_never_knows_more_than_the_journal(tmp_path: Path) -> None:
+    """Otherwise a crash under `async` durability would leave changes that the log of no replica has."""
+
+    def prepare(node: SmallNode) -> None:
+        node.journal_config = msgspec.structs.replace(
+            node.journal_config, durability=Durability.ASYNC, flush_interval_seconds=1e6
+        )
+
+    async def story(node: SmallNode) -> None:
+        await upload(node, 10, A)
+        assert node.storage.journal.durable_end == node.storage.journal.end
+        applied = node.storage.groups[0].applied_index
+        await node.crash()
+        await node.start()
+        assert node.storage.groups[0].applied_index > applied
+        assert files_of(node.storage.remote) == [(0, 10, A)]
+
+    simulated(tmp_path, story, prepare)
+
+
 def test_only_an_intended_file_of_this_term_comes_to_count(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         tier = node.storage.remote
@@ -216,6 +237,31 @@ def test_a_node_that_does_not_lead_records_nothing(tmp_path: Path) -> None:
         node.storage.groups[0].serving = True
 
     simulated(tmp_path, story)
+
+
+def test_what_is_decided_counts_before_it_is_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        tier = await RemoteTier.open(str(tmp_path / "remote.sqlite"), lambda: 5)
+        assert tier.applied(0, RemoteChanged(1, 1, 0, intended=(A.name, B.name))) == "recorded"
+        assert tier.applied(0, RemoteChanged(2, 1, 10, (span(0, 10, A, B),))) == "recorded"
+        assert tier.counts(0, A.name)
+        assert not tier.counts(1, A.name)
+        assert tier.applied(0, RemoteChanged(3, 1, 10, gone=(A.name,))) == "recorded"
+        assert not tier.counts(0, A.name)
+        assert tier.leaving(0) == {A.name: Noted(1, 5)}
+        assert not tier.manifest.files
+        writing = asyncio.create_task(tier.run())
+        await tier.drained([0])
+        assert files_of(tier) == [(0, 10, B)]
+        writing.cancel()
+        await asyncio.wait([writing])
+        assert tier.applied(0, RemoteChanged(4, 1, 20)) == "recorded"
+        with pytest.raises(StorageError, match="closed"):
+            await tier.drained([0])
+        await tier.drained([1])
+        await tier.close()
+
+    asyncio.run(story())
 
 
 # --- the manifest is not what it was -------------------------------------------------------------------------
