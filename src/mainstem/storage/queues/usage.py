@@ -143,7 +143,7 @@ class Usage:
         return {topic: QueueUsage(unsplit[topic], stored[topic]) for topic in unsplit.keys() | stored.keys()}
 
     async def _live_rows(self, unsplit: Sums, stored: Sums) -> AsyncIterator[tuple[Sums, numpy.ndarray]]:
-        """Yield the rows of all live batches, some at a time, with the sums they are added to: `unsplit` or `stored`."""
+        """Yield the rows of all live batches, some at a time, with the sums they go into: `unsplit` or `stored`."""
         async for _sequence, rows in all_rows(self._journal, self._index):
             async for live in self._live(rows):
                 yield unsplit, live
