@@ -12,7 +12,7 @@ import enum
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
 from mainstem.errors import MainstemError
 from mainstem.model import (
@@ -514,6 +514,25 @@ class Files(Protocol):
         ...
 
     async def usage(self) -> DiskUsage: ...
+
+
+class FilePart(NamedTuple):
+    """Bytes of a file."""
+
+    path: str
+    position: int
+    length: int
+
+
+@runtime_checkable
+class ReadsParts(Protocol):
+    """`Files` that have a thread read many small parts of files in one go: to hand each file to a thread, to be opened,
+    read and closed, takes longer than to read it. Files without that are read one by one."""
+
+    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+        """The bytes of each part, fewer at the end of its file, read as cold files are; None for one that cannot be
+        read. The caller bounds them: other reads wait until the last is made."""
+        ...
 
 
 class File(Protocol):

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage, ReadingMode
-from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces
+from mainstem.ports import DiskUsage, FilePart, ReadingMode
+from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces, read_cold
 from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.read_threads import ReadThreads
 
@@ -93,6 +93,11 @@ class DiskFiles:
 
     async def usage(self) -> DiskUsage:
         return await _run(self._housekeeping, self._usage)
+
+    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+        """By the thread for reads, one after the other."""
+        inside = [(self._inside(path), position, length) for path, position, length in parts]
+        return await self.reads.run(lambda: [read_cold(*part) for part in inside])
 
     async def close(self) -> None:
         """End the threads, once all their jobs are done."""

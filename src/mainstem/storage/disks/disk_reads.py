@@ -254,6 +254,18 @@ def open_for_pieces(path: Path, *, cold: bool, open_file: Callable[[Path, int], 
     return PiecewiseReads(open_file(path, flags))
 
 
+def read_cold(path: Path, position: int, length: int) -> bytes | None:
+    """Bytes of a file that is opened for them alone; None when they cannot be read."""
+    try:
+        reads = open_for_pieces(path, cold=True)
+        try:
+            return reads.read(position, length)
+        finally:
+            os.close(reads.descriptor)
+    except OSError:
+        return None
+
+
 def _set_direct(descriptor: int, direct: bool) -> None:
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags)

@@ -7,6 +7,9 @@ disk time alone. Eviction is segmented: a chunk starts on probation and is prote
 earlier place in it. So a reader passing through, however fast, evicts only chunks that passed through before it, and
 never those that are read again and again.
 
+Where many queues have a little each in many files, a reader brings the extents that it will ask for, alone and all in
+one go (`bring`). They stand for their chunks until another extent of one of these is asked for, which loads the chunk.
+
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
 checksums of their own; its caller checks them.) Chunks are never changed; views of them stay valid as long as they are
@@ -18,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -47,6 +50,15 @@ AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
 used."""
 
+ALONE_SHARE = 0.25
+"""Of a chunk: larger extents are read with what lies around them in their chunks."""
+
+BROUGHT_SHARE = 0.25
+"""Of the memory, for what is brought at once: what one reader brings must not evict all else, nor itself."""
+
+PIECE_BYTES_MORE = 512
+"""What a piece of a chunk takes besides its bytes."""
+
 ChunkKey = tuple[str, int]
 """File name and number of the chunk in it."""
 
@@ -71,11 +83,23 @@ class Extent(NamedTuple):
     crc: int
 
 
-class _Chunk:
-    __slots__ = ("ahead", "checked", "data", "last_position")
+ReadTogether = Callable[[Sequence[tuple[str, int, int]]], Awaitable[Sequence[Buffer | None]]]
+"""Reads parts of files, by name, position and length, in one go; None for what cannot be read so."""
 
-    def __init__(self, data: Buffer, *, ahead: bool) -> None:
+
+class _Chunk:
+    """A chunk, or the bytes of some extents in it that follow each other."""
+
+    __slots__ = ("ahead", "checked", "data", "end", "held_bytes", "is_new", "last_position", "start")
+
+    def __init__(self, data: Buffer, start: int, end: int, *, ahead: bool = False, is_new: bool = False) -> None:
+        """`data` are the bytes of the file from `start` on. `end`: of what it stands for, even behind the file's."""
         self.data = data
+        self.start = start
+        self.end = end
+        self.held_bytes = len(data) + PIECE_BYTES_MORE * is_new
+        self.is_new = is_new
+        """True of extents that were brought, until their reader has come for them: it has waited for the disk."""
         self.ahead = ahead
         """True until a reader has used it."""
         self.checked: set[int] = set()
@@ -112,6 +136,8 @@ class ReadCache:
         self._bytes = 0
         self._protected_bytes = 0
         self._loads: SingleFlight[ChunkKey, _Chunk] = SingleFlight()
+        self._brings: SingleFlight[ChunkKey, None] = SingleFlight()
+        """What is brought together, by the first of it."""
         self._ahead = Errands(supervision, "read ahead")
         self._hits = 0
         self._misses = 0
@@ -167,12 +193,53 @@ class ReadCache:
     def holds(self, source: CachedFile, number: int) -> bool:
         """Whether this chunk is in memory, or on its way there."""
         key = (source.name, number)
-        return key in self._probation or key in self._protected or key in self._loads
+        chunk = self._probation.get(key) or self._protected.get(key)
+        return key in self._loads or (chunk is not None and self._is_whole(chunk))
+
+    def _is_whole(self, chunk: _Chunk) -> bool:
+        return chunk.end - chunk.start == self.chunk_bytes
+
+    def takes_alone(self, extent: Extent) -> bool:
+        """Whether `bring` would read this extent: a small one in one chunk, of which memory has nothing."""
+        number, start = divmod(extent.position, self.chunk_bytes)
+        if extent.length > self.chunk_bytes * ALONE_SHARE or start + extent.length > self.chunk_bytes:
+            return False
+        key = (extent.source.name, number)
+        return self.enabled and not (key in self._probation or key in self._protected or key in self._loads)
+
+    async def bring(self, extents: Iterable[Extent], read_together: ReadTogether) -> None:
+        """Bring small extents into memory, from many files in one go, without their chunks. They are checked as they
+        are read. Those that do not come so are left to `read`, which reports what is wrong."""
+        wanted: dict[ChunkKey, tuple[int, int]] = {}
+        room = self.bytes_max * BROUGHT_SHARE
+        for extent in extents:
+            if not self.takes_alone(extent):
+                continue
+            key, end = (extent.source.name, extent.position // self.chunk_bytes), extent.position + extent.length
+            start, stop = wanted.get(key, (extent.position, extent.position))
+            if stop != extent.position or end - start > self.chunk_bytes * ALONE_SHARE:
+                continue  # the chunk is read when that is asked for
+            room -= extent.length + PIECE_BYTES_MORE
+            if room < 0:
+                break
+            wanted[key] = (start, end)
+        if wanted:
+            await self._brings.run(next(iter(wanted)), lambda: self._read_alone(wanted, read_together))
+
+    async def _read_alone(self, wanted: Mapping[ChunkKey, tuple[int, int]], read_together: ReadTogether) -> None:
+        parts = [(name, start, end - start) for (name, _number), (start, end) in wanted.items()]
+        await self._paced(sum(length for _name, _start, length in parts))
+        contents = await read_together(parts)
+        for (key, (start, end)), data in zip(wanted.items(), contents, strict=True):
+            if data is None or len(data) != end - start or key in self._probation or key in self._protected:
+                continue
+            self._disk_bytes += len(data)
+            self._keep(key, _Chunk(data, start, end, is_new=True))
 
     def _joined(self, chunks: list[_Chunk], position: int, length: int) -> memoryview:
         parts = [memoryview(chunk.data) for chunk in chunks]
-        parts[-1] = parts[-1][: (position + length - 1) % self.chunk_bytes + 1]
-        parts[0] = parts[0][position % self.chunk_bytes :]
+        parts[-1] = parts[-1][: position + length - chunks[-1].start]
+        parts[0] = parts[0][position - chunks[0].start :]
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
@@ -224,8 +291,10 @@ class ReadCache:
         chunks: list[_Chunk] = []
         hit = True
         for number in range(first, last + 1):
-            chunk = self._look_up((source.name, number), position, protects=protects)
-            if chunk is None:
+            chunk = self._look_up((source.name, number), position, position + length, protects=protects)
+            if chunk is not None and chunk.is_new:
+                chunk.is_new = hit = False
+            elif chunk is None:
                 hit = False
                 chunk = await self._load(source, number)
                 chunk.last_position = max(chunk.last_position, position)
@@ -240,16 +309,17 @@ class ReadCache:
     def _came_for(self, chunk: _Chunk) -> None:
         if chunk.ahead:
             chunk.ahead = False
-            self._ahead_bytes -= len(chunk.data)
+            self._ahead_bytes -= chunk.held_bytes
 
-    def _look_up(self, key: ChunkKey, position: int, *, protects: bool) -> _Chunk | None:
-        chunk = self._protected.get(key)
-        if chunk is not None:
-            self._protected.move_to_end(key)
-            return chunk
-        chunk = self._probation.get(key)
+    def _look_up(self, key: ChunkKey, position: int, end: int, *, protects: bool) -> _Chunk | None:
+        chunk = self._protected.get(key) or self._probation.get(key)
         if chunk is None:
             return None
+        if not self._is_whole(chunk) and not chunk.start <= position < end <= chunk.end:
+            return None  # `_load` puts the whole chunk in its place
+        if key in self._protected:
+            self._protected.move_to_end(key)
+            return chunk
         self._came_for(chunk)
         if protects and position < chunk.last_position:
             self._protect(key, chunk)
@@ -261,26 +331,33 @@ class ReadCache:
     def _protect(self, key: ChunkKey, chunk: _Chunk) -> None:
         del self._probation[key]
         self._protected[key] = chunk
-        self._protected_bytes += len(chunk.data)
+        self._protected_bytes += chunk.held_bytes
         while self._protected_bytes > self.bytes_max * PROTECTED_SHARE and len(self._protected) > 1:
             oldest, demoted = self._protected.popitem(last=False)
-            self._protected_bytes -= len(demoted.data)
+            self._protected_bytes -= demoted.held_bytes
             self._probation[oldest] = demoted
 
     async def _load(self, source: CachedFile, number: int, *, ahead: bool = False) -> _Chunk:
         key = (source.name, number)
 
         async def load() -> _Chunk:
-            data = await self._from_disk(source, number * self.chunk_bytes, self.chunk_bytes)
-            chunk = _Chunk(data, ahead=ahead)
-            self._probation[key] = chunk
-            self._bytes += len(data)
-            if ahead:
-                self._ahead_bytes += len(data)
-            self._evict()
+            start = number * self.chunk_bytes
+            data = await self._from_disk(source, start, self.chunk_bytes)
+            chunk = _Chunk(data, start, start + self.chunk_bytes, ahead=ahead)
+            for segment in (self._probation, self._protected):
+                if key in segment:  # some extents of it
+                    self._remove(key, segment)
+            self._keep(key, chunk)
             return chunk
 
         return await self._loads.run(key, load)
+
+    def _keep(self, key: ChunkKey, chunk: _Chunk) -> None:
+        self._probation[key] = chunk
+        self._bytes += chunk.held_bytes
+        if chunk.ahead:
+            self._ahead_bytes += chunk.held_bytes
+        self._evict()
 
     def _evict(self) -> None:
         while self._bytes > self.bytes_max:
@@ -291,9 +368,9 @@ class ReadCache:
     def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, _Chunk]) -> None:
         chunk = segment.pop(key)
         self._came_for(chunk)
-        self._bytes -= len(chunk.data)
+        self._bytes -= chunk.held_bytes
         if segment is self._protected:
-            self._protected_bytes -= len(chunk.data)
+            self._protected_bytes -= chunk.held_bytes
 
     # --- disk ---------------------------------------------------------------------------------------------
 
@@ -323,16 +400,20 @@ class ReadCache:
                     yield extent.source, number
 
     async def _from_disk(self, source: CachedFile, position: int, length: int) -> Buffer:
+        at_once = await self._paced(length)
+        data = await source.read(position, length, at_once=at_once)
+        self._disk_bytes += len(data)
+        return data
+
+    async def _paced(self, length: int) -> bool:
+        """Return when so many bytes may be read; whether no commits want the disk."""
         if self._bytes_per_second:
             now = self._clock.monotonic()
             start = max(self._paid_until, now)
             self._paid_until = start + length / self._bytes_per_second
             if start > now:
                 await self._sleep(start - now)
-        at_once = self._pace is not None and await self._pace(length)
-        data = await source.read(position, length, at_once=at_once)
-        self._disk_bytes += len(data)
-        return data
+        return self._pace is not None and await self._pace(length)
 
     def _check(self, extent: Extent, data: Buffer) -> None:
         if len(data) == extent.length and crc32c(data) == extent.crc:

@@ -9,7 +9,8 @@ filters of their runs and the keys of their merged files alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
@@ -20,6 +21,10 @@ from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile,
 
 SPANS_PER_TURN = 512
 """Spans stepped over in one turn of the event loop: about a millisecond."""
+
+FILES_TOGETHER = 32
+"""Files of which a queue's rows are read in one go. A write group has its older data in so few spans, mostly: to read a
+page of each takes less than to open one file after the other in a bisection."""
 
 Spans = Sequence[Span]
 """The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
@@ -62,6 +67,8 @@ class FileSearch:
         """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
         without the queue are stepped over, for most by filter or keys alone; and where a merged file begins with the
         queue, its key tells on which side of the offset its span is, and the file is not opened."""
+        if 1 < len(spans) <= FILES_TOGETHER and self._lacks_pages(queue_id, spans[len(spans) // 2], offset):
+            await self.bring_pages(queue_id, spans, 0, offset)
         low, high = 0, len(spans)
         found: ExtentPlace | None = None
         left: dict[int, None] = {}
@@ -118,6 +125,29 @@ class FileSearch:
             return place._replace(row=place.row + 1)
         alone = len(spans[place.at]) == 1 and place.row + 1 == place.end
         return await self.forward(queue_id, spans, place.at + alone, next_offset)
+
+    async def bring_pages(self, queue_id: int, spans: Spans, at: int, offset: int) -> list[KnownFile]:
+        """Read in one go what look-ups of a queue will need of the next `FILES_TOGETHER` files, from one span on, where
+        that is pages of their indexes. Returns those files, in order of their spans."""
+        near = (spans[position] for position in range(at, min(at + FILES_TOGETHER, len(spans))))
+        files = [*islice((known for span in near for known in self._files_of(queue_id, span, offset)), FILES_TOGETHER)]
+        await self._open_files.bring_pages(queue_id, files)
+        return files
+
+    def _files_of(self, queue_id: int, span: Span, offset: int) -> Iterator[KnownFile]:
+        """The files of a span that may have an offset of a queue or a later one."""
+        for entry in span.runs:
+            if self._open_files.summaries.may_hold(entry.name, queue_id):
+                yield self.known(entry.name)
+        for entry in span.keyed(queue_id, offset):
+            yield self.known(entry.name)
+
+    def _lacks_pages(self, queue_id: int, span: Span, offset: int) -> bool:
+        """Whether a look at a span would read a page."""
+        first = next(self._files_of(queue_id, span, offset), None)
+        if first is None or not self._open_files.has_small_queues(first):
+            return False
+        return self._open_files.held_rows(first, queue_id) is None
 
     async def _look(self, queue_id: int, spans: Spans, at: int, offset: int, unread: list[Exception]) -> SpanLook:
         """Look for the extent of a queue that holds the offset, or the next, in one span. An error of reading a file

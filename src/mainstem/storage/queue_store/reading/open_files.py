@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ import numpy
 
 from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.ports import File, Files, ReadingMode
+from mainstem.ports import File, FilePart, Files, ReadingMode, ReadsParts
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents import extent_pages
@@ -46,6 +46,13 @@ INLINE_INDEX_BYTES_MAX = 128 * 1024
 
 PAGES_SHARE = 8
 """Pages that were read are kept in this part of what indexes may have, beside them: 400 with the default."""
+
+
+TOGETHER_BYTES_MAX = 1 << 20
+"""Of pages that are read in one go: as long as the disk takes for it other reads wait, as for a chunk."""
+
+KEPT_PER_BYTE = 1.25
+"""Memory that a byte of a page takes: `ExtentIndex` has two of its columns a second time."""
 
 
 class FileGone(StorageError):
@@ -174,15 +181,19 @@ class OpenFiles:
         every file that cannot be read, except dropped ones."""
         self._check = check
         self._files = files
+        self._together = files if isinstance(files, ReadsParts) else None
         self._damaged = damaged
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._opens: SingleFlight[str, _Opened] = SingleFlight()
         self._indexes: Lru[str, ExtentIndex] = Lru(index_bytes_max, lambda index: index.memory_bytes)
+        self._page_bytes_max = index_bytes_max // PAGES_SHARE
         self._page_rows: Lru[tuple[str, int, int], _PageRows] = Lru(
-            index_bytes_max // PAGES_SHARE, lambda held: held.rows.memory_bytes
+            self._page_bytes_max, lambda held: held.rows.memory_bytes
         )
         """By file, first page and the page behind the last."""
+        self._brought: SingleFlight[tuple[str, int], None] = SingleFlight()
+        """Pages that are read together, by the first file and the queue."""
         self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
         self.summaries = FileSummaries()
         self.index_loads = 0
@@ -239,6 +250,61 @@ class OpenFiles:
         if not known.dropped and self.summaries.pages(known.name) is None:
             self._indexes.put(known.name, index)
         return index
+
+    # --- many files together ------------------------------------------------------------------------------
+
+    def has_small_queues(self, known: KnownFile) -> bool:
+        """Whether a file has so many queues that pages of its index are read, as far as memory knows."""
+        return self._together is not None and self.summaries.pages(known.name) is not None
+
+    def held_rows(self, known: KnownFile, queue_id: int) -> ExtentIndex | None:
+        """What `rows_with` returns, if memory has it."""
+        index = self._indexes.get(known.name)
+        pages = self.summaries.pages(known.name)
+        if index is not None or pages is None:
+            return index
+        wanted = pages.of_queue(queue_id)
+        held = self._page_rows.get((known.name, wanted.start, wanted.stop))
+        return held.rows if held is not None and held.pages is pages else None
+
+    async def bring_pages(self, queue_id: int, files: Iterable[KnownFile]) -> None:
+        """Read in one go the pages with rows of a queue that memory lacks, of those of these files whose indexes are
+        read in pages. What cannot be read so is left to the look-up that needs it, which reports what is wrong."""
+        wanted: list[tuple[KnownFile, ExtentPages, range]] = []
+        room = min(TOGETHER_BYTES_MAX, self._page_bytes_max / KEPT_PER_BYTE)
+        for known in files:
+            pages = self.summaries.pages(known.name)
+            if pages is None or pages.are_worth_the_whole or self.held_rows(known, queue_id) is not None:
+                continue
+            numbers = pages.of_queue(queue_id)
+            room -= pages.place(numbers)[1]
+            if room < 0:
+                break
+            wanted.append((known, pages, numbers))
+        if wanted:
+            await self._brought.run((wanted[0][0].name, queue_id), lambda: self._read_pages_together(wanted))
+
+    async def read_together(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
+        """Bytes of files, by name, position and length; None for what cannot be read so."""
+        if self._together is None:
+            return [None] * len(parts)
+        return await self._together.read_parts(
+            [FilePart(path_of(name), position, length) for name, position, length in parts]
+        )
+
+    async def _read_pages_together(self, wanted: Sequence[tuple[KnownFile, ExtentPages, range]]) -> None:
+        contents = await self.read_together([(known.name, *pages.place(numbers)) for known, pages, numbers in wanted])
+        for (known, pages, numbers), content in zip(wanted, contents, strict=True):
+            if content is None:
+                continue
+            try:
+                rows = pages.checked(numbers, content)
+            except FormatError:  # the look-up meets it again
+                continue
+            pages.reads += 1
+            self._page_rows.put((known.name, numbers.start, numbers.stop), _PageRows(pages, rows))
+
+    # --- descriptors --------------------------------------------------------------------------------------
 
     async def _rows_of_pages(self, known: KnownFile, pages: ExtentPages, wanted: range) -> ExtentIndex:
         key = (known.name, wanted.start, wanted.stop)

@@ -13,6 +13,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy
+
 from mainstem.lru import Lru
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
@@ -201,8 +203,12 @@ class QueueHistory:
         if place is None:
             return None
         builder = SliceBuilder(offset, bytes_max)
+        brought = False
         while builder.has_room(place.extents.rows[place.row]):
             extent = self._extent(place)
+            if not brought and self._cache.takes_alone(extent) and self._stored.open_files.has_small_queues(place.file):
+                await self._bring(queue_id, spans, place, bytes_max)
+                brought = True
             try:
                 view, hit = await self._cache.read(extent)
             except FileGone:
@@ -227,6 +233,26 @@ class QueueHistory:
         self._read_ahead(queue_id, spans, place, reader, stored)
         return stored
 
+    async def _bring(self, queue_id: int, spans: Spans, place: ExtentPlace, bytes_max: int) -> None:
+        """Bring into memory what a read will ask for from a place on, about `bytes_max` bytes: all pages in one go,
+        then all extents. The queue has a little in each of many files, and to go from one to the next costs more."""
+        offset = int(place.extents.rows["base_offset"][place.row])
+        files = await self._search.bring_pages(queue_id, spans, place.at, offset)
+        extents: list[Extent] = []
+        for known in files:
+            index = self._stored.open_files.held_rows(known, queue_id)
+            if bytes_max <= 0:
+                break
+            if index is None:
+                continue
+            source = FileSource(self._stored.open_files, known)
+            first, end = index.queue_rows(queue_id)
+            for row in index.rows[first:end]:
+                if int(row["last_offset"]) >= offset and bytes_max > 0:
+                    extents.append(_extent(source, row))
+                    bytes_max -= extents[-1].length
+        await self._cache.bring(extents, self._stored.open_files.read_together)
+
     def _read_ahead(
         self, queue_id: int, spans: Spans, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
     ) -> None:
@@ -246,6 +272,8 @@ class QueueHistory:
             following = await self._search.following(queue_id, spans, following)
 
     def _extent(self, place: ExtentPlace) -> Extent:
-        row = place.extents.rows[place.row]
-        source = FileSource(self._stored.open_files, place.file)
-        return Extent(source, int(row["position"]), int(row["length"]), int(row["crc"]))
+        return _extent(FileSource(self._stored.open_files, place.file), place.extents.rows[place.row])
+
+
+def _extent(source: FileSource, row: numpy.void) -> Extent:
+    return Extent(source, int(row["position"]), int(row["length"]), int(row["crc"]))
