@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.ports import Files
+from mainstem.ports import FilePart, Files, ReadsParts
 from mainstem.storage.disks.disk_files import VECTOR_BUFFERS_MAX, DiskFiles
 
 Story = Callable[[Files], Awaitable[None]]
@@ -211,6 +211,29 @@ class TestFiles:
                 await files.rename("d/a", "d/b")
             await files.rename("d/m", "e/f/m")
             assert await files.names("e/f") == ["m"]
+
+        disk.run(story)
+
+    def test_parts_of_many_files_are_read_in_one_go(self, disk: Disk) -> None:
+        async def story(files: Files) -> None:
+            content = bytes(number * 7 % 251 for number in range(300_000))
+            for name in ("d/one", "d/other"):
+                file = await files.open(name, create=True)
+                await file.write(0, [name.encode(), content], sync=True)
+                await file.close()
+            assert isinstance(files, ReadsParts)
+            found = await files.read_parts(
+                [
+                    FilePart("d/one", 1, 9_000),
+                    FilePart("d/none", 0, 10),
+                    FilePart("d/other", 150_000, 140_000),
+                    FilePart("d", 0, 10),
+                    FilePart("d/one", 299_990, 100),
+                    FilePart("d/one", 400_000, 100),
+                ]
+            )
+            one, other = b"d/one" + content, b"d/other" + content
+            assert found == [one[1:9_001], None, other[150_000:290_000], None, one[299_990:], b""]
 
         disk.run(story)
 

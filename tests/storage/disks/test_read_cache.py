@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import google_crc32c
@@ -279,5 +279,158 @@ def test_a_disk_that_nobody_else_wants_is_read_at_once(free: bool) -> None:
         await cache.span(disk, 0, CHUNK)
         await cache.past(disk, CHUNK, 10)
         assert disk.at_once == [free, free]
+
+    asyncio.run(scenario())
+
+
+# --- extents that are brought alone ---------------------------------------------------------------------------
+
+
+class Together:
+    """Reads parts of files in one go, and counts the goes."""
+
+    def __init__(self, *disks: Disk) -> None:
+        self._disks = {disk.name: disk for disk in disks}
+        self.goes: list[list[tuple[str, int, int]]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails: set[str] = set()
+
+    async def read(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
+        self.goes.append(list(parts))
+        await self.gate.wait()
+        return [
+            None if name in self.fails else CONTENT[position : position + length] for name, position, length in parts
+        ]
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(
+        st.tuples(
+            st.booleans(), st.integers(0, 20 * CHUNK), st.sampled_from([1, 100, 700, CHUNK // 4, CHUNK, 3 * CHUNK])
+        ),
+        max_size=60,
+    ),
+)
+def test_whatever_is_brought_before_it_is_asked_for_is_what_the_file_holds_and_memory_is_bounded(
+    chunks: int, asked: list[tuple[bool, int, int]]
+) -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(chunks), Disk()
+        together = Together(disk)
+        for number, (is_brought, position, length) in enumerate(asked):
+            extents = [disk.extent(position, length) for _, position, length in asked[number : number + 5]]
+            if is_brought:
+                await cache.bring(extents, together.read)
+                assert cache.bytes_held <= chunks * CHUNK
+            view, _hit = await cache.read(extents[0])
+            assert view == CONTENT[position : position + length]
+            assert cache.bytes_held <= chunks * CHUNK
+        await cache.close()
+        assert cache.bytes_held == 0
+
+    asyncio.run(scenario())
+
+
+def test_small_extents_are_brought_in_one_go_and_waited_for_once() -> None:
+    async def scenario() -> None:
+        cache = make_cache(100)
+        disks = [Disk(f"{number}.run") for number in range(4)]
+        together = Together(*disks)
+        extents = [disk.extent(3 * CHUNK + 10, 500) for disk in disks]
+        following = disks[0].extent(3 * CHUNK + 510, 200)
+        too_large = disks[0].extent(5 * CHUNK, CHUNK // 4 + 1)
+        in_two_chunks = disks[0].extent(7 * CHUNK - 10, 20)
+        assert all(cache.takes_alone(extent) for extent in extents)
+        assert not cache.takes_alone(too_large)
+        assert not cache.takes_alone(in_two_chunks)
+        await cache.bring([extents[0], following, too_large, in_two_chunks, *extents[1:]], together.read)
+        (parts,) = together.goes
+        assert parts == [("0.run", 3 * CHUNK + 10, 700), *((f"{n}.run", 3 * CHUNK + 10, 500) for n in (1, 2, 3))]
+        assert not any(cache.takes_alone(extent) for extent in extents)
+        for extent in extents:
+            assert (await cache.read(extent))[1] is False, "its reader waited for the disk"
+            assert (await cache.read(extent))[1] is True
+        assert (await cache.read(following))[1] is True, "it came with the extent before it"
+        assert all(disk.reads == [] for disk in disks)
+        await cache.bring(extents, together.read)
+        assert len(together.goes) == 1, "memory has all of it"
+
+    asyncio.run(scenario())
+
+
+def test_another_extent_of_the_same_chunk_has_the_chunk_loaded() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(100), Disk()
+        together = Together(disk)
+        one, other = disk.extent(CHUNK + 1000, 500), disk.extent(CHUNK + 200, 300)
+        await cache.bring([one], together.read)
+        await cache.read(one)
+        assert not cache.holds(disk, 1)
+        assert not cache.takes_alone(other)
+        assert (await cache.read(other))[0] == CONTENT[CHUNK + 200 : CHUNK + 500]
+        assert disk.reads == [(CHUNK, CHUNK)]
+        assert cache.holds(disk, 1)
+        assert (await cache.read(one))[1]
+        assert cache.bytes_held == CHUNK, "the chunk took the place of what was there of it"
+
+    asyncio.run(scenario())
+
+
+def test_extents_that_two_readers_want_are_brought_once() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(100), Disk()
+        together = Together(disk)
+        together.gate.clear()
+        extents = [disk.extent(number * CHUNK, 100) for number in range(3)]
+        readers = [asyncio.ensure_future(cache.bring(extents, together.read)) for _ in range(3)]
+        await settled(lambda: len(together.goes) == 1)
+        readers[0].cancel()  # the one who reads; another goes on for the rest
+        await settled(lambda: len(together.goes) == 2)
+        together.gate.set()
+        await asyncio.gather(*readers[1:])
+        assert len(together.goes) == 2
+        for extent in extents:
+            await cache.read(extent)
+        assert disk.reads == []
+
+    asyncio.run(scenario())
+
+
+def test_what_is_brought_is_checked_and_what_does_not_come_is_read() -> None:
+    async def scenario() -> None:
+        cache, disk, gone = make_cache(100), Disk(), Disk("gone.run")
+        together = Together(disk, gone)
+        together.fails.add(gone.name)
+        wrong, whole = disk.extent(100, 500)._replace(crc=1), gone.extent(100, 500)
+        short = disk.extent(len(CONTENT) - 100, 100)._replace(length=200)
+        await cache.bring([wrong, whole, short], together.read)
+        with pytest.raises(FormatError, match=r"a\.run: extent of 500 bytes at 100 fails its CRC"):
+            await cache.read(wrong)
+        assert cache.takes_alone(wrong), "what failed is not kept"
+        assert (await cache.read(whole))[0] == CONTENT[100:600]
+        assert gone.reads == [(0, CHUNK)]
+        with pytest.raises(FormatError, match=r"is cut short at 100 bytes"):
+            await cache.read(short)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_brought_at_once_is_bounded_and_paced() -> None:
+    async def scenario() -> None:
+        paced: list[int] = []
+
+        async def pace(size: int) -> bool:
+            paced.append(size)
+            return False
+
+        cache, disk = make_cache(40, pace=pace), Disk()
+        together = Together(disk)
+        await cache.bring([disk.extent(number * CHUNK, 1000) for number in range(100)], together.read)
+        ((*parts,),) = together.goes
+        assert paced == [1000 * len(parts)]
+        assert 20 <= len(parts) <= 40, "a quarter of 160 KiB"
+        assert cache.bytes_held <= 10 * CHUNK
 
     asyncio.run(scenario())

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import google_crc32c
 import msgspec
 import numpy
+import pytest
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
-from mainstem.ports import ReadingMode
+from mainstem.ports import FilePart, ReadingMode
+from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.aborted import empty_section
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     EXTENT_ROW,
+    EXTENT_ROW_BYTES,
     FORMAT_VERSION,
     FRAME_BYTES,
     INDEX_MAGIC,
@@ -28,6 +32,7 @@ from mainstem.storage.extents.extent_format import (
 )
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME
+from mainstem.storage.queue_store.reading import file_summaries
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunSummary, RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 
@@ -104,6 +109,8 @@ class WatchedFiles(SimulatedFiles):
         """(path, position, length) of every read."""
         self.open_count = 0
         self.opened: list[str] = []
+        self.together: list[list[FilePart]] = []
+        """What was read in one go each time."""
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
 
@@ -112,6 +119,10 @@ class WatchedFiles(SimulatedFiles):
         self.open_count += 1
         self.opened.append(path)
         return WatchedFile(file, self)
+
+    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+        self.together.append(list(parts))
+        return await super().read_parts(parts)
 
 
 def store_paths(files: SimulatedFiles) -> set[str]:
@@ -136,6 +147,17 @@ class WatchedFile(SimulatedFile):
         if not self._closed:
             self._watched.open_count -= 1
         await super().close()
+
+
+@contextmanager
+def indexes_in_pages(page_rows: int) -> Iterator[None]:
+    """Have the indexes of all runs and packed files be read in pages of so many rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_summaries, "SMALL_QUEUES_BYTES_MIN", 0)
+        patch.setattr(extent_pages, "PAGED_BYTES_MIN", 0)
+        patch.setattr(extent_pages, "PAGE_ROWS", page_rows)
+        patch.setattr(extent_pages, "PAGE_BYTES", page_rows * EXTENT_ROW_BYTES)
+        yield
 
 
 class SimulatedTarget:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.queue_store.runs import Batch, make_batch, store_paths, write_merged, write_run
+from tests.storage.queue_store.runs import Batch, indexes_in_pages, make_batch, store_paths, write_merged, write_run
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
 from mainstem.storage.errors import StorageError
@@ -118,10 +119,11 @@ class Merges:
         return {path for name in self.bench.store.manifest.files for path in paths_of(name)}
 
 
-@given(st.integers(0, 2**32))
-def test_f_each_reader_sees_each_batch_once_however_files_are_merged_meanwhile(seed: int) -> None:
+@pytest.mark.parametrize("paged", [False, True])
+@given(seed=st.integers(0, 2**32))
+def test_f_each_reader_sees_each_batch_once_however_files_are_merged_meanwhile(paged: bool, seed: int) -> None:
     choice = random.Random(seed)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, indexes_in_pages(2) if paged else nullcontext():
         config = QueueStoreConfig(
             read_cache_bytes=choice.choice([0, 20_000, 1 << 20]),
             read_chunk_bytes=4096,
@@ -174,10 +176,13 @@ def test_f_each_reader_sees_each_batch_once_however_files_are_merged_meanwhile(s
         Bench(directory, config).run(scenario)
 
 
-@given(st.integers(0, 2**32))
-def test_f_each_reader_sees_each_batch_once_that_stays_however_files_are_rewritten_meanwhile(seed: int) -> None:
+@pytest.mark.parametrize("paged", [False, True])
+@given(seed=st.integers(0, 2**32))
+def test_f_each_reader_sees_each_batch_once_that_stays_however_files_are_rewritten_meanwhile(
+    paged: bool, seed: int
+) -> None:
     choice = random.Random(seed)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, indexes_in_pages(2) if paged else nullcontext():
 
         async def scenario(bench: Bench) -> None:
             merges = Merges(bench, choice)
