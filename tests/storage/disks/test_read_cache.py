@@ -430,7 +430,7 @@ def test_what_is_brought_at_once_is_bounded_and_paced() -> None:
         await cache.bring([disk.extent(number * CHUNK, 1000) for number in range(100)], together.read)
         ((*parts,),) = together.goes
         assert paced == [1000 * len(parts)]
-        assert 20 <= len(parts) <= 40, "a quarter of 160 KiB"
-        assert cache.bytes_held <= 10 * CHUNK
+        assert 8 <= len(parts) <= 16, "a tenth of 160 KiB"
+        assert cache.bytes_held <= 4 * CHUNK
 
     asyncio.run(scenario())

@@ -53,8 +53,11 @@ used."""
 ALONE_SHARE = 0.25
 """Of a chunk: larger extents are read with what lies around them in their chunks."""
 
-BROUGHT_SHARE = 0.25
-"""Of the memory, for what is brought at once: what one reader brings must not evict all else, nor itself."""
+BROUGHT_SHARE = 0.1
+"""Of the memory, for what is brought at once: half of what readers passing through have."""
+
+BROUGHT_BYTES_MAX = 1 << 20
+"""As long as the disk takes for that other reads wait, as for a chunk."""
 
 PIECE_BYTES_MORE = 512
 """What a piece of a chunk takes besides its bytes."""
@@ -211,7 +214,7 @@ class ReadCache:
         """Bring small extents into memory, from many files in one go, without their chunks. They are checked as they
         are read. Those that do not come so are left to `read`, which reports what is wrong."""
         wanted: dict[ChunkKey, tuple[int, int]] = {}
-        room = self.bytes_max * BROUGHT_SHARE
+        room = min(self.bytes_max * BROUGHT_SHARE, BROUGHT_BYTES_MAX)
         for extent in extents:
             if not self.takes_alone(extent):
                 continue

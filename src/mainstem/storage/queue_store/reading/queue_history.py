@@ -203,12 +203,12 @@ class QueueHistory:
         if place is None:
             return None
         builder = SliceBuilder(offset, bytes_max)
-        brought = False
+        brings = True
         while builder.has_room(place.extents.rows[place.row]):
             extent = self._extent(place)
-            if not brought and self._cache.takes_alone(extent) and self._stored.open_files.has_small_queues(place.file):
-                await self._bring(queue_id, spans, place, bytes_max)
-                brought = True
+            if brings and self._cache.takes_alone(extent) and self._stored.open_files.has_small_queues(place.file):
+                await self._bring(queue_id, spans, place, builder.bytes_left)
+                brings = not self._cache.takes_alone(extent)
             try:
                 view, hit = await self._cache.read(extent)
             except FileGone:

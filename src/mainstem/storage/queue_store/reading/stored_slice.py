@@ -36,6 +36,10 @@ class SliceBuilder:
         """Batches taken so far."""
         return len(self._batches)
 
+    @property
+    def bytes_left(self) -> int:
+        return self._bytes_left
+
     def has_room(self, extent: numpy.void) -> bool:
         """Whether the extent is worth reading: it continues the slice, and its first batch may fit."""
         if not self._batches:
