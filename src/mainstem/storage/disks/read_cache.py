@@ -202,10 +202,14 @@ class ReadCache:
     def _is_whole(self, chunk: _Chunk) -> bool:
         return chunk.end - chunk.start == self.chunk_bytes
 
+    def is_small(self, length: int) -> bool:
+        """Whether an extent of so many bytes may be read without its chunk."""
+        return length <= self.chunk_bytes * ALONE_SHARE
+
     def takes_alone(self, extent: Extent) -> bool:
         """Whether `bring` would read this extent: a small one in one chunk, of which memory has nothing."""
         number, start = divmod(extent.position, self.chunk_bytes)
-        if extent.length > self.chunk_bytes * ALONE_SHARE or start + extent.length > self.chunk_bytes:
+        if not self.is_small(extent.length) or start + extent.length > self.chunk_bytes:
             return False
         key = (extent.source.name, number)
         return self.enabled and not (key in self._probation or key in self._protected or key in self._loads)
@@ -220,7 +224,7 @@ class ReadCache:
                 continue
             key, end = (extent.source.name, extent.position // self.chunk_bytes), extent.position + extent.length
             start, stop = wanted.get(key, (extent.position, extent.position))
-            if stop != extent.position or end - start > self.chunk_bytes * ALONE_SHARE:
+            if stop != extent.position or not self.is_small(end - start):
                 continue  # the chunk is read when that is asked for
             room -= extent.length + PIECE_BYTES_MORE
             if room < 0:

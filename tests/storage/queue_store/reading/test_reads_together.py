@@ -108,6 +108,17 @@ def test_no_more_extents_are_read_than_were_asked_for(tmp_path: Path, bytes_max:
     bench_at(tmp_path).run(scenario)
 
 
+def test_a_reader_that_comes_back_has_no_chunks_read_ahead(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await fill(bench)
+        assert await read_all(bench.store, OTHER, 0, 0, 3 * BATCHES * SIZE) == LOGS[OTHER]
+        await asyncio.sleep(0)
+        assert max(length for _path, _position, length in bench.files.reads) < CHUNK
+        assert len(bench.files.together) > 2
+
+    bench_at(tmp_path).run(scenario)
+
+
 def rotten_page(bench: Bench, path: str) -> None:
     size = len(bench.files.content(path))
     bench.files.flip(path, 8 * (size - 2 * 64 - (len(QUEUES) - OTHER) * 64 - 60))

@@ -246,24 +246,29 @@ class QueueHistory:
             if index is None:
                 continue
             source = FileSource(self._stored.open_files, known)
-            first, end = index.queue_rows(queue_id)
-            for row in index.rows[first:end]:
-                if int(row["last_offset"]) >= offset and bytes_max > 0:
-                    extents.append(_extent(source, row))
-                    bytes_max -= extents[-1].length
+            row, (_first, end) = index.find(queue_id, offset), index.queue_rows(queue_id)
+            while row is not None and row < end and bytes_max > 0:
+                extents.append(_extent(source, index.rows[row]))
+                bytes_max -= extents[-1].length
+                row += 1
         await self._cache.bring(extents, self._stored.open_files.read_together)
 
     def _read_ahead(
         self, queue_id: int, spans: Spans, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
     ) -> None:
         """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
-        disk, no further once it finds everything in memory."""
+        disk, no further once it finds everything in memory. What a reader brings is not read ahead: that would be whole
+        chunks, of which it wants little."""
         chunks = 0
-        if reader is not None:
+        if reader is not None and not self._is_brought(place):
             chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
             chunks = min(chunks, self._read_ahead_chunks_max)
             self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
         self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
+
+    def _is_brought(self, place: ExtentPlace) -> bool:
+        length = int(place.extents.rows["length"][place.row])
+        return self._cache.is_small(length) and self._stored.open_files.has_small_queues(place.file)
 
     async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
         following: ExtentPlace | None = place
