@@ -149,6 +149,9 @@ class Indexes:
     def may_hold(self, _name: str, _queue_id: int) -> bool:
         return True
 
+    def has_small_queues(self, _known: KnownFile) -> bool:
+        return False
+
     async def rows_with(self, known: KnownFile, _queue_id: int) -> ExtentIndex:
         self.loads += 1
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span
+from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans, Span
 from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.store_files.store_file import StoreFile
@@ -48,6 +48,9 @@ class ColdFiles:
 
     def may_hold(self, _name: str, _queue_id: int) -> bool:
         return True
+
+    def has_small_queues(self, _known: KnownFile) -> bool:
+        return False
 
     async def rows_with(self, known: KnownFile, _queue_id: int) -> ExtentIndex:
         self.loads += 1
@@ -112,11 +115,12 @@ def test_at_random_a_look_up_finds_the_offset_or_the_next_there_is(seed: int) ->
 
     async def scenario() -> None:
         for queue in range(QUEUES + 1):
+            seen = SeenSpans(spans, queue)
             for offset in range(0, 40, choice.randint(1, 7)):
                 expected = next((one for one in offsets if one[:2] >= (queue, offset)), None)
                 expected = expected if expected is not None and expected[0] == queue else None
                 try:
-                    found = await search.find(queue, spans, offset)
+                    found = await search.find(queue, choice.choice([spans, seen]), offset)
                 except FormatError:
                     assert files.damaged
                     assert expected is None or expected[1] > offset or expected[2] in files.damaged

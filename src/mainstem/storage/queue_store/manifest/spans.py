@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.store_files.store_file import MANY_GROUPS, NO_OFFSET, StoreFile
@@ -81,6 +81,74 @@ class Span:
             if self._last_queues[place] >= queue_id:
                 yield self._keyed[place]
             place += 1
+
+
+class SeenSpan(Span):
+    """A span as a reader of one queue sees it, who looks at it several times: what it was asked it still knows."""
+
+    __slots__ = ("_all_runs", "_alone", "_queue_id", "_span")
+
+    def __init__(self, span: Span, queue_id: int) -> None:
+        self._span = span
+        self._queue_id = queue_id
+        self.after, self.upto = span.after, span.upto
+        self._all_runs: tuple[FileRange, ...] | None = None
+        self._alone: tuple[FileRange, ...] | None = None
+        """The only merged file that may have the queue, if there is one, whatever the offset; two: there are more."""
+
+    @property
+    def runs(self) -> tuple[FileRange, ...]:
+        if self._all_runs is None:
+            self._all_runs = self._span.runs
+        return self._all_runs
+
+    def __len__(self) -> int:
+        return len(self._span)
+
+    def __iter__(self) -> Iterator[FileRange]:
+        return iter(self._span)
+
+    def begins_at(self, queue_id: int) -> int | None:
+        return self._span.begins_at(queue_id)
+
+    def keyed(self, queue_id: int, offset: int) -> Iterator[FileRange]:
+        if queue_id != self._queue_id:
+            return self._span.keyed(queue_id, offset)
+        if self._alone is None:
+            self._alone = tuple(islice(self._span.keyed(queue_id, NO_OFFSET), 2))
+        return iter(self._alone) if len(self._alone) < 2 else self._span.keyed(queue_id, offset)
+
+
+SEEN_MAX = 64
+"""Spans that a reader keeps for the next time: more than it reads of in one go."""
+
+
+class SeenSpans(Sequence[Span]):
+    """Spans as a reader of one queue sees them during one read."""
+
+    def __init__(self, spans: Sequence[Span], queue_id: int) -> None:
+        self._spans = spans
+        self._queue_id = queue_id
+        self._seen: dict[int, SeenSpan] = {}
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @overload
+    def __getitem__(self, place: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Span]: ...
+
+    def __getitem__(self, place: int | slice) -> Span | list[Span]:
+        if isinstance(place, slice):
+            return [self[at] for at in range(*place.indices(len(self)))]
+        seen = self._seen.get(place)
+        if seen is None:
+            seen = SeenSpan(self._spans[place], self._queue_id)
+            if len(self._seen) < SEEN_MAX:
+                self._seen[place] = seen
+        return seen
 
 
 def spans_of(entries: Iterable[FileRange], files: Mapping[str, StoreFile]) -> Iterator[Span]:

@@ -19,7 +19,7 @@ from mainstem.lru import Lru
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
@@ -98,7 +98,7 @@ class QueueHistory:
         while True:
             spans = self._manifest.spans(group)
             try:
-                return await self._read(queue_id, spans, offset, bytes_max)
+                return await self._read(queue_id, SeenSpans(spans, queue_id), offset, bytes_max)
             except FileGone:  # at most once per file that retention drops or a merge replaces meanwhile
                 if self._manifest.spans(group) is spans:
                     raise
