@@ -96,7 +96,8 @@ class DiskFiles:
 
     async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
         """By the thread for reads, one after the other."""
-        inside = [(self._inside(path), position, length) for path, position, length in parts]
+        assert not any(os.path.isabs(path) or ".." in path.split("/") for path, _position, _length in parts)
+        inside = [(f"{self.root}/{path}", position, length) for path, position, length in parts]
         return await self.reads.run(lambda: [read_cold(*part) for part in inside])
 
     async def close(self) -> None:

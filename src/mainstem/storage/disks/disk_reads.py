@@ -24,7 +24,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy
 
@@ -81,6 +81,8 @@ ALIGNMENT = mmap.PAGESIZE
 STRETCH_BYTES = 1 << 20
 """Bytes copied out at once: a chunk of the read cache. Each reading thread has this much memory."""
 
+
+AnyPath = TypeVar("AnyPath", Path, str)
 
 Preadv = Callable[[int, Sequence[memoryview], int], int]
 """os.preadv: descriptor, buffers to fill, position; how many bytes came."""
@@ -242,7 +244,7 @@ class DirectReads:
         return bytes(memory[position - start : min(end - start, filled)])
 
 
-def open_for_pieces(path: Path, *, cold: bool, open_file: Callable[[Path, int], int] = os.open) -> ReadableFile:
+def open_for_pieces(path: AnyPath, *, cold: bool, open_file: Callable[[AnyPath, int], int] = os.open) -> ReadableFile:
     """Open a file for reading in pieces; `cold`: past the page cache where the file system allows it."""
     flags = os.O_CLOEXEC | (os.O_RDONLY if cold else os.O_RDWR)
     if cold and hasattr(os, "O_DIRECT"):
@@ -254,7 +256,7 @@ def open_for_pieces(path: Path, *, cold: bool, open_file: Callable[[Path, int], 
     return PiecewiseReads(open_file(path, flags))
 
 
-def read_cold(path: Path, position: int, length: int) -> bytes | None:
+def read_cold(path: str, position: int, length: int) -> bytes | None:
     """Bytes of a file that is opened for them alone; None when they cannot be read."""
     try:
         reads = open_for_pieces(path, cold=True)

@@ -66,7 +66,11 @@ class ExtentIndex:
     def find(self, queue_id: int, offset: int) -> int | None:
         """The row of the extent that holds `offset` or, failing that, of the queue's next extent behind it;
         None when the queue has neither here."""
-        first, end = self.queue_rows(queue_id)
+        return self.find_among(self.queue_rows(queue_id), offset)
+
+    def find_among(self, rows: tuple[int, int], offset: int) -> int | None:
+        """As `find`, of the queue whose rows these are."""
+        first, end = rows
         row = first + int(self._last_offsets[first:end].searchsorted(offset))
         return row if row < end else None
 

@@ -156,6 +156,8 @@ class ListedSpan(Span):
 
     def _keyed_from(self) -> int:
         pages, rows = self._pages, self._chunk.rows
+        if pages.is_merged(int(rows[self._first])):  # all of them, as nearly always where one is
+            return self._first
         places = range(self._first, self._end)
         return self._first + bisect.bisect_left(places, True, key=lambda at: pages.is_merged(int(rows[at])))
 

@@ -82,6 +82,10 @@ class Span:
                 yield self._keyed[place]
             place += 1
 
+    def has_in_one_file(self, queue_id: int) -> bool:
+        """Whether no more than one file of the span may have this queue."""
+        return len(self) == 1 or (len([*islice(self.keyed(queue_id, NO_OFFSET), 2)]) < 2 and not self.runs)
+
 
 class SeenSpan(Span):
     """A span as a reader of one queue sees it, who looks at it several times: what it was asked it still knows."""

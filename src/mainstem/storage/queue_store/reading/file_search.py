@@ -123,16 +123,17 @@ class FileSearch:
         next_offset = int(rows["last_offset"][place.row]) + 1
         if place.row + 1 < place.end and int(rows["base_offset"][place.row + 1]) == next_offset:
             return place._replace(row=place.row + 1)
-        alone = len(spans[place.at]) == 1 and place.row + 1 == place.end
+        alone = place.row + 1 == place.end and spans[place.at].has_in_one_file(queue_id)
         return await self.forward(queue_id, spans, place.at + alone, next_offset)
 
-    async def bring_pages(self, queue_id: int, spans: Spans, at: int, offset: int) -> list[KnownFile]:
+    async def bring_pages(
+        self, queue_id: int, spans: Spans, at: int, offset: int
+    ) -> list[tuple[KnownFile, ExtentIndex | None]]:
         """Read in one go what look-ups of a queue will need of the next `FILES_TOGETHER` files, from one span on, where
-        that is pages of their indexes. Returns those files, in order of their spans."""
+        that is pages of their indexes. Returns those files, in order of their spans, with what memory has of each."""
         near = (spans[position] for position in range(at, min(at + FILES_TOGETHER, len(spans))))
-        files = [*islice((known for span in near for known in self._files_of(queue_id, span, offset)), FILES_TOGETHER)]
-        await self._open_files.bring_pages(queue_id, files)
-        return files
+        files = islice((known for span in near for known in self._files_of(queue_id, span, offset)), FILES_TOGETHER)
+        return await self._open_files.bring_pages(queue_id, files)
 
     def _files_of(self, queue_id: int, span: Span, offset: int) -> Iterator[KnownFile]:
         """The files of a span that may have an offset of a queue or a later one."""
@@ -167,28 +168,29 @@ class FileSearch:
     async def _look_at(
         self, queue_id: int, entry: FileRange, at: int, offset: int, unread: list[Exception]
     ) -> SpanLook:
-        extents = await self._extents_with(queue_id, entry, unread)
+        known = self.known(entry.name)
+        extents = await self._extents_of(queue_id, known, unread)
         if extents is None:
             return _NOTHING
-        row = extents.find(queue_id, offset)
+        rows = extents.queue_rows(queue_id)
+        if rows[0] == rows[1]:
+            return _NOTHING
+        row = extents.find_among(rows, offset)
         if row is None:
             return SpanLook(True, None)
-        return SpanLook(True, ExtentPlace(at, self.known(entry.name), extents, row, extents.queue_rows(queue_id)[1]))
+        return SpanLook(True, ExtentPlace(at, known, extents, row, rows[1]))
 
-    async def _extents_with(self, queue_id: int, entry: FileRange, unread: list[Exception]) -> ExtentIndex | None:
-        """The index of a file if it has the queue; an error of reading it is added to `unread`."""
-        known = self.known(entry.name)
-        if not self._open_files.summaries.may_hold(entry.name, queue_id):
+    async def _extents_of(self, queue_id: int, known: KnownFile, unread: list[Exception]) -> ExtentIndex | None:
+        """The index of a file if it may have the queue; an error of reading it is added to `unread`."""
+        if not self._open_files.summaries.may_hold(known.name, queue_id):
             return None
         try:
-            extents = await self._open_files.rows_with(known, queue_id)
+            return await self._open_files.rows_with(known, queue_id)
         except FileGone:
             raise
         except (StorageError, OSError) as error:
             unread.append(error)
             return None
-        first, end = extents.queue_rows(queue_id)
-        return extents if first < end else None
 
     def known(self, name: str) -> KnownFile:
         """The `KnownFile` of a name. A reader with an older snapshot of the ranges may still read a dropped file, but

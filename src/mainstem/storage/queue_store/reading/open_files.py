@@ -267,22 +267,28 @@ class OpenFiles:
         held = self._page_rows.get((known.name, wanted.start, wanted.stop))
         return held.rows if held is not None and held.pages is pages else None
 
-    async def bring_pages(self, queue_id: int, files: Iterable[KnownFile]) -> None:
+    async def bring_pages(
+        self, queue_id: int, files: Iterable[KnownFile]
+    ) -> list[tuple[KnownFile, ExtentIndex | None]]:
         """Read in one go the pages with rows of a queue that memory lacks, of those of these files whose indexes are
-        read in pages. What cannot be read so is left to the look-up that needs it, which reports what is wrong."""
+        read in pages. Returns the files, each with what memory has then. What cannot be read so is left to the look-up
+        that needs it, which reports what is wrong."""
+        found = [(known, self.held_rows(known, queue_id)) for known in files]
         wanted: list[tuple[KnownFile, ExtentPages, range]] = []
         room = min(TOGETHER_BYTES_MAX, self._page_bytes_max / KEPT_PER_BYTE)
-        for known in files:
-            pages = self.summaries.pages(known.name)
-            if pages is None or pages.are_worth_the_whole or self.held_rows(known, queue_id) is not None:
+        for known, held in found:
+            pages = None if held is not None else self.summaries.pages(known.name)
+            if pages is None or pages.are_worth_the_whole:
                 continue
             numbers = pages.of_queue(queue_id)
             room -= pages.place(numbers)[1]
             if room < 0:
                 break
             wanted.append((known, pages, numbers))
-        if wanted:
-            await self._brought.run((wanted[0][0].name, queue_id), lambda: self._read_pages_together(wanted))
+        if not wanted:
+            return found
+        await self._brought.run((wanted[0][0].name, queue_id), lambda: self._read_pages_together(wanted))
+        return [(known, self.held_rows(known, queue_id) if held is None else held) for known, held in found]
 
     async def read_together(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes | None]:
         """Bytes of files, by name, position and length; None for what cannot be read so."""

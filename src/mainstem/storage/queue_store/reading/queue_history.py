@@ -239,15 +239,15 @@ class QueueHistory:
         offset = int(place.extents.rows["base_offset"][place.row])
         files = await self._search.bring_pages(queue_id, spans, place.at, offset)
         extents: list[Extent] = []
-        for known in files:
-            index = self._stored.open_files.held_rows(known, queue_id)
+        for known, index in files:
             if bytes_max <= 0:
                 break
             if index is None:
                 continue
             source = FileSource(self._stored.open_files, known)
-            row, (_first, end) = index.find(queue_id, offset), index.queue_rows(queue_id)
-            while row is not None and row < end and bytes_max > 0:
+            rows = index.queue_rows(queue_id)
+            row = index.find_among(rows, offset)
+            while row is not None and row < rows[1] and bytes_max > 0:
                 extents.append(_extent(source, index.rows[row]))
                 bytes_max -= extents[-1].length
                 row += 1

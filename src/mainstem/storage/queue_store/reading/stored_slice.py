@@ -9,6 +9,10 @@ import numpy
 from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.storage.errors import FormatError
 
+_unpack = EXTENT_BATCH.unpack_from
+_HEADER_BYTES = EXTENT_BATCH.size
+_LENGTH_MIN = _HEADER_BYTES - LENGTH_EXCLUDES
+
 
 class StoredSlice(NamedTuple):
     """Whole batches of one queue, each in a view of its own, following each other without a gap."""
@@ -52,26 +56,30 @@ class SliceBuilder:
         """Take the extent's batches. False when the slice ends within it. Raises `FormatError` naming `where`
         when it is not made of whole batches."""
         self._from_cache = self._from_cache and from_cache
-        position = 0
-        end = len(extent)
-        while position < end:
-            if end - position < EXTENT_BATCH.size:
-                raise FormatError(f"{where}: {end - position} bytes at +{position} are no record batch")
-            base_offset, length, last_offset_delta = EXTENT_BATCH.unpack_from(extent, position)
-            size = length + LENGTH_EXCLUDES
-            if length < EXTENT_BATCH.size - LENGTH_EXCLUDES or size > end - position or last_offset_delta < 0:
-                raise FormatError(f"{where}: the record batch at +{position} claims {length} bytes")
-            next_offset = base_offset + last_offset_delta + 1
-            if next_offset > self._offset:
-                if not self._batches:
-                    self._base_offset = base_offset
-                elif size > self._bytes_left or base_offset != self._next_offset:
-                    return False
-                self._batches.append(extent[position : position + size])
-                self._bytes_left -= size
-                self._next_offset = next_offset
-            position += size
-        return True
+        position, end = 0, len(extent)
+        wanted, left, expected = self._offset, self._bytes_left, self._next_offset
+        batches = self._batches
+        try:
+            while position < end:
+                if end - position < _HEADER_BYTES:
+                    raise FormatError(f"{where}: {end - position} bytes at +{position} are no record batch")
+                base_offset, length, last_offset_delta = _unpack(extent, position)
+                after = position + length + LENGTH_EXCLUDES
+                if length < _LENGTH_MIN or after > end or last_offset_delta < 0:
+                    raise FormatError(f"{where}: the record batch at +{position} claims {length} bytes")
+                next_offset = base_offset + last_offset_delta + 1
+                if next_offset > wanted:
+                    if not batches:
+                        self._base_offset = base_offset
+                    elif after - position > left or base_offset != expected:
+                        return False
+                    batches.append(extent[position:after])
+                    left -= after - position
+                    expected = next_offset
+                position = after
+            return True
+        finally:
+            self._bytes_left, self._next_offset = left, expected
 
     def build(self) -> StoredSlice:
         assert self._batches, "an index row names an extent that holds the offset"
