@@ -516,7 +516,7 @@ class Files(Protocol):
     async def usage(self) -> DiskUsage: ...
 
 
-class FilePart(NamedTuple):
+class ColdPart(NamedTuple):
     """Bytes of a file."""
 
     path: str
@@ -529,7 +529,7 @@ class ReadsParts(Protocol):
     """`Files` that have a thread read many small parts of files in one go: to hand each file to a thread, to be opened,
     read and closed, takes longer than to read it. Files without that are read one by one."""
 
-    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+    async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         """The bytes of each part, fewer at the end of its file, read as cold files are; None for one that cannot be
         read. The caller bounds them: other reads wait until the last is made."""
         ...

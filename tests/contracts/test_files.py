@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.ports import FilePart, Files, ReadsParts
+from mainstem.ports import ColdPart, Files, ReadsParts
 from mainstem.storage.disks.disk_files import VECTOR_BUFFERS_MAX, DiskFiles
 
 Story = Callable[[Files], Awaitable[None]]
@@ -224,12 +224,12 @@ class TestFiles:
             assert isinstance(files, ReadsParts)
             found = await files.read_parts(
                 [
-                    FilePart("d/one", 1, 9_000),
-                    FilePart("d/none", 0, 10),
-                    FilePart("d/other", 150_000, 140_000),
-                    FilePart("d", 0, 10),
-                    FilePart("d/one", 299_990, 100),
-                    FilePart("d/one", 400_000, 100),
+                    ColdPart("d/one", 1, 9_000),
+                    ColdPart("d/none", 0, 10),
+                    ColdPart("d/other", 150_000, 140_000),
+                    ColdPart("d", 0, 10),
+                    ColdPart("d/one", 299_990, 100),
+                    ColdPart("d/one", 400_000, 100),
                 ]
             )
             one, other = b"d/one" + content, b"d/other" + content

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage, FilePart, ReadingMode
+from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 
 PAGE_BYTES = 4096
 OPERATIONS = frozenset({"open", "names", "rename", "remove", "read", "write", "sync", "size", "lock", "close"})
@@ -303,7 +303,7 @@ class SimulatedFiles:
         total = 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
         return DiskUsage(total, max(0, total - self._used()))
 
-    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+    async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         found: list[bytes | None] = []
         for path, position, length in parts:
             try:

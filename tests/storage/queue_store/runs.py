@@ -16,7 +16,7 @@ import pytest
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.model import Buffer
-from mainstem.ports import FilePart, ReadingMode
+from mainstem.ports import ColdPart, ReadingMode
 from mainstem.storage.extents import extent_pages
 from mainstem.storage.extents.aborted import empty_section
 from mainstem.storage.extents.extent_format import (
@@ -109,7 +109,7 @@ class WatchedFiles(SimulatedFiles):
         """(path, position, length) of every read."""
         self.open_count = 0
         self.opened: list[str] = []
-        self.together: list[list[FilePart]] = []
+        self.together: list[list[ColdPart]] = []
         """What was read in one go each time."""
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
@@ -120,7 +120,7 @@ class WatchedFiles(SimulatedFiles):
         self.opened.append(path)
         return WatchedFile(file, self)
 
-    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+    async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         self.together.append(list(parts))
         return await super().read_parts(parts)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage, FilePart, ReadingMode
+from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces, read_cold
 from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.read_threads import ReadThreads
@@ -94,7 +94,7 @@ class DiskFiles:
     async def usage(self) -> DiskUsage:
         return await _run(self._housekeeping, self._usage)
 
-    async def read_parts(self, parts: Sequence[FilePart]) -> list[bytes | None]:
+    async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         """By the thread for reads, one after the other."""
         assert not any(os.path.isabs(path) or ".." in path.split("/") for path, _position, _length in parts)
         inside = [(f"{self.root}/{path}", position, length) for path, position, length in parts]

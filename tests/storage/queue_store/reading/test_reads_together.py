@@ -10,7 +10,7 @@ import pytest
 from tests.storage.queue_store.runs import Batch, indexes_in_pages, make_batch, write_merged, write_run
 from tests.storage.queue_store.test_store import Bench, read_all
 
-from mainstem.ports import FilePart
+from mainstem.ports import ColdPart
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.store_files.store_file import path_of
@@ -175,7 +175,7 @@ def test_files_that_are_merged_meanwhile_are_read_as_what_they_became(tmp_path: 
         await fill(bench)
         read_parts = bench.files.read_parts
 
-        async def merge_before(parts: Sequence[FilePart]) -> list[bytes | None]:
+        async def merge_before(parts: Sequence[ColdPart]) -> list[bytes | None]:
             if len(bench.files.together) == go - 1:
                 entries = [entry for entry in bench.store.manifest.ranges(0) if 4 <= entry.after < 9]
                 batches = [batch for entry in entries for batch in batches_of(entry.after)]

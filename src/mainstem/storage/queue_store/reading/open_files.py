@@ -20,7 +20,7 @@ import numpy
 
 from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.ports import File, FilePart, Files, ReadingMode, ReadsParts
+from mainstem.ports import ColdPart, File, Files, ReadingMode, ReadsParts
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents import extent_pages
@@ -295,7 +295,7 @@ class OpenFiles:
         if self._together is None:
             return [None] * len(parts)
         return await self._together.read_parts(
-            [FilePart(path_of(name), position, length) for name, position, length in parts]
+            [ColdPart(path_of(name), position, length) for name, position, length in parts]
         )
 
     async def _read_pages_together(self, wanted: Sequence[tuple[KnownFile, ExtentPages, range]]) -> None:
