@@ -104,6 +104,7 @@ class Tier(enum.Enum):
     JOURNAL = "journal"
     READ_CACHE = "read_cache"
     QUEUE_STORE = "queue_store"
+    REMOTE = "remote"
 
 
 class TimestampType(enum.Enum):

@@ -134,8 +134,9 @@ class MessageStore(Protocol):
         ...
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp (ms) is at least `timestamp`; None when there is none.
-        `MAX_TIMESTAMP` (-3) asks for the record with the largest timestamp."""
+        """The first record whose timestamp (ms) is at least `timestamp`; None when there is none. Kafka's special
+        timestamps: -3 asks for the record with the largest timestamp; -4 for the first offset on this node's own disks,
+        -5 for the last one in the remote tier, -6 for the one behind that, all three without timestamp and epoch."""
         ...
 
     def wait(self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float) -> PromptFuture[None]:

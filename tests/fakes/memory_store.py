@@ -42,6 +42,8 @@ from mainstem.ports import ANY_BYTES, Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
 
 MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+TIERED_TIMESTAMPS = (-5, -6)
 _REMEMBERED_BATCHES = 5  # what an idempotent producer may have in flight, as in Kafka
 
 
@@ -162,6 +164,10 @@ class MemoryStore:
         if queue is None:
             return None
         self._check_readable(queue_id)
+        if timestamp == EARLIEST_LOCAL_TIMESTAMP:
+            return TimestampOffset(queue.log_start, -1, -1)
+        if timestamp in TIERED_TIMESTAMPS:
+            return None
         best: TimestampOffset | None = None
         for batch in queue.batches:
             for offset, time in record_timestamps(batch.data):

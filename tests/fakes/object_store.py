@@ -129,7 +129,7 @@ class SimulatedObjectStore:
     """`ObjectStore` onto a bucket, under its weather."""
 
     def __init__(self, bucket: SimulatedBucket) -> None:
-        self._bucket = bucket
+        self.bucket = bucket
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
         def work() -> list[Buffer]:
@@ -147,15 +147,15 @@ class SimulatedObjectStore:
         held = bytes(content)
 
         def work() -> ObjectInfo:
-            there = self._bucket.objects.get(checked(name))
+            there = self.bucket.objects.get(checked(name))
             if replaces is None:
                 if there is not None:
                     raise ObjectExists(f"{name} is there already")
-            elif not self._bucket.weather.replaces:
+            elif not self.bucket.weather.replaces:
                 raise ReplaceUnsupported("this store cannot")
             elif there is None or there.tag != replaces:
                 raise ObjectChanged(f"{name} is not the object any more that was to be replaced")
-            return self._bucket.put(name, held)
+            return self.bucket.put(name, held)
 
         return await self._send(name, work)
 
@@ -165,7 +165,7 @@ class SimulatedObjectStore:
             held = bytes(part)
             await self._send(name, lambda: None)
             content += held
-        return await self._send(name, lambda: self._bucket.put(name, bytes(content)))
+        return await self._send(name, lambda: self.bucket.put(name, bytes(content)))
 
     async def info(self, name: str) -> ObjectInfo:
         def work() -> ObjectInfo:
@@ -177,7 +177,7 @@ class SimulatedObjectStore:
     async def delete(self, names: Sequence[str]) -> None:
         def work() -> None:
             for name in names:
-                self._bucket.remove(name)
+                self.bucket.remove(name)
 
         if names:
             await self._send(names[0], work)
@@ -186,7 +186,7 @@ class SimulatedObjectStore:
         def work() -> list[ListedObject]:
             below = sorted(
                 (name, there)
-                for name, there in self._bucket.listed().items()
+                for name, there in self.bucket.listed().items()
                 if name.startswith(f"{prefix}/") and name > after
             )
             return [
@@ -197,14 +197,14 @@ class SimulatedObjectStore:
 
     def _there(self, name: str) -> Stored:
         try:
-            return self._bucket.objects[name]
+            return self.bucket.objects[name]
         except KeyError:
             raise ObjectAbsent(f"{name}: there is no such object") from None
 
     async def _send(self, name: str, work: Callable[[], T]) -> T:
         checked(name)
-        weather, chance = self._bucket.weather, self._bucket.chance
-        self._bucket.asked += 1
+        weather, chance = self.bucket.weather, self.bucket.chance
+        self.bucket.asked += 1
         latency = chance.uniform(*weather.latency_seconds)
         if weather.down or chance.random() < weather.lost_requests:
             await asyncio.sleep(weather.timeout_seconds)
@@ -216,7 +216,7 @@ class SimulatedObjectStore:
         await asyncio.sleep(latency / 2)
         if weather.refuses:
             raise ObjectStoreRefused(f"{name}: AccessDenied")
-        if self._bucket.over_pace():
+        if self.bucket.over_pace():
             raise ObjectStoreThrottled(f"{name}: SlowDown")
         if chance.random() < weather.failures:
             raise ObjectStoreUnavailable(f"{name}: InternalError")

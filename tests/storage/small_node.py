@@ -34,6 +34,7 @@ from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.split_service import SplitLog
@@ -95,6 +96,7 @@ class SmallNode:
         self.config = StorageConfig(write_cache_bytes=0, prune_seconds=1.0, retention_check_seconds=1e9)
         self.journal_config = JournalConfig(segment_bytes=SEGMENT_BYTES, pool_segments=0, segment_age_seconds=1e6)
         self.store_config = QueueStoreConfig(read_cache_bytes=0)
+        self.read_cache_config = ReadCacheConfig()
         self.storage: Storage
         self.opened: Callable[[], None] = lambda: None
         """Called before the storage role of each start begins its work."""
@@ -117,6 +119,7 @@ class SmallNode:
                 feature_level=lambda: self.level,
                 turns=self.turns,
                 remote_store=self.remote_store,
+                read_cache_config=self.read_cache_config,
             )
         )
         self.opened()

@@ -27,6 +27,7 @@ from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.remote.config import ReadCacheConfig
 
 ROLES = ("broker", "storage", "nameserver")
 
@@ -65,6 +66,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     journal: JournalConfig = JournalConfig()
     queue_store: QueueStoreConfig = QueueStoreConfig()
     object_store: ObjectStoreConfig = ObjectStoreConfig()
+    read_cache: ReadCacheConfig = ReadCacheConfig()
     nameserver: NameserverConfig = NameserverConfig()
     pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()

@@ -274,6 +274,7 @@ class _Opening:
                 supervision=self._supervision,
                 new_id=ports.new_uuid,
                 remote_store=remote_store,
+                read_cache_config=config.read_cache,
             )
         )
         self._stack.push_async_callback(storage.close)

@@ -16,6 +16,11 @@ class FormatError(StorageError):
     """Bytes on a disk break their format; the message names file and position."""
 
 
+class OutOfReach(StorageError):
+    """What was to be read lies where it cannot be reached now. Nothing is known of it: a retry may succeed, and nothing
+    counts as damaged because of it."""
+
+
 class JournalHole(NamedTuple):
     """A place in the journal where a block was, between blocks that can be read."""
 

@@ -22,6 +22,7 @@ from mainstem.storage.parts import Disks, StorageParts
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.repair.giving_up import GivingUp
 from mainstem.storage.repair.journal_damage import mend_hole
@@ -108,7 +109,18 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
         setup.remote_manifest_path, setup.clock.now_ms, setup.remote_store, setup.new_id, setup.manifest_page_files
     )
     stack.push_async_callback(remote.close)
-    return Disks(journal, journal_map, hard_states, store, remote, pacing, lost, sync_failed)
+    remote_history = None
+    if setup.remote_store is not None:
+        remote_history = await RemoteHistory.open(
+            remote,
+            setup.remote_store,
+            setup.read_cache_config,
+            setup.clock,
+            setup.store_files,
+            setup.supervision,
+        )
+        stack.push_async_callback(remote_history.close)
+    return Disks(journal, journal_map, hard_states, store, remote, remote_history, pacing, lost, sync_failed)
 
 
 async def _recover(role: StorageParts, *, over_holes: bool) -> None:

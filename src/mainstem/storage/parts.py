@@ -31,6 +31,7 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
+from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.repair.file_repair import FileRepair
@@ -71,6 +72,8 @@ class Disks(NamedTuple):
     hard_states: HardStates
     store: QueueStore
     remote: RemoteTier
+    remote_history: RemoteHistory | None
+    """None: this node has no way to the remote tier's store."""
     pacing: Pacing
     lost: LostBlocks
     sync_failed: Late[[StorageFailed], None]
@@ -88,6 +91,7 @@ class StorageParts:
         self.journal = journal = disks.journal
         self.queue_store = store = disks.store
         self.remote = remote = disks.remote
+        self.remote_history = disks.remote_history
         self.hard_states = disks.hard_states
         self.pacing = pacing = disks.pacing
         self.lost = disks.lost
@@ -170,6 +174,9 @@ class StorageParts:
             self.leader_epoch,
             pacing,
             self.damage.heard,
+            remote=self.remote_history,
+            wake=state.waiters.wake,
+            supervision=setup.supervision,
         )
         self.record_lookups = RecordLookups(setup.side_work, setup.turns)
         lookup = OffsetLookup(

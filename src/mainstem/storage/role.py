@@ -82,6 +82,9 @@ class Storage(StorageParts):
             await self.journal.close()
         finally:
             await self.hard_states.close()
+            await self.read_path.close()
+            if self.remote_history is not None:
+                await self.remote_history.close()
             await self.remote.close()
             await self.queue_store.close()
 

@@ -17,6 +17,7 @@ from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
+from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -57,6 +58,8 @@ class StorageSetup:
 
     remote_store: ObjectStore | None = None
     """Where the remote tier lies, below its folder for this cluster; None: the node has none."""
+    read_cache_config: ReadCacheConfig = field(default_factory=ReadCacheConfig)
+    """What this node keeps near of the remote tier."""
 
     @property
     def remote_manifest_path(self) -> str:

@@ -1,8 +1,9 @@
 """ListOffsets: the offset for a timestamp, or for one of the special timestamps.
 
 A client that reads committed transactions alone is told the last stable offset where others are told the high
-watermark; while no transaction is open the two are the same. Nothing is tiered away from a node, so its earliest local
-offset is the log start, and "latest tiered" has no answer (offset -1 without an error, as in Kafka).
+watermark; while no transaction is open the two are the same. The earliest local offset is the log start where the
+remote tier has nothing of a partition; "latest tiered" and "earliest pending upload" have no answer then (offset -1
+without an error, as in Kafka).
 
 An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
 another one leads by now. So a majority first confirms that this node leads, once per write group and request; a node
@@ -116,10 +117,8 @@ async def _offset(
     if timestamp == LATEST_TIMESTAMP:
         end = found.offsets.last_stable if committed else found.offsets.high_watermark
         return _answer(asked, end, leader_epoch=found.offsets.leader_epoch)
-    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+    if timestamp == EARLIEST_TIMESTAMP:
         return _answer(asked, found.offsets.log_start)
-    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-        return _answer(asked, -1)
     try:
         record = await broker.store.offset_for_timestamp(found.queue_id, timestamp)
     except (MainstemError, OSError) as failure:  # the storage has logged what and where

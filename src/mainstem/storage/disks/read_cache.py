@@ -46,6 +46,10 @@ AHEAD_TASKS_MAX = 8
 """Readers served by read-ahead at once, each by one chunk after the other: twice as many requests as a disk is given at
 a time."""
 
+AHEAD_LOADS_MAX = 32
+"""Chunks that are read ahead at once for all readers, where more than one is for each: half of what an object store is
+asked at once, so that those who wait for a chunk find a free place."""
+
 AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
 used."""
@@ -124,9 +128,11 @@ class ReadCache:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         pace: Callable[[int], Awaitable[bool]] | None = None,
         supervision: Supervision | None = None,
+        ahead_together: int = 1,
     ) -> None:
-        """`pace(bytes)` is awaited before bytes are read from a disk, and returns whether the disk is otherwise
-        idle."""
+        """`pace(bytes)` is awaited before bytes are read from a disk, and returns whether the disk is otherwise idle.
+        `ahead_together`: chunks that are read ahead at once for one reader; more than one hides the time that each
+        takes to come from far away, and would have a disk seek."""
         self._clock = clock
         self._sleep = sleep
         self._pace = pace
@@ -142,6 +148,10 @@ class ReadCache:
         self._brings: SingleFlight[ChunkKey, None] = SingleFlight()
         """What is brought together, by the first of it."""
         self._ahead = Errands(supervision, "read ahead")
+        self._ahead_together = ahead_together
+        self._ahead_loads = Errands(supervision, "chunk ahead")
+        self._ahead_under_way = 0
+        """Of `_ahead_loads`."""
         self._hits = 0
         self._misses = 0
         self._disk_bytes = 0
@@ -264,25 +274,25 @@ class ReadCache:
 
     async def close(self) -> None:
         """Stop reading ahead and forget everything."""
-        self._ahead.cancel()
-        await self._ahead.ended()
+        for errands in (self._ahead, self._ahead_loads):
+            errands.cancel()
+            await errands.ended()
         self._probation.clear()
         self._protected.clear()
         self._bytes = self._protected_bytes = self._ahead_bytes = 0
 
-    def samples(self) -> Iterable[Sample]:
-        yield Sample("mainstem_read_cache_bytes", "gauge", "Memory held by the read cache.", self._bytes)
-        yield Sample("mainstem_read_cache_hits_total", "counter", "Extents served from memory.", self._hits)
-        yield Sample("mainstem_read_cache_misses_total", "counter", "Extents that waited for disk 2.", self._misses)
+    def samples(self, of: str = "", where: str = "disk 2") -> Iterable[Sample]:
+        """Current values. `of` stands in the names, behind `mainstem_`, of a cache of other data than the disks';
+        `where` says from where it is filled."""
+        name = f"mainstem_{of}read_cache"
+        yield Sample(f"{name}_bytes", "gauge", f"Memory held by the read cache of {where}.", self._bytes)
+        yield Sample(f"{name}_hits_total", "counter", "Extents served from memory.", self._hits)
+        yield Sample(f"{name}_misses_total", "counter", f"Extents that waited for {where}.", self._misses)
+        yield Sample(f"{name}_disk_bytes_total", "counter", f"Bytes of files read from {where}.", self._disk_bytes)
+        yield Sample(f"{name}_ahead_chunks_total", "counter", "Chunks read ahead of readers.", self._ahead_chunks)
+        yield Sample(f"{name}_evicted_chunks_total", "counter", "Chunks evicted.", self._evicted_chunks)
         yield Sample(
-            "mainstem_read_cache_disk_bytes_total", "counter", "Bytes of runs read from disk 2.", self._disk_bytes
-        )
-        yield Sample(
-            "mainstem_read_cache_ahead_chunks_total", "counter", "Chunks read ahead of readers.", self._ahead_chunks
-        )
-        yield Sample("mainstem_read_cache_evicted_chunks_total", "counter", "Chunks evicted.", self._evicted_chunks)
-        yield Sample(
-            "mainstem_queue_store_checksum_failures_total",
+            f"mainstem_{of or 'queue_store_'}checksum_failures_total",
             "counter",
             "Extents that failed their CRC.",
             self._checksum_failures,
@@ -382,17 +392,47 @@ class ReadCache:
     # --- disk ---------------------------------------------------------------------------------------------
 
     async def _load_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
+        mine: set[asyncio.Task[bool]] = set()
+        """The loads of this reader that are under way."""
         try:
             async with aclosing(extents):
                 async for source, number in self._chunk_places(extents):
-                    if chunk_count == 0 or self._ahead_bytes >= self.bytes_max * AHEAD_SHARE:
+                    on_their_way = self._ahead_under_way * self.chunk_bytes
+                    if chunk_count == 0 or self._ahead_bytes + on_their_way >= self.bytes_max * AHEAD_SHARE:
                         return
                     chunk_count -= 1
-                    if not self.holds(source, number):
-                        self._ahead_chunks += 1
+                    if self.holds(source, number):
+                        continue
+                    self._ahead_chunks += 1
+                    if self._ahead_together == 1:
                         await self._load(source, number, ahead=True)
+                    elif not await self._load_beside(source, number, mine):
+                        return
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead stopped: %s", error)
+
+    async def _load_beside(self, source: CachedFile, number: int, mine: set[asyncio.Task[bool]]) -> bool:
+        """Begin to load a chunk, once there is room for one more. False: one failed, or all readers together have as
+        many on their way as they may."""
+        if self._ahead_under_way >= AHEAD_LOADS_MAX:
+            return False
+        self._ahead_under_way += 1
+        mine.add(self._ahead_loads.start(self._loaded_ahead(source, number)))
+        if len(mine) >= self._ahead_together:
+            done, _under_way = await asyncio.wait(mine, return_when=asyncio.FIRST_COMPLETED)
+            mine -= done
+            return all(task.result() for task in done)
+        return True
+
+    async def _loaded_ahead(self, source: CachedFile, number: int) -> bool:
+        try:
+            await self._load(source, number, ahead=True)
+        except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
+            log.debug("read ahead of chunk %d of %s failed: %s", number, source.name, error)
+            return False
+        finally:
+            self._ahead_under_way -= 1
+        return True
 
     async def _chunk_places(
         self, extents: AsyncGenerator[Extent, None]

@@ -7,7 +7,7 @@ is out (`ObjectStoreOutage`), which passes, and which leaves open whether the re
 
 from __future__ import annotations
 
-from mainstem.storage.errors import StorageError
+from mainstem.storage.errors import OutOfReach, StorageError
 
 
 class ObjectStoreError(StorageError):
@@ -34,12 +34,12 @@ class ReplaceUnsupported(ObjectStoreError):
     """This kind of store cannot replace an object on condition that nobody else has."""
 
 
-class ObjectStoreRefused(ObjectStoreError):
+class ObjectStoreRefused(ObjectStoreError, OutOfReach):
     """The store does not take requests of this caller: wrong credentials, missing rights, a clock that is off, or a
     bucket that does not exist."""
 
 
-class ObjectStoreOutage(ObjectStoreError):
+class ObjectStoreOutage(ObjectStoreError, OutOfReach):
     """Base of the errors that pass. A write may or may not have been done."""
 
 

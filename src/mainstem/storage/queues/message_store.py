@@ -237,4 +237,6 @@ class LocalMessageStore:
 
     def wait(self, queues: ReadPlan | Mapping[int, int], bytes_min: int, timeout_seconds: float) -> PromptFuture[None]:
         assert isinstance(queues, (FetchPlan, Mapping)), "plans come from the kernel's scan"
+        if isinstance(queues, FetchPlan) and self.plan_reads.is_served(queues):
+            return PromptFuture.settled(None)
         return self._waiters.wait(queues, bytes_min, timeout_seconds)

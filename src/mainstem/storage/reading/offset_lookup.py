@@ -3,6 +3,9 @@
 Both walk a queue's batches through the read path's tiers. Timestamps are looked up in the indexes first (each row
 knows the largest timestamp of its batches), and only the batches that can hold the answer are looked into
 (`record_lookups.py`). Leader epochs never fall along a queue, so an epoch's end is a bisection over offsets.
+
+What only the remote tier has is looked up by itself: the manifest says of each remote file how late its records are, so
+that the index of one that cannot have the answer is not asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, RecentIndex
+from mainstem.lru import Lru
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, TimestampOffset
 from mainstem.protocol.records import BatchHeader, StoredBatch, read_batch_header
 from mainstem.protocol.records.lookup import may_have
@@ -25,7 +29,23 @@ from mainstem.storage.reading.record_lookups import RecordLookups
 MAX_TIMESTAMP = -3
 """ListOffsets' special timestamp: the record with the largest one."""
 
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""ListOffsets' special timestamp: the first offset on this node's disks."""
+
+LATEST_TIERED_TIMESTAMP = -5
+"""ListOffsets' special timestamp: the last offset in the remote tier."""
+
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+"""ListOffsets' special timestamp: the first offset behind those in the remote tier."""
+
+NO_TIMESTAMP = -1
+NO_EPOCH = -1
+
 LEAST_TIMESTAMP = -(1 << 63)
+
+EPOCH_ENDS_MAX = 16384
+"""Ends of former leader epochs that are remembered: readers that are far behind ask for them with each fetch, and to
+find one takes some thirty reads, which may go to the remote tier."""
 
 READ_BYTES = 1 << 18
 """Bytes read at once when records are searched: an extent and its neighbours, at most some thousand batches."""
@@ -51,6 +71,33 @@ class Candidate(NamedTuple):
     max_timestamp: int
 
 
+class _Latest:
+    """Of the stretches looked at, those that may have the record with the largest timestamp."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._cut: list[Candidate] = []
+        """Stretches that hold the log start: the record with the largest timestamp of one may be gone."""
+        self._best: Candidate | None = None
+
+    def look(self, candidate: Candidate) -> None:
+        best = self._best
+        if candidate.base_offset < self._start:
+            self._cut.append(candidate)
+        elif best is None or (candidate.max_timestamp, -candidate.base_offset) > (
+            best.max_timestamp,
+            -best.base_offset,
+        ):
+            self._best = candidate
+
+    def may_be_later(self, timestamp: int) -> bool:
+        """Whether a stretch with this largest timestamp would be chosen."""
+        return self._best is None or timestamp >= self._best.max_timestamp
+
+    def candidates(self) -> list[Candidate]:
+        return [*self._cut, *([] if self._best is None else [self._best])]
+
+
 class OffsetLookup:
     """Looks offsets up over all tiers of a node."""
 
@@ -71,17 +118,25 @@ class OffsetLookup:
         self._read_path = read_path
         self._placement = placement
         self._records = records
+        self._epoch_ends: Lru[tuple[int, int], tuple[int, int]] = Lru(EPOCH_ENDS_MAX)
+        """By queue and leader epoch; they do not change."""
 
     # --- timestamps ---------------------------------------------------------------------------------------
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
-        """The first record with at least this timestamp (ms), or with the largest one (`MAX_TIMESTAMP`)."""
+        """The first record with at least this timestamp (ms), or what one of the special timestamps asks for."""
         slot = self._table.find(queue_id)
         if slot == NO_SLOT:
             return None
         start = self._table.get(slot, LOG_START)
         end = self._table.get(slot, COMMITTED_END)
         try:
+            if timestamp == EARLIEST_LOCAL_TIMESTAMP:
+                return await self._earliest_local(queue_id, start, end)
+            if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+                last = await self._last_tiered(queue_id, start, end)
+                behind = timestamp == EARLIEST_PENDING_UPLOAD_TIMESTAMP
+                return None if last is None else TimestampOffset(last + behind, NO_TIMESTAMP, NO_EPOCH)
             if timestamp == MAX_TIMESTAMP:
                 return await self._largest(queue_id, start, end)
             return await self._first(queue_id, timestamp, start, end)
@@ -89,39 +144,34 @@ class OffsetLookup:
             return None
 
     async def _first(self, queue_id: int, timestamp: int, start: int, end: int) -> TimestampOffset | None:
+        far = await self._first_far(queue_id, timestamp, start, end)
+        if far is not None:
+            end = min(end, far.offset)
         async with aclosing(self._candidates(queue_id, start, end)) as candidates:
             async for candidate in candidates:
                 await self._records.passed_over()
                 if candidate.max_timestamp >= timestamp:
                     found = await self._record_in(queue_id, candidate, timestamp)
                     if found is not None:
-                        return found
-        return None
+                        return found if far is None or found.offset < far.offset else far
+        return far
 
     async def _largest(self, queue_id: int, start: int, end: int) -> TimestampOffset | None:
-        cut: Candidate | None = None
-        """This extent holds the log start: the record with its largest timestamp may be gone."""
-        best: Candidate | None = None
+        chosen = _Latest(start)
+        await self._largest_far(queue_id, start, end, chosen)
         async for candidate in self._candidates(queue_id, start, end):
             await self._records.passed_over()
-            if candidate.base_offset < start:
-                cut = candidate
-            elif best is None or candidate.max_timestamp > best.max_timestamp:
-                best = candidate
-        records = [
-            await self._record_in(queue_id, candidate, MAX_TIMESTAMP)
-            for candidate in (cut, best)
-            if candidate is not None
-        ]
+            chosen.look(candidate)
+        records = [await self._record_in(queue_id, candidate, MAX_TIMESTAMP) for candidate in chosen.candidates()]
         return max(
             (record for record in records if record is not None),
-            key=lambda record: record.timestamp,
+            key=lambda record: (record.timestamp, -record.offset),
             default=None,
         )
 
     async def _candidates(self, queue_id: int, start: int, end: int) -> AsyncGenerator[Candidate, None]:
-        """All stretches of the queue in offset order, from the queue store, sealed segments and memory. While
-        it goes on, batches may move from tier to tier; it then goes through the tiers once more."""
+        """All stretches of the queue in offset order that this node has, from the queue store, sealed segments and
+        memory. While it goes on, batches may move from tier to tier; it then goes through the tiers once more."""
         position = start
         while position < end:
             before = position
@@ -136,10 +186,15 @@ class OffsetLookup:
                 except SegmentGone:
                     pass
             if position == before:
-                position = await self._next_batch(queue_id, position)
+                position = await self._next_batch(queue_id, position, end)
 
-    async def _next_batch(self, queue_id: int, position: int) -> int:
-        """The offset at which the queue goes on, at or behind an offset that no tier had."""
+    async def _next_batch(self, queue_id: int, position: int, end: int) -> int:
+        """The offset at which the queue goes on, at or behind an offset that none of the node's own tiers had; `end`
+        where it does not go on in these."""
+        if self._read_path.remote_reads.concern(queue_id, position):
+            here = await self._read_path.first_here(queue_id, position)
+            if here is None or here > position:
+                return end if here is None else here
         try:
             batches, _next_offset = await self._batches(queue_id, position)
         except OffsetGone as gone:
@@ -169,6 +224,56 @@ class OffsetLookup:
             for entry in entries:
                 yield Candidate(entry.base_offset, entry.last_offset, entry.max_timestamp)
             position = entries[-1].last_offset + 1
+
+    # --- timestamps in the remote tier ------------------------------------------------------------------------
+
+    async def _earliest_local(self, queue_id: int, start: int, end: int) -> TimestampOffset:
+        first: int | None = start
+        if self._read_path.remote_reads.concern(queue_id, start):
+            first = await self._read_path.first_here(queue_id, start)
+        return TimestampOffset(end if first is None else first, NO_TIMESTAMP, NO_EPOCH)
+
+    async def _last_tiered(self, queue_id: int, start: int, end: int) -> int | None:
+        """The last offset in the remote tier that is not dead; None: there is none."""
+        if self._read_path.remote is not None:
+            for stay in reversed(self._placement.stays_from(queue_id, start)):
+                last = await self._read_path.remote.last_offset(queue_id, stay.group)
+                if last is not None:
+                    last = min(last, end - 1)
+                    return last if last >= start else None
+        return None
+
+    async def _first_far(self, queue_id: int, timestamp: int, start: int, end: int) -> TimestampOffset | None:
+        """The first record with at least this timestamp that the remote tier has."""
+        remote = self._read_path.remote
+        if remote is None:
+            return None
+        for stay in self._placement.stays_from(queue_id, start):
+            first = max(start, stay.first_offset)
+            async with aclosing(remote.extents_since(queue_id, stay.group, first, timestamp)) as extents:
+                async for extent in extents:
+                    if extent.base_offset >= end:
+                        return None
+                    await self._records.passed_over()
+                    found = await self._record_in(queue_id, Candidate(*extent), timestamp)
+                    if found is not None:
+                        return found
+        return None
+
+    async def _largest_far(self, queue_id: int, start: int, end: int, chosen: _Latest) -> None:
+        """Look at the stretches in the remote tier that may have the record with the largest timestamp."""
+        remote = self._read_path.remote
+        if remote is None:
+            return
+        for stay in self._placement.stays_from(queue_id, start):
+            first = max(start, stay.first_offset)
+            async with aclosing(remote.latest_extents(queue_id, stay.group, first)) as extents:
+                async for latest, extent in extents:
+                    if not chosen.may_be_later(latest):
+                        break
+                    if extent.base_offset < end:
+                        await self._records.passed_over()
+                        chosen.look(Candidate(*extent))
 
     async def _record_in(self, queue_id: int, candidate: Candidate, timestamp: int) -> TimestampOffset | None:
         """The record looked for, within the batches of a candidate that are still there."""
@@ -219,10 +324,16 @@ class OffsetLookup:
             return current_epoch, offsets.end
         if leader_epoch > current_epoch or leader_epoch < 0:
             return -1, -1
+        known = self._epoch_ends.get((queue_id, leader_epoch))
+        if known is not None and known[1] > offsets.log_start:
+            return known
         try:
-            return await self._older_epoch_end(queue_id, leader_epoch, offsets)
+            found = await self._older_epoch_end(queue_id, leader_epoch, offsets)
         except QueueGone:
             return None
+        if offsets.log_start < found[1] < offsets.high_watermark:  # a later epoch has begun in what is committed
+            self._epoch_ends.put((queue_id, leader_epoch), found)
+        return found
 
     async def _older_epoch_end(self, queue_id: int, leader_epoch: int, offsets: QueueOffsets) -> tuple[int, int]:
         start, end = offsets.log_start, offsets.high_watermark

@@ -6,10 +6,15 @@ neighbours. So the reader looks for the other queues in the files where the firs
 `DiskPicks` settles in one go all that it finds. It repeats this around the first queue that is left. Batches that are
 too sparse, damaged, or gone meanwhile are read queue by queue (`read_path.py`), which also reports what is wrong with
 them.
+
+Batches of the remote tier come by themselves (`remote_reads.py`): with the first partition that needs it, the reads of
+all others that may need it begin. A partition whose batches are not there yet is settled without any, as if it had none
+yet, so that the others are answered now, and a fetch that found too little is woken when they come.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -23,12 +28,14 @@ from mainstem.kernel import (
     RecentIndex,
     WriteGroupLog,
 )
+from mainstem.lru import Lru
 from mainstem.model import Buffer, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.reading.queue_history import NearFile
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.reading.remote_reads import ReadKey, RemoteRead, RemoteReads
 from mainstem.storage.reading.sealed_segments import NearSegment, SealedSegments
 
 log = logging.getLogger(__name__)
@@ -65,13 +72,31 @@ ANYWHERE = 1 << 60
 """A window that a whole run lies in."""
 
 
+REMOTE_READS_MAX = 64
+"""Partitions of one fetch that are read from the remote tier at once."""
+
+REMOTE_PATIENCE_SECONDS = 0.002
+"""How long a fetch waits for the remote tier before it answers what it has: enough for what memory holds of it, and
+little beside a read of a disk."""
+
+DEFERRED_MAX = 4096
+"""Fetches of which it is remembered what they wait for."""
+
+
 class SingleReads(Protocol):
     """Reads of one queue, to which the reader of many leaves what it does not find together."""
 
     @property
     def placement(self) -> Placement: ...
 
+    @property
+    def remote_reads(self) -> RemoteReads: ...
+
     async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice: ...
+
+    def remote_slice(
+        self, read: QueueRead, away: RemoteRead, bytes_max: int, whole_first: bool
+    ) -> QueueSlice | None: ...
 
     def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> None:
         """Settle what memory has of a plan."""
@@ -82,6 +107,28 @@ class SingleReads(Protocol):
     def count(self, tier: Tier, slices: int, size: int) -> None:
         """Note what a tier has served."""
         ...
+
+
+class _RemoteRound:
+    """What a round of a fetch has met of the remote tier."""
+
+    __slots__ = ("deferred", "not_there", "patience_ends")
+
+    def __init__(self) -> None:
+        self.patience_ends: float | None = None
+        """Until when the round waits, by the time of the event loop; None: it has not begun to."""
+        self.deferred: list[asyncio.Future[None]] = []
+        """Of reads that took longer: their partitions were settled without batches."""
+        self.not_there: set[ReadKey] = set()
+        """Places that the tier was found not to have, or that other tiers have as well."""
+
+
+class _Deferred(NamedTuple):
+    """A round of a fetch that was settled without what the remote tier has for it."""
+
+    round: int
+    done: list[asyncio.Future[None]]
+    """Settled when a read of what it has is done."""
 
 
 class _Near(NamedTuple):
@@ -120,6 +167,10 @@ class PlanReads:
         self._pacing = pacing
         self._logs = logs
         self._slots = slots
+        self._remote = path.remote_reads
+        self._deferred: Lru[int, _Deferred] = Lru(DEFERRED_MAX)
+        """By the id of the plan. One that was answered is not asked for any more; another plan that gets its id looks
+        once too often, at worst."""
         self.together = 0
         """How many queues were read beside others so far."""
 
@@ -129,21 +180,72 @@ class PlanReads:
         begun = plan.round
         reach = PARTITIONS_MAX
         alone = again = 0
+        remote = _RemoteRound()
         while (read := plan.pending()) is not None:
             if plan.bytes and bytes_max - plan.bytes < bytes_max // FULL_PART:
                 bytes_max = plan.bytes
-            if not alone:
+            key = read.queue_id, read.offset
+            away = None if key in remote.not_there else self._remote.known(*key)
+            if away is not None:
+                await self._put_remote(plan, read, bytes_max, away, remote)
+            elif not alone:
                 found = await self._read_together(plan, read, bytes_max, reach)
                 if plan.round != begun:
                     return
                 reach = min(PARTITIONS_MAX, max(PARTITIONS_LEAST, 4 * found))
                 alone = again = 0 if found else min(2 * again + 1, ALONE_MAX)
+            elif key not in remote.not_there and await self._remote.are_for(*key):
+                if plan.round == begun:
+                    self._begin_remote(plan, bytes_max)
+                    continue
             else:
                 alone -= 1
                 await self._read_alone(plan, read, bytes_max)
-                if plan.round != begun:
-                    return
+            if plan.round != begun:
+                return
             self._path.read_plan(plan, self._logs, self._slots)
+        if remote.deferred:
+            self._deferred.put(id(plan), _Deferred(begun, remote.deferred))
+
+    # --- the remote tier ------------------------------------------------------------------------------------
+
+    def is_served(self, plan: FetchPlan) -> bool:
+        """Whether batches have come for a plan whose last round was settled without them."""
+        deferred = self._deferred.pop(id(plan))
+        return deferred is not None and deferred.round == plan.round and any(done.done() for done in deferred.done)
+
+    def _begin_remote(self, plan: FetchPlan, bytes_max: int) -> None:
+        """Begin to read the pending partition from the remote tier, and those behind it that may need it as well."""
+        for read in plan.wanted(REMOTE_READS_MAX, bytes_max).reads:
+            if self._remote.concern(read.queue_id, read.offset):
+                self._remote.begin(read.queue_id, read.offset, read.bytes_max)
+
+    async def _put_remote(
+        self, plan: FetchPlan, read: QueueRead, bytes_max: int, away: RemoteRead, remote: _RemoteRound
+    ) -> None:
+        """Settle the pending partition with what its read of the remote tier found. If that is not there in time the
+        partition is settled as if it had nothing yet; if the tier is not what has it, it stays pending."""
+        begun = plan.round
+        now = asyncio.get_running_loop().time()
+        if remote.patience_ends is None:
+            remote.patience_ends = now + REMOTE_PATIENCE_SECONDS
+        left = remote.patience_ends - now
+        if away.outcome is None and left > 0:
+            await asyncio.wait([away.done], timeout=left)
+            if plan.round != begun:
+                return
+        room = max(0, min(read.bytes_max, bytes_max - plan.bytes))
+        found = self._path.remote_slice(read, away, room, plan.whole_first)
+        if found is None:
+            remote.not_there.add(away.key)
+            return
+        if away.outcome is None:
+            remote.deferred.append(away.done)
+        before = plan.bytes
+        plan.put(found)
+        await self._pacing.take(Lane.SERVE, plan.bytes - before)
+
+    # --- this node's disks ----------------------------------------------------------------------------------
 
     async def _read_alone(self, plan: FetchPlan, read: QueueRead, bytes_max: int) -> None:
         begun = plan.round

@@ -1,12 +1,14 @@
-"""The read path serves a queue from the write cache, else the journal, else the queue store, without a gap or a repeat.
+"""The read path serves a queue from the write cache, else the journal, else the queue store, else the remote tier,
+without a gap or a repeat.
 
 It checks what a tier serves against the offset asked for: the first batch holds that offset or, where no tier has it,
-is the next that exists in any tier. Pruning goes on meanwhile; a read that finds its segment recycled starts over, and
-finds the batches one tier further down.
+is the next that exists in any tier. Pruning goes on meanwhile, and files of disk 2 go that the remote tier has; a read
+that finds its segment recycled, or its file gone, starts over, and finds the batches one tier further down.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +26,7 @@ from mainstem.kernel import (
     WriteGroupLog,
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
-from mainstem.storage.errors import CorruptJournal, SegmentGone, StorageError
+from mainstem.storage.errors import CorruptJournal, OutOfReach, SegmentGone, StorageError
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
@@ -38,7 +40,10 @@ from mainstem.storage.reading.plan_reads import (
     WINDOW_BYTES,
     PlanReads,
 )
+from mainstem.storage.reading.remote_reads import RemoteRead, RemoteReads
 from mainstem.storage.reading.sealed_segments import BatchPlace, SealedSegments
+from mainstem.storage.remote.remote_history import RemoteHistory
+from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +54,7 @@ BATCH_LENGTH_EXCLUDES = 12
 
 ATTEMPTS = 5
 """How often a read starts over after it lost a race with pruning; each loss means a batch moved one tier down, and
-there are three tiers."""
+there are four tiers."""
 
 BUSY_BYTES_MAX = 256 << 10
 """The most that one read brings from a disk while producers publish: between two reads all others are served."""
@@ -81,8 +86,13 @@ class ReadPath:
         leader_epoch: Callable[[int], int],
         pacing: Pacing,
         damage_met: Callable[[int], None] = lambda position: None,
+        *,
+        remote: RemoteHistory | None = None,
+        wake: Callable[[Iterable[int]], None] = lambda queue_ids: None,
+        supervision: Supervision | None = None,
     ) -> None:
-        """`damage_met` is called with the journal position of a batch that fails its checks."""
+        """`damage_met` is called with the journal position of a batch that fails its checks; `wake` with queues of
+        which batches came from the remote tier for readers that had not waited for them."""
         self._table = table
         self._index = index
         self._journal = journal
@@ -92,12 +102,19 @@ class ReadPath:
         self._leader_epoch = leader_epoch
         self._pacing = pacing
         self._damage_met = damage_met
+        self.remote = remote
+        """The remote tier; None: this node reads none."""
+        self.remote_reads = RemoteReads(remote, placement, self._first_here, wake, supervision)
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_to_plans = 0
         self._served_bytes_to_plans = 0
         """Slices and bytes from the write cache, counted apart: a plan may ask for a single partition, and hashing the
         tier takes longer than the look-up in the cache."""
+
+    async def close(self) -> None:
+        """Give up the reads of the remote tier that are under way."""
+        await self.remote_reads.close()
 
     @property
     def served(self) -> dict[Tier, int]:
@@ -174,9 +191,7 @@ class ReadPath:
             except SegmentGone:
                 continue
             except (StorageError, OSError) as error:
-                if isinstance(error, CorruptJournal) and error.position:
-                    self._damage_met(error.position)
-                log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
+                self._failed(read, error)
                 break
             offsets = self.offsets(read.queue_id)
             if offsets is None or read.offset < offsets.log_start:
@@ -192,6 +207,24 @@ class ReadPath:
             )
         offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
+
+    def _failed(self, read: QueueRead, error: Exception) -> None:
+        """Report why a read failed."""
+        if isinstance(error, OutOfReach):  # reported once, not for each of its readers
+            return
+        if isinstance(error, CorruptJournal) and error.position:
+            self._damage_met(error.position)
+        log.error("read of queue %#x at offset %d failed: %s", read.queue_id, read.offset, error)
+
+    async def first_here(self, queue_id: int, offset: int) -> int | None:
+        """The offset itself if this node's own disks have it, else the next that they have; None: there is none.
+        Raises `StorageError`, OSError."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._first_here(queue_id, offset)
+            except SegmentGone:
+                continue
+        raise StorageError(f"queue {queue_id:#x}: the journal's segments move on faster than they are read")
 
     async def committed(
         self, queue_id: int, offset: int, bytes_max: int, *, gaps: bool = False
@@ -231,12 +264,37 @@ class ReadPath:
     # --- disks --------------------------------------------------------------------------------------------
 
     async def _below(self, queue_id: int, offset: int, budget: int, whole_first: bool) -> FoundBatches | None:
-        """Batches from disk: from the journal where it holds the offset, else from the queue store, else the next that
-        exist."""
+        """Batches from disk: from the journal where it holds the offset, else from the queue store where that does,
+        else from the remote tier, else the next that exist."""
         places = await self._journal_places(queue_id, offset, budget)
         if places and places[0].base_offset <= offset:
             return await self._from_journal(queue_id, places, budget, whole_first)
-        stored = await self._stored(queue_id, offset, max(budget, 1))
+        here: int | None = offset
+        if self.remote_reads.concern(queue_id, offset):
+            try:
+                here = await self._first_here(queue_id, offset)
+            except SegmentGone:
+                raise
+            except (StorageError, OSError):  # the tier may have what a damaged file of disk 2 has
+                here = None
+            if here != offset:
+                away = self.remote_reads.begin(queue_id, offset, budget)
+                await asyncio.shield(away.done)
+                found = self.remote_reads.take(away, budget, whole_first)
+                if found is not None:
+                    return _of_tier(found)
+        try:
+            stored = await self._stored(queue_id, offset, max(budget, 1))
+        except SegmentGone:
+            raise
+        except (StorageError, OSError):
+            found = await self.remote_reads.in_place_of_disk(queue_id, offset, budget, whole_first)
+            if found is None:
+                raise
+            return _of_tier(found)
+        first = min((one.base_offset for one in (stored, *places[:1]) if one is not None), default=offset)
+        if first > offset and self.remote_reads.concern(queue_id, offset) and (here is None or first > here):
+            raise SegmentGone(f"queue {queue_id:#x}: what disk 2 had at offset {offset} left it meanwhile")
         if stored is not None and (not places or stored.base_offset < places[0].base_offset):
             tier = Tier.READ_CACHE if stored.from_cache else Tier.QUEUE_STORE
             batches: list[Buffer] = list(stored.batches)
@@ -247,6 +305,37 @@ class ReadPath:
         if places:
             return await self._from_journal(queue_id, places, budget, whole_first)
         return None
+
+    # --- the remote tier ------------------------------------------------------------------------------------
+
+    def remote_slice(self, read: QueueRead, away: RemoteRead, bytes_max: int, whole_first: bool) -> QueueSlice | None:
+        """The answer to a read with what came of its read of the remote tier, `bytes_max` bytes at most; while that is
+        under way, an answer without batches that promises none; None: the tier is not what has the next batches."""
+        offsets = self.offsets(read.queue_id)
+        if offsets is None or not offsets.log_start <= read.offset <= offsets.end:
+            return self.read_at_once(read, bytes_max, whole_first)
+        if away.outcome is None:
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, offsets.high_watermark)
+        try:
+            found = self.remote_reads.take(away, bytes_max, whole_first)
+        except (StorageError, OSError) as error:
+            self._failed(read, error)
+            return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
+        return None if found is None else self._slice(read, offsets, _of_tier(found))
+
+    async def _first_here(self, queue_id: int, offset: int) -> int | None:
+        """The offset itself if this node's disks have it, else the next that they have; None: there is none."""
+        places = await self._journal_places(queue_id, offset, 1)
+        firsts = [max(offset, places[0].base_offset)] if places else []
+        if firsts != [offset]:
+            for stay in self.placement.stays_from(queue_id, offset):
+                first = await self._store.history.first_offset(queue_id, stay.group, max(offset, stay.first_offset))
+                if first is not None:
+                    firsts.append(first)
+                    break
+        return min(firsts, default=None)
+
+    # --- disk 2 ---------------------------------------------------------------------------------------------
 
     async def _stored(self, queue_id: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the queue store, from the first of the queue's stays that has any from the offset on."""
@@ -318,6 +407,11 @@ class ReadPath:
             if not places or places[0].base_offset != position:
                 break
         return FoundBatches(batches, base_offset, position, Tier.JOURNAL)
+
+
+def _of_tier(found: StoredSlice) -> FoundBatches:
+    """Batches of the remote tier."""
+    return FoundBatches(list(found.batches), found.base_offset, found.next_offset, Tier.REMOTE)
 
 
 def separated(stretches: Iterable[memoryview]) -> list[Buffer]:

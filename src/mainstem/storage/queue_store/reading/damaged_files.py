@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mainstem.model import Sample
 from mainstem.ports import Clock
+from mainstem.storage.errors import OutOfReach
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,9 @@ class DamagedFiles:
         return list(self._noted.values())
 
     def note(self, name: str, error: Exception) -> None:
-        """Note a file that could not be read. The log reports it once, until it is whole again."""
-        if not self._counts(name):
+        """Note a file that could not be read. The log reports it once, until it is whole again. A file out of reach is
+        not noted: it may be whole."""
+        if isinstance(error, OutOfReach) or not self._counts(name):
             return
         self.met += 1
         if name not in self._noted:

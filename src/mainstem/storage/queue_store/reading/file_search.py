@@ -203,6 +203,10 @@ class FileSearch:
                 self._known[name] = known
         return known
 
+    def outdated(self) -> list[KnownFile]:
+        """The files it knows that the manifest has dropped."""
+        return [known for known in self._known.values() if known.name not in self._manifest.files]
+
     def forget(self, known: KnownFile) -> None:
         """Forget a file that the manifest dropped."""
         self._known.pop(known.name, None)

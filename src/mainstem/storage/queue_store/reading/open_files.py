@@ -230,6 +230,10 @@ class OpenFiles:
         """Whether a look-up reads pages of a file's index, which memory has not as a whole."""
         return known.name not in self._indexes and self.summaries.pages(known.name) is not None
 
+    def has_rows(self, known: KnownFile, queue_id: int) -> bool:
+        """Whether `rows_with` needs no read of the file, or one is under way."""
+        return known.name in self._index_loads or self.held_rows(known, queue_id) is not None
+
     async def rows_with(self, known: KnownFile, queue_id: int) -> ExtentIndex:
         """As `index`, but perhaps only some rows of it: all those of this queue, and neighbours."""
         index = self._indexes.get(known.name)

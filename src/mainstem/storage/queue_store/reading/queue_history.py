@@ -8,6 +8,7 @@ possible, so that the file costs only its own batches.
 from __future__ import annotations
 
 import bisect
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -24,6 +25,9 @@ from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
+from mainstem.supervised import Errands, Supervision
+
+log = logging.getLogger(__name__)
 
 READERS_MAX = 4096
 """Sequential readers remembered. A forgotten reader pays a bisection and starts read-ahead anew."""
@@ -36,6 +40,13 @@ every few files, and their indexes fit into memory."""
 
 NEARS_MAX = 64
 """Readers of many queues of which it is remembered in which files they are. Each keeps a snapshot of the spans."""
+
+
+INDEX_SPANS_MAX = 64
+"""How far ahead of a reader its next files are looked for."""
+
+INDEX_LOADS_MAX = 32
+"""Indexes that are read ahead at once, for all readers."""
 
 
 class _Near(NamedTuple):
@@ -78,8 +89,22 @@ def _near(spans: Spans, place: ExtentPlace, queue_id: int, offset: int) -> Itera
 class QueueHistory:
     """Reads queues, and remembers where their sequential readers are."""
 
-    def __init__(self, stored: StoredFiles, read_ahead_chunks_max: int) -> None:
+    def __init__(
+        self,
+        stored: StoredFiles,
+        read_ahead_chunks_max: int,
+        *,
+        read_ahead_chunks_least: int = 1,
+        indexes_ahead: int = 0,
+        supervision: Supervision | None = None,
+    ) -> None:
+        """`read_ahead_chunks_least`: how far ahead of a reader is read that comes back for the first time.
+        `indexes_ahead`: of how many files ahead of a reader the indexes are read, all at once. Where each takes long
+        to come, one after the other they would hold up a queue that has little in each file."""
         self._stored = stored
+        self._read_ahead_chunks_least = min(read_ahead_chunks_least, read_ahead_chunks_max)
+        self._indexes_ahead = indexes_ahead
+        self._index_loads = Errands(supervision, "index ahead")
         self._manifest = stored.manifest
         self._search = stored.search
         self._cache = stored.cache
@@ -102,6 +127,18 @@ class QueueHistory:
             except FileGone:  # at most once per file that retention drops or a merge replaces meanwhile
                 if self._manifest.spans(group) is spans:
                     raise
+
+    async def first_offset(self, queue_id: int, group: int, offset: int) -> int | None:
+        """The offset itself if the store has it, else the next that it has; None: there is none. Raises as `read`."""
+        while True:
+            spans = self._manifest.spans(group)
+            try:
+                place = await self._search.find(queue_id, spans, offset)
+            except FileGone:
+                if self._manifest.spans(group) is spans:
+                    raise
+            else:
+                return None if place is None else max(offset, int(place.extents.rows["base_offset"][place.row]))
 
     async def near(self, queue_id: int, group: int, offset: int, *, few: bool = False) -> list[NearFile]:
         """The files from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
@@ -203,8 +240,10 @@ class QueueHistory:
         if place is None:
             return None
         builder = SliceBuilder(offset, bytes_max)
-        brings = True
+        brings, begun_at = True, place.at
         while builder.has_room(place.extents.rows[place.row]):
+            if self._indexes_ahead and (reader is not None or place.at != begun_at):
+                self._load_indexes(queue_id, spans, place.at)
             extent = self._extent(place)
             if brings and self._cache.takes_alone(extent) and self._stored.open_files.has_small_queues(place.file):
                 await self._bring(queue_id, spans, place, builder.bytes_left)
@@ -261,7 +300,8 @@ class QueueHistory:
         chunks, of which it wants little."""
         chunks = 0
         if reader is not None and not self._is_brought(place):
-            chunks = reader.chunks_ahead if stored.from_cache else max(1, reader.chunks_ahead * 2)
+            least = self._read_ahead_chunks_least
+            chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
             chunks = min(chunks, self._read_ahead_chunks_max)
             self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
         self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
@@ -270,11 +310,40 @@ class QueueHistory:
         length = int(place.extents.rows["length"][place.row])
         return self._cache.is_small(length) and self._stored.open_files.has_small_queues(place.file)
 
+    def _load_indexes(self, queue_id: int, spans: Spans, at: int) -> None:
+        """Begin to read the indexes of the next files that may have a queue."""
+        left = self._indexes_ahead
+        for position in range(at + 1, min(len(spans), at + 1 + INDEX_SPANS_MAX)):
+            for entry in spans[position].keyed(queue_id, 0):
+                known = self._search.known(entry.name)
+                if not self._stored.open_files.has_rows(known, queue_id) and len(self._index_loads) < INDEX_LOADS_MAX:
+                    self._index_loads.start(self._load_index(known, queue_id))
+                left -= 1
+                if not left:
+                    return
+
+    async def _load_index(self, known: KnownFile, queue_id: int) -> None:
+        try:
+            await self._stored.open_files.rows_with(known, queue_id)
+        except (StorageError, OSError) as error:  # the reader meets it again, and reports it
+            log.debug("the index of %s cannot be read ahead: %s", known.name, error)
+
+    async def close(self) -> None:
+        """Stop reading indexes ahead."""
+        self._index_loads.cancel()
+        await self._index_loads.ended()
+
     async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
+        """Yield the rest of the queue, from a place on, as stretches of files: its extents in a file follow each other,
+        so that no more is asked of each than where the last one ends."""
         following: ExtentPlace | None = place
         while following is not None:
-            yield self._extent(following)
-            following = await self._search.following(queue_id, spans, following)
+            last = following._replace(row=following.end - 1)
+            begins, end = following.extents.rows[following.row], following.extents.rows[last.row]
+            position = int(begins["position"])
+            source = FileSource(self._stored.open_files, following.file)
+            yield Extent(source, position, int(end["position"]) + int(end["length"]) - position, 0)
+            following = await self._search.following(queue_id, spans, last)
 
     def _extent(self, place: ExtentPlace) -> Extent:
         return _extent(FileSource(self._stored.open_files, place.file), place.extents.rows[place.row])

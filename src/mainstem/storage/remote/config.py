@@ -1,0 +1,38 @@
+"""Configuration of reads from the remote tier: what of it this node keeps near."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.errors import ConfigError
+
+MEBIBYTE = 1 << 20
+
+
+class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes in bytes."""
+
+    memory_bytes: int = 128 * MEBIBYTE
+    """Memory for pieces of remote files, from which their readers are served; half of it at most is what was read ahead
+    of them."""
+    disk_bytes: int = 0
+    """Room on disk 2 for pieces of remote files that are read again and again; 0: all of them come from the object
+    store."""
+    chunk_bytes: int = MEBIBYTE
+    """Bytes of one request to the object store: 20 ms and 50 MB/s each, so that several at once fill any link."""
+    read_ahead_chunks_max: int = 32
+    """How far ahead of a sequential reader is read once it has waited for the object store again and again: 32 MiB are
+    more than a link of 10 Gbit/s brings in 20 ms."""
+    index_bytes: int = 64 * MEBIBYTE
+    """Memory for the indexes of remote files: 80 bytes per extent."""
+
+    def validate(self) -> None:
+        """Raises `ConfigError` naming the key, the value and what is allowed."""
+        for key in ("memory_bytes", "index_bytes"):
+            if getattr(self, key) < MEBIBYTE:
+                raise ConfigError(f"read_cache.{key} = {getattr(self, key)}: must be at least {MEBIBYTE} bytes")
+        for key in ("disk_bytes", "read_ahead_chunks_max"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"read_cache.{key} = {getattr(self, key)}: must be 0 or more")
+        if not 65_536 <= self.chunk_bytes <= 64 * MEBIBYTE:
+            raise ConfigError(f"read_cache.chunk_bytes = {self.chunk_bytes}: must be 65536 to {64 * MEBIBYTE} bytes")

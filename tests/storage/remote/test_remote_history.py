@@ -1,0 +1,266 @@
+"""Readers of the remote tier alone: how many requests they cost, and what is damage and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+import pytest
+from tests.fakes.files import SimulatedFiles
+from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
+from tests.fakes.simulated_loop import SimulatedLoop
+from tests.storage.queue_store.runs import Batch, make_batch
+from tests.storage.remote.tiered_node import upload
+
+from mainstem.errors import ConfigError
+from mainstem.storage.errors import FormatError, OutOfReach
+from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
+from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
+from mainstem.storage.remote import object_files
+from mainstem.storage.remote.config import ReadCacheConfig
+from mainstem.storage.remote.object_names import object_of
+from mainstem.storage.remote.remote_history import SWEEP_SECONDS, RemoteHistory
+from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
+
+QUEUE = 1 << 32
+CHUNK = 64 << 10
+LATENCY_SECONDS = 0.02
+SEGMENT = segment_name("t", 0, "unique", 300)
+
+
+class World:
+    """A bucket, a manifest of what is in it, and readers with nothing in memory."""
+
+    def __init__(self, loop: SimulatedLoop, directory: Path) -> None:
+        self.loop = loop
+        self.bucket = SimulatedBucket(loop, random.Random(1))
+        self.disk = SimulatedFiles()
+        self.path = str(directory / "remote-manifest.sqlite")
+        self.config = ReadCacheConfig(memory_bytes=32 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=16)
+        self.tier: RemoteTier
+        self.manifest: Manifest
+        self.history: RemoteHistory
+
+    async def open(self) -> None:
+        self.tier = await RemoteTier.open(self.path, self.loop.now_ms)
+        self.manifest = self.tier.manifest
+        await self.reopen()
+
+    async def reopen(self) -> None:
+        self.history = await RemoteHistory.open(
+            self.tier, SimulatedObjectStore(self.bucket), self.config, self.loop, self.disk
+        )
+
+    async def add(self, name: str, batches: Sequence[Batch]) -> StoreFile:
+        """A file of the next ten blocks."""
+        file = upload(self.bucket, name, batches)
+        upto = self.manifest.position(0).position + 10
+        await self.manifest.change(0, (), [(upto - 10, upto, file)], WriteGroupPosition(upto, 0), ())
+        return file
+
+    async def read_all(self, queue_id: int = QUEUE, offset: int = 0, bytes_max: int = 40_000) -> list[bytes]:
+        found: list[bytes] = []
+        while (part := await self.history.read(queue_id, 0, offset, bytes_max)) is not None:
+            found += map(bytes, part.batches)
+            offset = part.next_offset
+        return found
+
+
+def play(directory: Path, story: Callable[[World], Coroutine[None, None, None]]) -> None:
+    loop = SimulatedLoop()
+
+    async def told() -> None:
+        world = World(loop, directory)
+        await world.open()
+        await story(world)
+        await world.history.close()
+        await world.manifest.close()
+
+    try:
+        loop.run_until_complete(told())
+    finally:
+        loop.close()
+
+
+def history_of(count: int, size: int = 10_000, first: int = 0, queue_id: int = QUEUE) -> list[Batch]:
+    return [make_batch(queue_id, first + number, size=size, timestamp=1000 + first + number) for number in range(count)]
+
+
+def datas(batches: Sequence[Batch]) -> list[bytes]:
+    return [batch.data for batch in batches]
+
+
+def test_packed_files_and_segments_are_read_in_the_order_of_their_blocks(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        one, two = history_of(300, 500), history_of(200, 3000, 300)
+        other = history_of(50, 700, queue_id=QUEUE + 1)
+        await world.add("a.pack", [*one, *other])
+        await world.add(SEGMENT, two)
+        assert await world.read_all() == datas([*one, *two])
+        assert await world.read_all(QUEUE + 1) == datas(other)
+        assert await world.read_all(QUEUE + 2) == []
+        assert await world.history.bounds(QUEUE, 0) == (0, 499)
+        assert await world.history.bounds(QUEUE + 1, 0) == (0, 49)
+        assert await world.history.bounds(QUEUE + 2, 0) is None
+        assert await world.history.first_offset(QUEUE, 0, 77) == 77
+        assert [extent.last_offset async for extent in world.history.extents(QUEUE, 0, 490)][-1] == 499
+
+    play(tmp_path, story)
+
+
+def test_an_index_costs_one_request_however_its_reader_asks(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        file = await world.add("a.pack", history_of(100))
+        assert file.bytes > object_files.TAIL_BYTES
+        await world.history.first_offset(QUEUE, 0, 0)
+        assert world.bucket.asked == 1
+        await world.history.first_offset(QUEUE, 0, 50)
+        assert world.bucket.asked == 1
+
+    play(tmp_path, story)
+
+
+def test_a_hundred_readers_of_one_range_cost_one_request_per_chunk(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS / 2, LATENCY_SECONDS)
+        batches = history_of(300)
+        file = await world.add("a.pack", batches)
+        found = await asyncio.gather(*(world.read_all() for _ in range(100)))
+        assert all(one == datas(batches) for one in found)
+        with_index = -(-object_files.TAIL_BYTES // CHUNK)
+        assert world.bucket.asked <= 1 + -(-file.bytes // CHUNK)
+        assert world.bucket.asked >= file.bytes // CHUNK - with_index
+
+    play(tmp_path, story)
+
+
+def test_many_chunks_are_on_their_way_for_one_reader(tmp_path: Path) -> None:
+    """By the clock of a loop on which nothing but the store takes time."""
+
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        batches = history_of(1000)
+        file = await world.add("a.pack", batches)
+        began = world.loop.time()
+        assert await world.read_all(bytes_max=CHUNK) == datas(batches)
+        requests = file.bytes / CHUNK
+        assert world.loop.time() - began < LATENCY_SECONDS * requests / 6
+        assert world.bucket.asked <= requests + 2
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(("spoil", "error"), [("lose", ObjectAbsent), ("cut", ObjectTooShort), ("flip", FormatError)])
+@pytest.mark.parametrize("name", ["a.pack", SEGMENT])
+def test_a_lost_or_damaged_object_is_named_as_damage_and_others_are_served(
+    tmp_path: Path, spoil: str, error: type[Exception], name: str
+) -> None:
+    async def story(world: World) -> None:
+        first = 300 if name == SEGMENT else 0
+        await world.add(name, history_of(100, first=first))
+        rest = history_of(10, first=first + 100)
+        await world.add("b.pack", rest)
+        at = object_of(0, path_of(name))
+        content = world.bucket.objects[at].content
+        if spoil == "lose":
+            world.bucket.lose(at)
+        else:
+            spoilt = content[:2000] if spoil == "cut" else content[:50] + bytes(9000) + content[9050:]
+            world.bucket.put(at, spoilt)
+        for _ in range(2):
+            with pytest.raises(error, match=path_of(name) if spoil != "flip" else name):
+                await world.read_all(offset=first)
+        assert [damage.name for damage in world.history.damaged.all()] == [name]
+        assert await world.read_all(offset=first + 100) == datas(rest)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("how", ["down", "refuses"])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_store_that_is_out_says_nothing_of_its_objects(tmp_path: Path, how: str, known: bool) -> None:
+    async def story(world: World) -> None:
+        batches = history_of(100)
+        await world.add("a.pack", batches)
+        if known:
+            await world.history.first_offset(QUEUE, 0, 0)
+        setattr(world.bucket.weather, how, True)
+        for _ in range(2):
+            with pytest.raises(OutOfReach):
+                await world.read_all()
+        assert world.history.damaged.all() == []
+        setattr(world.bucket.weather, how, False)
+        assert await world.read_all() == datas(batches)
+        assert world.history.failures == 2
+
+    play(tmp_path, story)
+
+
+def test_a_reader_goes_on_in_what_took_the_place_of_a_file(tmp_path: Path) -> None:
+    """The tier says that a file is gone before its object is deleted."""
+
+    async def story(world: World) -> None:
+        batches = history_of(100)
+        await world.add("a.pack", batches)
+        part = await world.history.read(QUEUE, 0, 0, 20_000)
+        assert part is not None
+        merged = upload(world.bucket, "b.pack", batches)
+        gone = world.manifest.ranges(0)
+        await world.manifest.change(0, gone, [(0, 10, merged)], WriteGroupPosition(10, 0), ())
+        world.bucket.remove(object_of(0, path_of("a.pack")))
+        rest = await world.read_all(offset=part.next_offset)
+        assert [*map(bytes, part.batches), *rest] == datas(batches)
+        assert world.history.damaged.all() == []
+        await asyncio.sleep(SWEEP_SECONDS)
+        await world.read_all()
+        assert world.history.stored.search.outdated() == []
+
+    play(tmp_path, story)
+
+
+def test_what_is_read_again_and_again_comes_from_disk_2(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        batches = history_of(300)
+        file = await world.add("a.pack", batches)
+        world.config = ReadCacheConfig(
+            memory_bytes=1 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=4, disk_bytes=64 * CHUNK
+        )
+        await world.history.close()
+        await world.reopen()
+        assert file.bytes < 60 * CHUNK
+        assert await world.read_all() == datas(batches)
+        asked = world.bucket.asked
+        assert await world.read_all() == datas(batches)
+        assert world.bucket.asked == asked
+        world.disk.flip("remote-cache/pieces", 8 * (3 * CHUNK + 5))
+        assert await world.read_all() == datas(batches)
+        assert world.bucket.asked == asked + 1
+        assert world.history.damaged.all() == []
+
+    play(tmp_path, story)
+
+
+def test_files_that_are_too_old_are_not_asked_for_a_time(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        for number in range(10):
+            await world.add(f"{number}.pack", history_of(20, first=20 * number))
+        found = [extent async for extent in world.history.extents_since(QUEUE, 0, 0, 1190)]
+        assert found
+        assert found[0].last_offset >= 190
+        assert world.bucket.asked == 1
+        latest = [(late, extent) async for late, extent in world.history.latest_extents(QUEUE, 0, 0)]
+        assert latest[0][0] == 1199
+        assert [late for late, _extent in latest] == sorted((late for late, _ in latest), reverse=True)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("wrong", [{"memory_bytes": 0}, {"disk_bytes": -1}, {"chunk_bytes": 1000}, {"index_bytes": 5}])
+def test_a_config_that_cannot_work_is_refused_by_its_key(wrong: dict[str, int]) -> None:
+    [key] = wrong
+    with pytest.raises(ConfigError, match=rf"read_cache\.{key}"):
+        ReadCacheConfig(**wrong).validate()
