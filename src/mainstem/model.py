@@ -144,7 +144,7 @@ class TopicSettings:
     """The effective settings of a topic, parsed from its configs over the node's defaults.
 
     Names follow Kafka's topic configs (`retention.records` is Mainstem's own) with dots as underscores; times in ms,
-    sizes in bytes, -1 is unlimited.
+    sizes in bytes, -1 is unlimited; -2, of local limits: as the whole topic's.
     """
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
@@ -161,6 +161,11 @@ class TopicSettings:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = (1 << 63) - 1
     delete_retention_ms: int = 86_400_000
+    remote_storage_enable: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,9 @@ class NodeFacts:
     store_dir: LogDir | None = None
     """Disk 2 or the object store."""
 
+    has_remote_store: bool = False
+    """Whether topics may have a remote tier."""
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from mainstem.address import AddressError, parsed
 from mainstem.errors import ConfigError
 from mainstem.model import SLOTS
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.topic_config import check_configs
+from mainstem.nameserver.state.tiering_rules import TOPIC_BY_TOPIC, check_local_limits
+from mainstem.nameserver.state.topic_config import check_configs, topic_settings
 
 NODE_ID_MAX = 0x7FFF_FFFF
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -26,6 +27,8 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     write_groups: int = 4
     """How many write groups a new cluster gets; an existing one keeps its own."""
     topic_defaults: dict[str, str] = {}
+    remote_dir: str = ""
+    """Where the remote tier lies; empty: the cluster has none, and no topic may have one."""
     changes_waiting_max: int = 1_000
     """Metadata changes that may wait for the log; more are refused, with an error that can be retried."""
     log_bytes_max: int = 4 * 1024 * 1024
@@ -95,7 +98,12 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                 raise ConfigError(f"peers: node {node_id} = {error}") from None
         if self.peers and self.node_id == 0:
             raise ConfigError("node_id=0: nodes of a cluster are numbered from 1; give another node_id, or no peers")
+        for name in TOPIC_BY_TOPIC:
+            if name in self.topic_defaults:
+                raise ConfigError(f"topic_defaults: {name} is set topic by topic, and has no default")
         try:
             check_configs(self.topic_defaults)
+            if self.remote_dir:
+                check_local_limits(topic_settings({}, self.topic_defaults))
         except InvalidConfig as error:
             raise ConfigError(f"topic_defaults: {error}") from error

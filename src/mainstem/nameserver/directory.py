@@ -141,7 +141,9 @@ async def open_directory(files: Files, config: NameserverConfig, levels: LevelRa
     """Read and judge the directory; nothing is changed before `Directory.start`. Raises `ForeignDirectory`,
     `MetadataCorrupt`, OSError."""
     log, found = await MetadataLog.open(files, bytes_max=config.log_bytes_max)
-    replica = MetadataReplica(lambda configs: topic_settings(configs, config.topic_defaults), levels)
+    replica = MetadataReplica(
+        lambda configs: topic_settings(configs, config.topic_defaults), levels, has_remote_store=bool(config.remote_dir)
+    )
     directory = Directory(files, log, found, replica, None)
     try:
         await _open_vote(directory)

@@ -34,7 +34,11 @@ ROLES = ("broker", "storage", "nameserver")
 RACK_LENGTH_MAX = 200
 """Every answer to Metadata carries the racks of all nodes."""
 
-NODE_WIDE = {("server", "listen"): "listen", ("nameserver", "node_id"): "node_id"}
+NODE_WIDE = {
+    ("server", "listen"): "listen",
+    ("nameserver", "node_id"): "node_id",
+    ("nameserver", "remote_dir"): "remote_dir",
+}
 """(section, field) -> the node's own key that decides it."""
 
 

@@ -358,6 +358,7 @@ class _Opening:
                 topic_defaults=nameserver.lookups.topic_defaults(),
                 write_dir=LogDir(str(ports.write_dir), ports.write_files),
                 store_dir=LogDir(str(ports.store_dir), ports.store_files),
+                has_remote_store=bool(config.remote_dir),
                 listeners=config.listen,
                 advertised=str(Address(self._identity.host, self._identity.port)),
                 rack=config.rack,

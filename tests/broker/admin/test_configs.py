@@ -98,6 +98,8 @@ def test_the_broker_describes_itself() -> None:
     assert configs["auto.create.topics.enable"].config_source == 5
     assert configs["log.dirs"].value == "/one,s3://two"
     assert configs["log.retention.ms"].value == "7"
+    assert configs["remote.log.storage.system.enable"].value == "false"
+    assert configs["log.local.retention.ms"].value == configs["log.local.retention.bytes"].value == "-2"
     assert configs["broker.id"].value == configs["node.id"].value == "1"
     assert all(config.read_only for config in configs.values())
     assert len(configs) == len(described(admin, BROKER, "1").configs)

@@ -95,7 +95,7 @@ def test_the_least_age_of_compaction_is_not_more_than_the_most() -> None:
             check_configs(wrong)
 
 
-@pytest.mark.parametrize("key", ["remote.storage.enable", "local.retention.ms", "retention_ms", ""])
+@pytest.mark.parametrize("key", ["remote.storage.enabled", "local.retention", "retention_ms", ""])
 def test_unknown_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidConfig):
         check_configs({key: "1"})

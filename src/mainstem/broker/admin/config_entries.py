@@ -153,6 +153,13 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
         "refuses more.",
     )
     yield (
+        "remote.log.storage.system.enable",
+        boolean,
+        str(broker.facts.has_remote_store).lower(),
+        "false",
+        "Whether topics may have a remote tier: whether remote_dir is set.",
+    )
+    yield (
         "fetch.max.bytes",
         whole,
         str(config.fetch_bytes_max),

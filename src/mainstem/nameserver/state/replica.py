@@ -56,13 +56,18 @@ class ChangeOutcome(NamedTuple):
 class MetadataReplica:
     """Holds the state and the callers that wait for it. `settings_of` turns a topic's overrides into its
     effective settings (over this node's defaults); `levels`: the feature levels at which this program can
-    work."""
+    work. `has_remote_store`: whether topics may have a remote tier, for what is checked before it is logged."""
 
     def __init__(
-        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], levels: LevelRange = OWN_LEVELS
+        self,
+        settings_of: Callable[[Mapping[str, str]], TopicSettings],
+        levels: LevelRange = OWN_LEVELS,
+        *,
+        has_remote_store: bool = False,
     ) -> None:
         self.levels = levels
-        self.state = MetadataState(settings_of, levels)
+        self._has_remote_store = has_remote_store
+        self.state = MetadataState(settings_of, levels, has_remote_store=has_remote_store)
         self.applied_index = 0
         self.applied_term = 0
         self.applied_count = 0
@@ -171,7 +176,7 @@ class MetadataReplica:
 
     async def restored(self, commands: Sequence[bytes]) -> MetadataState:
         """The state that a snapshot's commands lead to. Raises ValueError and `InconsistentCommand`."""
-        state = MetadataState(self._settings_of, self.levels)
+        state = MetadataState(self._settings_of, self.levels, has_remote_store=self._has_remote_store)
         for number, data in enumerate(commands, 1):
             state.apply(decode_command(data))
             if number % COMMANDS_PER_TURN == 0:

@@ -83,13 +83,18 @@ PRODUCER_ID_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 class MetadataState:
     """The whole state. `settings_of` turns a topic's overrides into its effective settings (over this node's
-    defaults); `levels`: the feature levels at which this program can work."""
+    defaults); `levels`: the feature levels at which this program can work. `has_remote_store`: whether topics may
+    have a remote tier."""
 
     def __init__(
-        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], levels: LevelRange = OWN_LEVELS
+        self,
+        settings_of: Callable[[Mapping[str, str]], TopicSettings],
+        levels: LevelRange = OWN_LEVELS,
+        *,
+        has_remote_store: bool = False,
     ) -> None:
         self._levels = levels
-        self.topic_table = TopicTable(settings_of)
+        self.topic_table = TopicTable(settings_of, has_remote_store=has_remote_store)
         self.node_table = NodeTable()
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
@@ -170,11 +175,7 @@ class MetadataState:
 
     def check(self, command: Command, pending: PendingChanges = NOTHING_PENDING) -> None:
         """Raise a `NameserverError` when the command must not be logged, with `pending` to be applied before."""
-        if (needed := level_of(command)) > self._feature_level:
-            raise FeatureLevelTooLow(
-                f"the cluster is at feature level {self._feature_level}, this takes level {needed}: "
-                f"mainstem cluster feature-level --raise, once all nodes run a version that has it"
-            )
+        self._check_level(level_of(command))
         match command:
             case CreateCluster():
                 self._check_cluster(command)
@@ -195,15 +196,29 @@ class MetadataState:
             case CreateTopic():
                 nodes, copies = len(self.node_table.nodes), self.node_table.copies
                 self.topic_table.check_new(command, pending, nodes, copies)
+                self._check_tiering_level(command)
             case AddPartitions():
                 self.topic_table.check_more_partitions(command)
             case ChangeTopicConfigs():
                 self.topic_table.check_configs(command)
+                self._check_tiering_level(command)
             case DeleteTopic():
                 self.topic_table.check_deletion(command, pending)
             case AllocateProducerIds():
                 if command.first + command.count > PRODUCER_ID_MAX:
                     raise NameserverError("all producer ids have been given")
+
+    def _check_level(self, needed: FeatureLevel) -> None:
+        if needed > self._feature_level:
+            raise FeatureLevelTooLow(
+                f"the cluster is at feature level {self._feature_level}, this takes level {needed}: "
+                f"mainstem cluster feature-level --raise, once all nodes run a version that has it"
+            )
+
+    def _check_tiering_level(self, command: CreateTopic | ChangeTopicConfigs) -> None:
+        """Every node has to know what the write groups' logs say of a remote tier before a topic may have one."""
+        if self.topic_table.switches_tiering_on(command):
+            self._check_level(FeatureLevel.TIERED)
 
     def _check_cluster(self, command: CreateCluster) -> None:
         assert self._cluster is None, "a cluster is created once"

@@ -18,6 +18,7 @@ from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType
 _JOURNAL = "queues share one journal, and its files follow the node's own configuration."
 _SYNC = "when messages reach the disk is the node's setting `durability`."
 _COMPACTION = "Compaction works on files that are merged (mainstem store compact)."
+_LOCAL = "Local copies go as whole files, so that more may remain; what is not in the remote tier yet always stays."
 _TIMESTAMPS = (
     "A batch whose header says otherwise is refused with INVALID_TIMESTAMP; what its records say beyond that is not "
     "looked at. Not for topics whose records bear the time they were appended."
@@ -135,6 +136,24 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             without_effect="partitions are not copied one by one.",
         ),
         TopicConfig(
+            name="local.retention.bytes",
+            type=ConfigType.LONG,
+            default="-2",
+            minimum=-2,
+            broker_names=("log.local.retention.bytes",),
+            documentation="How many bytes of a partition with remote.storage.enable stay on disk 2 once they are in "
+            f"the remote tier; -2 is as many as retention.bytes, -1 is no limit. {_LOCAL}",
+        ),
+        TopicConfig(
+            name="local.retention.ms",
+            type=ConfigType.LONG,
+            default="-2",
+            minimum=-2,
+            broker_names=("log.local.retention.ms",),
+            documentation="How long records of a topic with remote.storage.enable stay on disk 2 once they are in "
+            f"the remote tier; -2 is as long as retention.ms, -1 is for ever. {_LOCAL}",
+        ),
+        TopicConfig(
             name="max.compaction.lag.ms",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
@@ -220,6 +239,30 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             without_effect=_JOURNAL,
         ),
         TopicConfig(
+            name="remote.log.copy.disable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            documentation="Whether nothing more of a topic with remote.storage.enable goes to the remote tier; what is "
+            "there can be read. local.retention.ms and local.retention.bytes must then be -2, or what retention.ms and "
+            "retention.bytes are.",
+        ),
+        TopicConfig(
+            name="remote.log.delete.on.disable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            documentation="Whether what is in the remote tier alone is deleted when remote.storage.enable goes from "
+            "true to false; without it that is refused. The log start moves to the first record on disk 2 with one of "
+            "the next rounds of retention (leave it true until then).",
+        ),
+        TopicConfig(
+            name="remote.storage.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            documentation="Whether merged files of the topic are copied to the remote tier (remote_dir), from where "
+            "they are read once their local copies are gone. For topics whose cleanup.policy is 'delete' alone. What "
+            "was merged before this was set stays on disk 2.",
+        ),
+        TopicConfig(
             name="retention.bytes",
             type=ConfigType.LONG,
             default="-1",
@@ -294,20 +337,12 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     )
 }
 
-_REFUSED_PREFIXES = {
-    "remote.": "Mainstem tiers queues by its own store; see store_dir",
-    "local.retention.": "Mainstem tiers queues by its own store; see store_dir",
-}
-
 
 def config_named(name: str) -> TopicConfig:
     """Raises `InvalidConfig` for a name that is no topic config here."""
     config = TOPIC_CONFIGS.get(name)
     if config is not None:
         return config
-    for prefix, reason in _REFUSED_PREFIXES.items():
-        if name.startswith(prefix):
-            raise InvalidConfig(f"topic config {name!r} is not supported: {reason}")
     raise InvalidConfig(f"unknown topic config {name[:100]!r}; known are {', '.join(TOPIC_CONFIGS)}")
 
 
@@ -346,4 +381,9 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         min_compaction_lag_ms=cast(int, value("min.compaction.lag.ms")),
         max_compaction_lag_ms=cast(int, value("max.compaction.lag.ms")),
         delete_retention_ms=cast(int, value("delete.retention.ms")),
+        remote_storage_enable=cast(bool, value("remote.storage.enable")),
+        remote_log_copy_disable=cast(bool, value("remote.log.copy.disable")),
+        remote_log_delete_on_disable=cast(bool, value("remote.log.delete.on.disable")),
+        local_retention_ms=cast(int, value("local.retention.ms")),
+        local_retention_bytes=cast(int, value("local.retention.bytes")),
     )

@@ -37,7 +37,8 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.state.topic_config import check_configs
+from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
+from mainstem.nameserver.state.topic_config import check_configs, config_named
 
 NAME_LENGTH_MAX = 249  # with "-<partition>" added it still fits a file name of 255 bytes
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -101,15 +102,18 @@ NOTHING_PENDING = PendingChanges()
 
 class TopicTable:
     """Holds the topics. `settings_of` turns a topic's overrides into its effective settings (over this node's
-    defaults)."""
+    defaults). `has_remote_store`: whether topics may have a remote tier."""
 
-    def __init__(self, settings_of: Callable[[Mapping[str, str]], TopicSettings]) -> None:
+    def __init__(
+        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], *, has_remote_store: bool = False
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[uuid.UUID, Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.partitions_total = 0
         self.next_number = FIRST_TOPIC_NUMBER
         self._name_by_collision_key: dict[str, str] = {}
+        self._has_remote_store = has_remote_store
         self._settings_of = settings_of
         self._default_settings = settings_of(_NO_CONFIGS)  # shared by all topics without overrides
 
@@ -152,6 +156,7 @@ class TopicTable:
                 "topics get that ask for none)"
             )
         check_configs(command.configs)
+        self._check_tiering(command.configs, None)
 
     def check_more_partitions(self, command: AddPartitions) -> None:
         topic = self._topic_to_change(command.number)
@@ -165,13 +170,26 @@ class TopicTable:
 
     def check_configs(self, command: ChangeTopicConfigs) -> None:
         topic = self._topic_to_change(command.number)
-        wanted = {**topic.configs, **command.changes}
-        check_configs({key: value for key, value in wanted.items() if value is not None})
+        merged = {**topic.configs, **command.changes}
+        wanted = {key: value for key, value in merged.items() if value is not None}
+        check_configs(wanted)
+        self._check_tiering(wanted, topic)
 
     def check_deletion(self, command: DeleteTopic, pending: PendingChanges) -> None:
         if command.number in pending.deleted:
             raise UnknownTopic(f"the topic of number {command.number} is being deleted")
         self._topic_to_change(command.number)
+
+    def switches_tiering_on(self, command: CreateTopic | ChangeTopicConfigs) -> bool:
+        """Whether a command, which was checked, gives a remote tier to a topic."""
+        return _is_tiered(command.configs if isinstance(command, CreateTopic) else command.changes)
+
+    def _check_tiering(self, configs: Mapping[str, str], before: Topic | None) -> None:
+        """Check configs that are each as they should be against those of the topic, if it exists."""
+        was_tiered = before is not None and before.settings.remote_storage_enable
+        if was_tiered or _is_tiered(configs):
+            settings = before.settings if before is not None else None
+            check_tiering(self._settings(configs), settings, has_store=self._has_remote_store)
 
     def _check_partitions(self, name: str, wanted: int, others: int) -> None:
         if not 1 <= wanted <= PARTITIONS_PER_TOPIC_MAX:
@@ -238,6 +256,12 @@ class TopicTable:
     def commands(self) -> Iterator[CreateTopic]:
         """The commands that create the present topics; changes made meanwhile do not show in them."""
         return map(_creation_of, tuple(self.by_number.values()))  # in the order they were created: numbers go up
+
+
+def _is_tiered(configs: Mapping[str, str | None]) -> bool:
+    """Whether these configs of a topic, or changes of them, give it a remote tier. No node's default does."""
+    value = configs.get(REMOTE)
+    return value is not None and config_named(REMOTE).parse(value) is True
 
 
 def topic_of(command: CreateTopic, settings: TopicSettings) -> Topic:
