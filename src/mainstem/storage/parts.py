@@ -54,8 +54,11 @@ from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
+from mainstem.storage.upkeep.local_copies import LocalCopies
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
+from mainstem.storage.upkeep.remote_files import TierFiles
+from mainstem.storage.upkeep.remote_retention import RemoteRetention
 from mainstem.storage.upkeep.retention import retention_class
 from mainstem.storage.upkeep.retention_pass import RetentionPass, TopicClasses
 from mainstem.storage.upkeep.scrubbing import Scrubber
@@ -329,6 +332,7 @@ class StorageParts:
         self.scrubber = Scrubber(
             setup.write_files, journal, groups, self.damage, self.queue_store, self.pacing, setup.clock, setup.config
         )
+        tier = TierFiles(self.remote, None)
         retention = RetentionPass(
             state.table,
             journal,
@@ -338,9 +342,22 @@ class StorageParts:
             setup.topics,
             self.agreed_clock,
             liveness,
+            tier,
         )
         store = setup.remote_store
         self.remote_upkeep = RemoteUpkeep(self.remote, store, groups) if store is not None else None
+        self.remote_retention = RemoteRetention(tier, lambda group: groups[group].serving, self.placement, liveness)
+        self.local_copies = LocalCopies(
+            state.table,
+            journal,
+            self.queue_store,
+            tier,
+            self.placement,
+            setup.topics,
+            self.agreed_clock,
+            liveness,
+        )
+        tiering = {"remote retention": self.remote_retention.run, "local retention": self.local_copies.run}
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,
@@ -360,6 +377,7 @@ class StorageParts:
             self.waiting,
             self.losses,
             self._fold,
+            tiering,
         )
 
     async def _fold(self) -> None:

@@ -123,6 +123,8 @@ class StorageSamples:
         yield from storage.remote.samples()
         if storage.remote_upkeep is not None:
             yield from storage.remote_upkeep.samples()
+        yield from storage.remote_retention.samples()
+        yield from storage.local_copies.samples()
         yield from storage.snapshots.samples()
         yield from storage.repair.samples()
         yield from storage.producers.samples()

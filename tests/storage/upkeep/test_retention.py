@@ -13,7 +13,7 @@ from tests.storage.queue_store.runs import extent_rows
 from mainstem.model import TopicSettings
 from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
-from mainstem.storage.upkeep.retention_pass import FOREVER_MS
+from mainstem.storage.upkeep.retention_sources import FOREVER_MS
 
 NOW = 1000
 QUEUES = [1, 2, 3, 5]
@@ -225,6 +225,12 @@ def test_no_queues_no_extents_no_changes() -> None:
         (TopicSettings(retention_ms=-1, retention_bytes=5), False, "bytes"),
         (TopicSettings(retention_ms=-1, retention_records=5), False, "bytes"),
         (TopicSettings(retention_ms=604_800_000, retention_records=5), False, "ms-1073741824"),
+        (TopicSettings(remote_storage_enable=True), False, "ms-1073741824+remote"),
+        (TopicSettings(remote_storage_enable=True, retention_ms=-1), False, "forever+remote"),
+        (TopicSettings(remote_storage_enable=True, retention_ms=-1, retention_bytes=5), False, "bytes+remote"),
+        (TopicSettings(remote_storage_enable=True, remote_log_copy_disable=True), False, "ms-1073741824"),
+        (TopicSettings(remote_storage_enable=True, cleanup_policy=frozenset({"compact"})), False, "compact"),
+        (TopicSettings(remote_storage_enable=True), True, "internal"),
     ],
 )
 def test_retention_class(settings: TopicSettings, internal: bool, expected: str) -> None:

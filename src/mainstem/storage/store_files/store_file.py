@@ -31,10 +31,18 @@ QUEUES_DIRECTORY = "queues"
 TEMPORARY_INFIX = ".tmp-"
 """Between the name of a file and something unique, while the file is being written."""
 
+REMOTE_CLASS_SUFFIX = "+remote"
+"""Retention classes end with this whose files move to the remote tier."""
+
 MANY_GROUPS = -1
 NO_OFFSET = -1
 NEVER_COMPACTED = -1
 NO_HORIZON = -1
+
+
+def moves(retention_class: str) -> bool:
+    """Whether merged files of a class move to the remote tier."""
+    return retention_class.endswith(REMOTE_CLASS_SUFFIX)
 
 
 class FileKind(enum.Enum):
@@ -76,6 +84,12 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
     def is_merged(self) -> bool:
         """Whether it is a merge's output: of one write group, with known keys."""
         return self.group != MANY_GROUPS
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it may be uploaded to the remote tier. It may have queues besides whose topics do not ask for that
+        (`merge_plan.cut`)."""
+        return self.is_merged and moves(self.retention_class)
 
     @classmethod
     def of(cls, message: FileDescription) -> StoreFile:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from mainstem.model import Sample
 from mainstem.ports import Clock
@@ -139,8 +139,9 @@ class Maintenance:
         waiting: WaitingWriteGroups,
         losses: Losses,
         fold: Callable[[], Awaitable[None]],
+        tiering: Mapping[str, Callable[[], Awaitable[None]]],
     ) -> None:
-        """`fold` puts files of the manifest into pages."""
+        """`fold` puts files of the manifest into pages; `tiering`: what retention is in the remote tier, by name."""
         self._config = config
         self._clock = clock
         self._agreed_clock = agreed_clock
@@ -149,6 +150,7 @@ class Maintenance:
         self._groups = groups
         self._state = state
         self._retention = retention
+        self._tiering = tiering
         self._checkpointer = checkpointer
         self._write_loop = write_loop
         self._waiting = waiting
@@ -168,6 +170,7 @@ class Maintenance:
             UpkeepStep("manifest pages", FOLD_SECONDS, fold),
             UpkeepStep("retention", config.retention_check_seconds, retention.run),
             UpkeepStep("producer expiry", config.retention_check_seconds, self.expire_producers),
+            *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in tiering.items()),
         )
 
     async def run(self) -> None:
@@ -219,6 +222,8 @@ class Maintenance:
     async def retain(self) -> None:
         """Apply the topics' retention, and forget producers that were not seen for long."""
         await self._retention.run()
+        for work in self._tiering.values():
+            await work()
         await self.expire_producers()
 
     async def expire_producers(self) -> None:

@@ -8,11 +8,14 @@ counted once.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy
 import numpy.typing
 
 from mainstem.model import TopicSettings
 from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
 
 Numbers = numpy.typing.NDArray[numpy.int64]
 Flags = numpy.typing.NDArray[numpy.bool_]
@@ -30,11 +33,17 @@ BUCKET_MS_MAX = 1 << 37
 def retention_class(settings: TopicSettings, internal: bool) -> str:
     """The class of runs a topic's batches go to: topics of one class lose their data at about the same time,
     so that whole runs become free. 'internal', 'compact', 'ms-<power of two>', 'forever', or 'bytes' for those that
-    are bounded by size or by number of records only."""
+    are bounded by size or by number of records only. The last three have '+remote' behind them for topics whose files
+    move to the remote tier."""
     if internal:
         return "internal"
     if "compact" in settings.cleanup_policy:
         return "compact"
+    moves = settings.remote_storage_enable and not settings.remote_log_copy_disable
+    return _lifetime_class(settings) + (REMOTE_CLASS_SUFFIX if moves else "")
+
+
+def _lifetime_class(settings: TopicSettings) -> str:
     if 0 <= settings.retention_ms <= BUCKET_MS_MAX:
         bucket = max(BUCKET_MS_MIN, 1 << max(settings.retention_ms - 1, 0).bit_length())
         return f"ms-{bucket}"
@@ -44,6 +53,23 @@ def retention_class(settings: TopicSettings, internal: bool) -> str:
 def live(rows: Rows, log_starts: Numbers) -> Flags:
     """Per row, whether it holds an offset at or behind the log start given for it."""
     return numpy.asarray(rows["last_offset"] >= log_starts)
+
+
+class Gaps(NamedTuple):
+    """Stretches of offsets of some queues, ascending by queue."""
+
+    queue_ids: QueueIds
+    firsts: Numbers
+    ends: Numbers
+    """The offsets behind the last ones."""
+
+    def within(self, rows: Rows) -> Rows:
+        """The rows that lie in a gap, or begin in it."""
+        places = numpy.minimum(self.queue_ids.searchsorted(rows["queue_id"]), len(self.queue_ids) - 1)
+        inside = self.queue_ids[places] == rows["queue_id"]
+        inside &= (rows["last_offset"] >= self.firsts[places]) & (rows["base_offset"] < self.ends[places])
+        found: Rows = rows[inside]
+        return found
 
 
 class QueueExtents:
@@ -66,6 +92,20 @@ class QueueExtents:
         expected = self._next_offsets[places]
         numpy.maximum.at(self._next_offsets, places, rows["last_offset"] + 1)
         return rows, places, expected
+
+    def gaps(self, rows: Rows) -> Gaps:
+        """Where these rows would go on behind offsets that no source had."""
+        if not len(self.queue_ids) or not len(rows):
+            return Gaps(self.queue_ids[:0], self._next_offsets[:0], self._next_offsets[:0])
+        places = numpy.minimum(self.queue_ids.searchsorted(rows["queue_id"]), len(self.queue_ids) - 1)
+        known = self.queue_ids[places] == rows["queue_id"]
+        places, bases = places[known], rows["base_offset"][known]
+        if not len(places):
+            return Gaps(self.queue_ids[:0], self._next_offsets[:0], self._next_offsets[:0])
+        firsts, queues = _first_rows(places)
+        wide = bases[firsts] > self._next_offsets[queues]
+        queues = queues[wide]
+        return Gaps(self.queue_ids[queues], self._next_offsets[queues], bases[firsts[wide]])
 
 
 class LiveBytes:

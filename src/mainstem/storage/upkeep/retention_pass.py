@@ -1,21 +1,19 @@
-"""One round of retention moves log starts by age, size and number of records, in the queue store and on unsplit data
-alike.
+"""One round of retention moves log starts by age, size and number of records, in the remote tier, in the queue store
+and on unsplit data alike.
 
 A record is as old as its timestamp says, or as long as this node has seen it, whichever is older: a timestamp of the
 year 9999 keeps nothing. A majority's clocks give the time (`agreed_clock`); while they do not, no record expires by
 age.
 
-It reads indexes only: first of the runs that may have expired records (`retention_memory.py`), then of the sealed
-segments, oldest first. It skips the open segment, as Kafka skips its active one; that is sealed by size or age soon
-enough. It does not look up empty queues.
+It reads indexes only, of local and remote files and of sealed segments (`retention_sources.py`). It skips the open
+segment, as Kafka skips its active one; that is sealed by size or age soon enough. It does not look up empty queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import numpy
 import numpy.typing
@@ -23,16 +21,18 @@ import numpy.typing
 from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.storage.agreed_clock import AgreedClock
-from mainstem.storage.errors import SegmentGone, StorageError, StorageFailed
-from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.errors import StorageError, StorageFailed
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.state.queue_scan import live_queues, topics_with_data
+from mainstem.storage.upkeep.remote_files import RemoteFiles
 from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts, retention_class
-from mainstem.storage.upkeep.retention_memory import LimitedQueues, RunMemory, TopicLimits
+from mainstem.storage.upkeep.retention_memory import LimitedQueues, TopicLimits
+from mainstem.storage.upkeep.retention_sources import FirstSeen, RetentionSources
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +41,9 @@ Numbers = numpy.typing.NDArray[numpy.int64]
 DELETE = "delete"
 COMPACT = "compact"
 
-FOREVER_MS = (1 << 63) - 1
-
-
 TOPICS_PER_TURN = 5_000
 """Queues checked in one turn of the event loop: about a millisecond."""
 
-
-ROWS_AT_ONCE_MAX = 4_096
-"""Up to this many extents of a run are looked up in one turn of the event loop: some tenths of a millisecond."""
-
-RUNS_PER_TURN = 100
-"""Runs skipped in one turn of the event loop: some milliseconds."""
 
 MOVES_PER_TURN = 5_000
 """New log starts collected in one turn of the event loop: some milliseconds."""
@@ -62,20 +53,6 @@ def _topics_of(queue_ids: QueueIds) -> tuple[QueueIds, numpy.typing.NDArray[nump
     """The numbers of the queues' topics, and for each queue the place of its topic among them. Call it in a thread
     beside the event loop: for a million queues it takes a tenth of a second."""
     return numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
-
-
-class RetentionUnit(NamedTuple):
-    """A run, or a sealed segment. Times in ms."""
-
-    rows: Rows | None
-    """Its extents that count; None: the source is skipped, or cannot be read."""
-    undated_ms: int
-    """The time taken for extents without a time of their own."""
-    seen_ms: int
-    """The time by which this node had the source; of an unreadable source, the time that nothing in it is newer
-    than."""
-    skipped: bool = False
-    """It was not worth reading."""
 
 
 def may_lose(topic: Topic) -> bool:
@@ -98,7 +75,9 @@ class RetentionPass:
         topics: Callable[[], Iterable[Topic]],
         clock: AgreedClock,
         liveness: QueueLiveness,
+        remote: RemoteFiles | None = None,
     ) -> None:
+        """`remote`: the remote tier, if there is one."""
         self._table = table
         self._journal = journal
         self._store = store
@@ -107,7 +86,8 @@ class RetentionPass:
         self._topics = topics
         self._clock = clock
         self._liveness = liveness
-        self._memory = RunMemory(store.manifest.files, store.retention_facts_bytes_max)
+        self._remote = remote
+        self._sources = RetentionSources(journal, store, placement, remote)
         self._segments_seen: dict[int, int] = {}
         """By sequence, the time (ms) when retention first saw each sealed segment since the start."""
 
@@ -131,18 +111,22 @@ class RetentionPass:
             sealed = {segment.sequence for segment in self._journal.segments() if segment.sealed}
             self._segments_seen = {one: self._segments_seen.get(one, time.latest) for one in sealed}
             # a run that is written meanwhile was not there yet
-            runs_seen = await self._store.retention.first_seen(time.latest)
+            seen = FirstSeen(
+                self._segments_seen,
+                await self._store.retention.first_seen(time.latest),
+                self._remote.first_seen(time.latest) if self._remote is not None else {},
+            )
         limited = await self._limited_queues()
         queue_ids, starts, ends, retention_ms, retention_bytes, retention_records, compacted = limited
         if time is None:
-            runs_seen = {}
+            seen = FirstSeen({}, {}, {})
             retention_ms = numpy.full_like(retention_ms, UNLIMITED)
         if not len(queue_ids):
             return 0
         compactions = self._store.compactions.passes
         live = LiveBytes(queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
-            async for source in self._sources(limited, runs_seen, None, sized=True):
+            async for source in self._sources.units(limited, seen, None, sized=True):
                 if source.rows is not None:
                     live.feed(source.rows)
         surplus = (retention_bytes >= 0) & (live.bytes > retention_bytes)
@@ -162,7 +146,7 @@ class RetentionPass:
             compacted=compacted,
         )
         sized, counted = bool(surplus.any()), bool(outnumbered.any())
-        async for source in self._sources(limited, runs_seen, now_ms, sized=sized, counted=counted):
+        async for source in self._sources.units(limited, seen, now_ms, sized=sized, counted=counted):
             if source.rows is None:
                 moved.left_out(source.seen_ms, skipped=source.skipped)
             else:
@@ -201,7 +185,7 @@ class RetentionPass:
                 await asyncio.sleep(0)
 
         limits = TopicLimits(numbers.astype(numpy.int64), retention_ms, retention_bytes, retention_records, compacted)
-        await asyncio.to_thread(self._memory.begin, limits)
+        await asyncio.to_thread(self._sources.begin, limits)
 
         def chosen() -> LimitedQueues:
             kept = limited[which]
@@ -217,61 +201,6 @@ class RetentionPass:
             )
 
         return await asyncio.to_thread(chosen)
-
-    async def _sources(
-        self,
-        limited: LimitedQueues,
-        runs_seen: Mapping[str, int],
-        now_ms: int | None,
-        *,
-        sized: bool,
-        counted: bool = False,
-    ) -> AsyncIterator[RetentionUnit]:
-        """Yield the sources, oldest first. A source not seen before is as young as it says. Skipped are runs in which
-        no record is too old (`now_ms` None: in any run), no queue has a limited size, if sizes are asked for, and none
-        a limited number of records, if these are (`counted`), and none is compacted. While a run cannot be read none
-        is skipped, as it could not be told from those."""
-        all_of_them = len(self._store.damaged) > 0
-        for place, (file, groups) in enumerate(self._store.stored.in_order()):
-            if place % RUNS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            seen_ms = runs_seen.get(file.name, FOREVER_MS)
-            wanted = all_of_them or (sized and self._memory.has_sized(file, groups))
-            wanted = wanted or (counted and self._memory.has_counted(file, groups))
-            if not wanted and now_ms is not None:
-                wanted = self._memory.has_compacted(file, groups)
-                wanted = wanted or self._memory.has_expired(file, groups, now_ms, seen_ms)
-            if not wanted:
-                if now_ms is not None:
-                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS, skipped=True)
-                continue
-            rows = await self._store.stored.rows_of(file.name, groups, self._placement.groups_at)
-            if rows is None:
-                dated = file.min_timestamp >= 0 and len(self._store.damaged) > 0
-                yield RetentionUnit(None, FOREVER_MS, min(file.max_timestamp, seen_ms) if dated else FOREVER_MS)
-                continue
-            newest_ms = int(rows["max_timestamp"].max(initial=-1))
-            undated_ms = newest_ms if newest_ms >= 0 else seen_ms
-            if file.name in runs_seen:
-                if len(rows) > ROWS_AT_ONCE_MAX:
-                    await asyncio.to_thread(self._memory.learn, file, groups, rows, undated_ms, seen_ms, limited)
-                else:
-                    self._memory.learn(file, groups, rows, undated_ms, seen_ms, limited)
-            yield RetentionUnit(rows, undated_ms, seen_ms)
-            await asyncio.sleep(0)
-        for segment in self._journal.segments():
-            if segment.index_ready:
-                try:
-                    rows = (await self._journal.index(segment.sequence)).rows
-                except SegmentGone:  # recycled meanwhile: its batches are split, or dead
-                    continue
-                except (StorageError, OSError) as error:
-                    log.error("retention leaves segment %d out: %s", segment.sequence, error)
-                    yield RetentionUnit(None, FOREVER_MS, FOREVER_MS)
-                else:
-                    seen_ms = self._segments_seen.get(segment.sequence, FOREVER_MS)
-                    yield RetentionUnit(rows, seen_ms, seen_ms)
-                    await asyncio.sleep(0)  # rows in memory come without a wait
 
 
 class TopicClasses:

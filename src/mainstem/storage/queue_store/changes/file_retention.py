@@ -118,6 +118,21 @@ class FileRetention:
         self._dropped_bytes += sum(file.bytes for file in dropped)
         return dropped
 
+    async def drop_copies(self, copies: Mapping[str, int]) -> list[StoreFile]:
+        """Drop merged files, each of one write group (name → group), of which the caller knows that the remote tier has
+        what is live in them. Those that are held, or are being copied, or count no more as they did, stay. Returns what
+        was dropped."""
+        async with self._changes.lock:
+            names = [
+                name
+                for name, group in copies.items()
+                if self._manifest.counts_for(name) == {group} and not self._has_kept(name)
+            ]
+            dropped = [self._manifest.files[name] for name in names]
+            if names:
+                await self._changes.drop(names, ())
+        return dropped
+
     def _has_kept(self, name: str) -> bool:
         groups = self._manifest.counts_for(name)
         return self._orphans.is_held(name) or any(map(self._being_copied.is_kept, groups))
