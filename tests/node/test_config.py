@@ -142,8 +142,8 @@ def test_variables_of_the_command_line_are_not_settings() -> None:
         ({"flags": {"write_dir": "/m", "store_dir": "/m/x/../y"}}, ["store_dir is below /m", "--store-dir"]),
         ({"flags": {"write_dir": "/m/w/x", "store_dir": "file:///m"}}, ["write_dir is below /m", "/m/write"]),
         (
-            {"flags": {"store_dir": "/m/s"}, "assignments": ["remote_dir=/m/s/r"]},
-            ["remote_dir is below /m/s", "which all nodes have mounted", "--set remote_dir"],
+            {"flags": {"store_dir": "/m/s", "remote_dir": "/m/s/r"}},
+            ["remote_dir is below /m/s", "which all nodes have mounted", "--remote-dir"],
         ),
         (
             {"flags": {"write_dir": "/m/w"}, "assignments": ["remote_dir=file:///m/w"]},

@@ -47,6 +47,7 @@ DISK_END_SECONDS_MAX = 5.0
 @click.option("--rpc", metavar="HOST:PORT", help="Accept other nodes and splitters here.")
 @click.option("--write-dir", metavar="DIR", help="Keep the journal here: disk 1.")
 @click.option("--store-dir", metavar="DIR|URI", help="Keep the queue store here: disk 2.")
+@click.option("--remote-dir", metavar="DIR|URL", help="Keep the remote tier here; the same for all nodes.")
 @click.option(
     "--roles", metavar="ROLE[,…]", help="What the node does: broker, storage, nameserver. Default: all three."
 )
@@ -74,6 +75,7 @@ def command(
     rpc: str | None,
     write_dir: str | None,
     store_dir: str | None,
+    remote_dir: str | None,
     roles: str | None,
     assignments: tuple[str, ...],
     log_format: str,
@@ -96,6 +98,7 @@ def command(
         "rpc": rpc,
         "write_dir": write_dir,
         "store_dir": store_dir,
+        "remote_dir": remote_dir,
         "roles": roles,
     }
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
