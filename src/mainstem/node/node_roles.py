@@ -280,6 +280,7 @@ class _Opening:
         self._stack.push_async_callback(storage.close)
         storage.snapshots.register(ports.handlers)
         storage.departures.register(ports.handlers)
+        storage.remote_recovery.register(ports.handlers)
         storage.rejoining.register(ports.handlers)
         storage.stretch_giving.register(ports.handlers)
         storage.damage.register(ports.handlers)

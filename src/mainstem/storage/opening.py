@@ -7,13 +7,13 @@ write group.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar
 
 from mainstem.late import Late
-from mainstem.storage.errors import CorruptJournal, StorageFailed
+from mainstem.storage.errors import CorruptJournal, StorageError, StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.journal.segments.segment_files import DIRECTORY as JOURNAL
@@ -138,7 +138,7 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
             or role.setup.consensus.has_lost(group)
         ),
     )
-    role.remote.check(recovered.remote_numbers, role.hard_states.left)
+    await _recover_remote_files(role, recovered.remote_numbers)
     if await rejoin_store(
         role.groups, role.state.table, role.queue_store, role.placement, role.setup.topics,
         lambda group: role.has_alone(group) and group not in role.waiting,
@@ -151,6 +151,21 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
         len(role.state.table),
         len(role.groups),
     )
+
+
+async def _recover_remote_files(role: StorageParts, numbers: Mapping[int, int]) -> None:
+    """Fetch from other replicas what the remote tier's manifest lacks. `numbers`: the changes that the checkpoint
+    relies on, by write group. Raises `StorageError` when nobody gives it."""
+    for group, number in role.remote.lacking(numbers).items():
+        if role.hard_states.left(group) or await role.remote_recovery.recover(group, number):
+            continue
+        path = role.setup.remote_manifest_path
+        raise StorageError(
+            f"{path}: the remote tier's manifest has changes of write group {group} up to "
+            f"{role.remote.position(group).number}, the checkpoint up to {number}: it is missing, or an older copy. "
+            "Restore write_dir as a whole, or start a node that has another replica of the write group: this one "
+            "fetches what it lacks from there"
+        )
 
 
 async def _end_cut(role: StorageParts, what: str) -> None:

@@ -15,6 +15,7 @@ from mainstem.model import Durability
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.cluster.rejoining import Rejoining
+from mainstem.storage.cluster.remote_recovery import RemoteRecovery
 from mainstem.storage.cluster.snapshots import Snapshots
 from mainstem.storage.cluster.write_group_replication import ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageFailed
@@ -247,6 +248,7 @@ class StorageParts:
             bytes_per_second=setup.config.snapshot_bytes_per_second,
             keeps_own=setup.journal_config.durability is Durability.SYNC,
         )
+        self.remote_recovery = RemoteRecovery(self.remote, consensus.calls, consensus.others)
         self.repair = FileRepair(
             consensus.node_id,
             groups,

@@ -304,6 +304,7 @@ class SimulatedNode:
         handlers = WholeFiles() if self.node_id <= cluster.settings.whole_files_upto else Handlers()
         storage.snapshots.register(handlers)
         storage.departures.register(handlers)
+        storage.remote_recovery.register(handlers)
         storage.stretch_giving.register(handlers)
         storage.damage.register(handlers)
         storage.losses.register(handlers)

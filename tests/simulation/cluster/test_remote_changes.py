@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import LEFT_BEHIND, Run
+from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, Run
 from tests.simulation.cluster.test_snapshots import CrashingStory, Replacement
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import require
@@ -52,9 +52,9 @@ class Changers:
             await asyncio.sleep(rng.choice([0.02, 0.1, 0.3]))
             leaders = cluster.leaders(group)
             if leaders:
-                await self._change(rng.choice(leaders), group)
+                await self.change(rng.choice(leaders), group)
 
-    async def _change(self, node: SimulatedNode, group: int) -> None:
+    async def change(self, node: SimulatedNode, group: int) -> None:
         rng, known = self._rng, self.recorded[group]
         tier = node.storage.remote
         files = [packed(f"{group}-{next(self._names)}", group) for _ in range(rng.choice([1, 2, 40]))]
@@ -146,6 +146,36 @@ class Replaced(LeadersChange, Replacement):
     """A new node takes the place of a dead one."""
 
 
+class ManifestLost(LeadersChange):
+    """A node that is off loses its manifest of the remote tier, or has an older copy of it, and starts again."""
+
+    async def _settle(self) -> None:
+        node = self._rng.choice(list(self.cluster.nodes.values()))
+        path = Path(node.manifest_path)
+        path = path.with_name(f"remote-{path.name}")
+        await node.stop()
+        older = path.read_bytes() if path.exists() and self._rng.random() < 0.5 else None
+        await self._restarted(node)
+        self.clients.ending = False
+        for group in self.changers.recorded:
+            for _ in range(3):
+                await self.changers.change(await self.cluster.lead(group, HEALED_SECONDS), group)
+        self.clients.ending = True
+        await self._converge()
+        await node.stop()
+        require(path.exists(), "the tier was never used")
+        path.unlink()
+        if older is not None:
+            path.write_bytes(older)
+        await self._restarted(node)
+        await super()._settle()
+
+    async def _restarted(self, node: SimulatedNode) -> None:
+        require(await node.restart(), f"node {node.node_id} does not start: {node.refusal}")
+        for group in self.changers.recorded:
+            await self.cluster.lead(group, HEALED_SECONDS)
+
+
 @pytest.mark.parametrize("seed", more_at_length(range(1, 13), 2))
 def test_all_replicas_say_what_counts(tmp_path: Path, seed: int) -> None:
     run = LeadersChange(seed, tmp_path)
@@ -164,5 +194,12 @@ def test_who_takes_a_snapshot_learns_what_counts(tmp_path: Path, seed: int) -> N
 def test_a_new_replica_learns_what_counts(tmp_path: Path, seed: int) -> None:
     run = Replaced(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     run.directory = tmp_path
+    run.play()
+    assert run.changers.changes
+
+
+@pytest.mark.parametrize("seed", more_at_length(range(1, 9), 2))
+def test_a_manifest_that_is_lost_or_old_is_made_whole_from_another_replica(tmp_path: Path, seed: int) -> None:
+    run = ManifestLost(seed, tmp_path, seconds=1.0, faults=["transfer"])
     run.play()
     assert run.changers.changes

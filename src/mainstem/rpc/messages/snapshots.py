@@ -122,6 +122,22 @@ class FilePart(msgspec.Struct, frozen=True):
     """Whether the attachment has bytes of the ranges that were asked for, one behind the other."""
 
 
+class FetchRemoteFiles(msgspec.Struct, frozen=True):
+    """Asks for what counts of a write group in the remote tier, with change `number` or a later one."""
+
+    group: WriteGroupNumber
+    number: Index
+
+
+class RemoteFilesPart(msgspec.Struct, frozen=True):
+    """Some of what counts; without `remote` the end."""
+
+    remote: RemoteStanding | None = None
+    ranges: Annotated[list[DescribedRange], msgspec.Meta(max_length=RANGES_PER_PART)] = []
+    total: int = 0
+    """In the last part: how many files were named in all."""
+
+
 OFFER_WRITE_GROUP_SNAPSHOT = Method(
     98, "groups.offer_snapshot", OfferWriteGroupSnapshot, Nothing, (WriteGroupSnapshotRefused,), nodes_only=True
 )
@@ -133,3 +149,7 @@ FETCH_FILE = Method(
     100, "groups.fetch_run", FetchFile, FilePart, (WriteGroupSnapshotRefused,), streams=True, nodes_only=True
 )
 """Its name on the wire is that of version 0.1."""
+FETCH_REMOTE_FILES = Method(
+    103, "groups.fetch_remote_files", FetchRemoteFiles, RemoteFilesPart, (WriteGroupSnapshotRefused,), streams=True,
+    nodes_only=True,
+)  # fmt: skip

@@ -148,16 +148,10 @@ class RemoteTier:
         """The number of the last change of each write group that has any, for a checkpoint."""
         return {group: state.position.number for group, state in self._states.items() if state.position.number}
 
-    def check(self, numbers: Mapping[int, int], free: Callable[[int], bool]) -> None:
-        """Raise `StorageError` if a checkpoint has later changes than the manifest. `free`: the node's replica of a
-        write group has left."""
-        for group, number in numbers.items():
-            if self.position(group).number < number and not free(group):
-                raise StorageError(
-                    f"write group {group}: the remote tier's manifest has changes up to {self.position(group).number}, "
-                    f"the checkpoint up to {number}: it is missing, or an older copy. Restore write_dir as a whole, or "
-                    "have another node take the place of this one (mainstem cluster replace)"
-                )
+    def lacking(self, numbers: Mapping[int, int]) -> dict[int, int]:
+        """The write groups of which a checkpoint has later changes than the manifest, and the number of its last one:
+        the manifest is missing, or an older copy."""
+        return {group: number for group, number in numbers.items() if self.position(group).number < number}
 
     def _state(self, group: int) -> RemoteState:
         state = self._states.get(group)

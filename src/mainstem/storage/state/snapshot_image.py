@@ -17,13 +17,12 @@ changes are numbered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy
-from msgspec import structs
 
 from mainstem.kernel import QueueTable, crc32c
 from mainstem.model import Buffer
@@ -37,7 +36,6 @@ from mainstem.rpc.messages.snapshots import (
     RUNS,
     TOPICS,
     DescribedRange,
-    NotedName,
     RemoteStanding,
     WriteGroupSnapshotPart,
     WriteGroupSnapshotRefused,
@@ -46,7 +44,7 @@ from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
+from mainstem.storage.remote.remote_pages import RemoteImage, pages
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
@@ -69,25 +67,6 @@ Files = list[tuple[int, int, StoreFile]]
 
 
 @dataclass
-class RemoteImage:
-    """What counts of a write group in the remote tier."""
-
-    position: RemotePosition
-    files: Files = field(default_factory=list)
-    intended: dict[str, Noted] = field(default_factory=dict)
-    leaving: dict[str, Noted] = field(default_factory=dict)
-
-    @property
-    def notes(self) -> Notes:
-        return Notes(self.intended, self.leaving)
-
-    @property
-    def total(self) -> int:
-        """How many files it names."""
-        return len(self.files) + len(self.intended) + len(self.leaving)
-
-
-@dataclass
 class WriteGroupImage:
     """A fetched snapshot; it has the state if the caller asked for it."""
 
@@ -98,7 +77,7 @@ class WriteGroupImage:
     """None: the remote tier was never used, as far as the sender knows."""
 
     def totals(self) -> dict[str, int]:
-        remote = {} if self.remote is None else {REMOTE: self.remote.total}
+        remote = {} if self.remote is None else {REMOTE: self.remote.count}
         return {RUNS: len(self.ranges), **remote, **{kind: len(content) for kind, content in self.state.items()}}
 
 
@@ -139,9 +118,12 @@ async def parts(
             async for piece in pieces:
                 totals[kind] += len(piece)
                 yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
-        async for part, count in _remote(remote, group.group, name):
-            totals[REMOTE] = totals.get(REMOTE, 0) + count
-            yield Reply(part)
+        try:
+            async for page in pages(remote, group.group):
+                totals[REMOTE] = totals.get(REMOTE, 0) + page.count
+                yield Reply(_part(name, REMOTE, ranges=page.ranges, remote=page.standing))
+        except StorageError as error:
+            raise WriteGroupSnapshotRefused(f"write group {group.group}: {error}") from error
     if not group.consensus.leads or group.term != term:
         raise WriteGroupSnapshotRefused(f"write group {group.group}: this node does not lead it any more")
     yield Reply(_part(name, END, totals=totals))
@@ -155,29 +137,6 @@ def _part(
     return WriteGroupSnapshotPart(
         name.index, name.term, voters, learners, holds, crc, ranges or [], totals or {}, remote
     )
-
-
-async def _remote(remote: RemoteTier, group: int, name: Snapshot) -> AsyncIterator[tuple[WriteGroupSnapshotPart, int]]:
-    """Yield what counts in the remote tier, as of block `name.index` or later, each part with how many files it names;
-    nothing where the tier was never used. Raises `WriteGroupSnapshotRefused`."""
-    try:
-        position, notes, spans = await remote.image(group)
-    except StorageError as error:
-        raise WriteGroupSnapshotRefused(f"write group {group}: {error}") from error
-    if not position.number:
-        return
-    standing = RemoteStanding(*position)
-    yield _part(name, REMOTE, remote=standing), 0
-    ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
-    while found := list(islice(ranges, RANGES_PER_PART)):
-        yield _part(name, REMOTE, ranges=found, remote=standing), len(found)
-    noted = (
-        NotedName(one, *since, leaving)
-        for names, leaving in ((notes.intended, False), (notes.leaving, True))
-        for one, since in names.items()
-    )
-    while names := list(islice(noted, RANGES_PER_PART)):
-        yield _part(name, REMOTE, remote=structs.replace(standing, names=names)), len(names)
 
 
 async def _producers(producers: ColdProducers, group: WriteGroup, index: int) -> AsyncIterator[bytes]:
@@ -219,7 +178,8 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
         image.ranges += [(entry.after, entry.upto, StoreFile.of(entry.file)) for entry in part.ranges]
         return
     if part.holds == REMOTE and part.remote is not None:
-        _take_remote(image, part.remote, part.ranges)
+        image.remote = image.remote or RemoteImage.begun(part.remote)
+        image.remote.take(part.remote, part.ranges)
         return
     if part.holds not in image.state or not isinstance(attachment, (bytes, bytearray, memoryview)):
         raise ValueError(f"a part of a snapshot that holds {part.holds!r}")
@@ -230,14 +190,3 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
     if crc32c(content) != part.crc:
         raise ValueError(f"{part.holds} of a snapshot fail their CRC")
     held += content
-
-
-def _take_remote(image: WriteGroupImage, standing: RemoteStanding, ranges: Sequence[DescribedRange]) -> None:
-    position = RemotePosition(standing.number, standing.epoch, standing.upto)
-    remote = image.remote = image.remote or RemoteImage(position)
-    if remote.position != position:
-        raise ValueError(f"a part of the remote tier at {position} in one at {remote.position}")
-    remote.files += [(entry.after, entry.upto, StoreFile.of(entry.file)) for entry in ranges]
-    for entry in standing.names:
-        names = remote.leaving if entry.leaving else remote.intended
-        names[entry.name] = Noted(entry.epoch, entry.since_ms)

@@ -89,6 +89,11 @@ _REMEDY = (
     "a whole, or have another node take the place of this one"
 )
 
+_REMEDY_WITHOUT_COPY = (
+    "restore write_dir as a whole, or move this file and what sqlite has beside it away: what it said is fetched from "
+    "other nodes that have replicas of the write groups"
+)
+
 _ADDED = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL) WITHOUT ROWID"
 """A table made where it is missing; versions that do not know it leave it alone."""
 
@@ -162,6 +167,7 @@ class Database:
         it is opened."""
         self._path = path
         self._besides = besides or {}
+        self._remedy = _REMEDY_WITHOUT_COPY if besides else _REMEDY
         self._connection: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         """Where sqlite has left a log, open until the first change: the last connection that closes writes the log into
@@ -213,13 +219,13 @@ class Database:
             database.execute("ROLLBACK")
             return contents
         except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
-            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {self._remedy}") from error
 
     def read(self) -> Contents:
         """Read what the manifest says, all files in lists, checked as when it is opened. Nothing is written to it, and
         it may be another process's: sqlite gives one state of it. Raises as `open`."""
         if not os.path.exists(self._path):
-            raise FormatError(f"{self._path}: there is no manifest; {_REMEDY}")
+            raise FormatError(f"{self._path}: there is no manifest; {self._remedy}")
         log = Path(f"{self._path}-wal")
         # Without a log beside it nobody has the database open, and reading it makes no file.
         while not log.exists():
@@ -242,20 +248,21 @@ class Database:
                     database.execute(_ADDED.replace("TABLE", "TEMP TABLE", 1))
                 return self._checked(database).expanded()
         except (sqlite3.DatabaseError, ValueError) as error:  # text that is no UTF-8 is a ValueError
-            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {_REMEDY}") from error
+            raise FormatError(f"{self._path}: the manifest cannot be read ({error}); {self._remedy}") from error
 
     def _checked(self, database: sqlite3.Connection) -> Contents:
         """All that the database says, and the sums of it. Raises `FormatError` where it is not what was written."""
         (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
-            raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {_REMEDY}")
+            raise FormatError(f"{self._path}: the manifest is damaged ({verdict}); {self._remedy}")
         if self._tables_there(database) != set(self._tables):
             raise FormatError(
-                f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); {_REMEDY}"
+                f"{self._path}: the manifest is damaged (its tables are not those of version {self.version}); "
+                f"{self._remedy}"
             )
         contents = self._contents(database)
         if fault := self._seal.fault(database, contents.changes, self._tables):
-            raise FormatError(f"{self._path}: the manifest is damaged ({fault}); {_REMEDY}")
+            raise FormatError(f"{self._path}: the manifest is damaged ({fault}); {self._remedy}")
         return contents
 
     @property
@@ -306,7 +313,7 @@ class Database:
                 rows, ranges = page_format.unpack(content, crc, where)
                 state = PageState.unpack(alive, seen, len(rows), where)
             except FormatError as error:
-                raise FormatError(f"{self._path}: the manifest is damaged ({error}); {_REMEDY}") from error
+                raise FormatError(f"{self._path}: the manifest is damaged ({error}); {self._remedy}") from error
             yield StoredPage(number, rows, ranges, state)
 
     def see(self, new: Sequence[str], gone: Sequence[str], now_ms: int, states: PageStates) -> None:

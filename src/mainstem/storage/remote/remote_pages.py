@@ -1,0 +1,79 @@
+"""What counts of a write group in the remote tier, on its way from one replica to another: in pages, of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec import structs
+
+from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange, NotedName, RemoteStanding
+from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
+from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.store_file import StoreFile
+
+
+class RemotePage(NamedTuple):
+    standing: RemoteStanding
+    ranges: list[DescribedRange]
+
+    @property
+    def count(self) -> int:
+        """How many files it names."""
+        return len(self.ranges) + len(self.standing.names)
+
+
+@dataclass
+class RemoteImage:
+    """What counts of a write group, as far as its pages have come."""
+
+    position: RemotePosition
+    files: list[tuple[int, int, StoreFile]] = field(default_factory=list)
+    """(after, upto, file), in their order."""
+    intended: dict[str, Noted] = field(default_factory=dict)
+    leaving: dict[str, Noted] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> Notes:
+        return Notes(self.intended, self.leaving)
+
+    @property
+    def count(self) -> int:
+        """How many files it names."""
+        return len(self.files) + len(self.intended) + len(self.leaving)
+
+    @classmethod
+    def begun(cls, standing: RemoteStanding) -> RemoteImage:
+        return cls(RemotePosition(standing.number, standing.epoch, standing.upto))
+
+    def take(self, standing: RemoteStanding, ranges: Sequence[DescribedRange]) -> None:
+        """Take the next page. Raises ValueError for one of another image."""
+        position = RemotePosition(standing.number, standing.epoch, standing.upto)
+        if position != self.position:
+            raise ValueError(f"a page of the remote tier at {position} in one at {self.position}")
+        self.files += [(entry.after, entry.upto, StoreFile.of(entry.file)) for entry in ranges]
+        for entry in standing.names:
+            names = self.leaving if entry.leaving else self.intended
+            names[entry.name] = Noted(entry.epoch, entry.since_ms)
+
+
+async def pages(remote: RemoteTier, group: int) -> AsyncIterator[RemotePage]:
+    """Yield what counts, of a moment that is not before the call; nothing where the tier was never used. Raises
+    `StorageError` while changes cannot be written here."""
+    position, notes, spans = await remote.image(group)
+    if not position.number:
+        return
+    standing = RemoteStanding(*position)
+    yield RemotePage(standing, [])
+    ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
+    while found := list(islice(ranges, RANGES_PER_PART)):
+        yield RemotePage(standing, found)
+    noted = (
+        NotedName(one, *since, leaving)
+        for names, leaving in ((notes.intended, False), (notes.leaving, True))
+        for one, since in names.items()
+    )
+    while names := list(islice(noted, RANGES_PER_PART)):
+        yield RemotePage(structs.replace(standing, names=names), [])
