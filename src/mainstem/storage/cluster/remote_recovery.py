@@ -51,7 +51,7 @@ class RemoteRecovery:
         total = 0
         try:
             async for page in pages(self._remote, group):
-                total += page.count
+                total += page.named
                 yield Reply(RemoteFilesPart(page.standing, page.ranges))
         except StorageError as error:
             raise WriteGroupSnapshotRefused(f"write group {group}: {error}") from error
@@ -82,8 +82,8 @@ class RemoteRecovery:
         async with aclosing(replies):
             async for part, _attachment in replies:
                 if part.remote is None:
-                    if image is None or image.count != part.total or image.position.number < number:
-                        raise ValueError(f"of {part.total} files came {image.count if image is not None else 0}")
+                    if image is None or image.named != part.total or image.position.number < number:
+                        raise ValueError(f"of {part.total} files came {image.named if image is not None else 0}")
                     return image
                 image = image or RemoteImage.begun(part.remote)
                 image.take(part.remote, part.ranges)

@@ -20,7 +20,7 @@ class RemotePage(NamedTuple):
     ranges: list[DescribedRange]
 
     @property
-    def count(self) -> int:
+    def named(self) -> int:
         """How many files it names."""
         return len(self.ranges) + len(self.standing.names)
 
@@ -40,7 +40,7 @@ class RemoteImage:
         return Notes(self.intended, self.leaving)
 
     @property
-    def count(self) -> int:
+    def named(self) -> int:
         """How many files it names."""
         return len(self.files) + len(self.intended) + len(self.leaving)
 

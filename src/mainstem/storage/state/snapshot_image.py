@@ -77,7 +77,7 @@ class WriteGroupImage:
     """None: the remote tier was never used, as far as the sender knows."""
 
     def totals(self) -> dict[str, int]:
-        remote = {} if self.remote is None else {REMOTE: self.remote.count}
+        remote = {} if self.remote is None else {REMOTE: self.remote.named}
         return {RUNS: len(self.ranges), **remote, **{kind: len(content) for kind, content in self.state.items()}}
 
 
@@ -120,7 +120,7 @@ async def parts(
                 yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
         try:
             async for page in pages(remote, group.group):
-                totals[REMOTE] = totals.get(REMOTE, 0) + page.count
+                totals[REMOTE] = totals.get(REMOTE, 0) + page.named
                 yield Reply(_part(name, REMOTE, ranges=page.ranges, remote=page.standing))
         except StorageError as error:
             raise WriteGroupSnapshotRefused(f"write group {group.group}: {error}") from error
