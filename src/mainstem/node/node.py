@@ -59,6 +59,7 @@ from mainstem.storage.split.compaction_service import CompactionService
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.split_service import SplitService
+from mainstem.storage.split.tier_service import TierService
 from mainstem.supervised import Supervision
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ class RunningNode:
         compactions = CompactionService(storage.compaction_log, lease, merges.turn, self._supervision)
         stack.push_async_callback(compactions.close)
         compactions.register(self._handlers)
+        uploads = TierService(storage.tier_log, lease, merges.turn, self._supervision)
+        stack.push_async_callback(uploads.close)
+        uploads.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
         reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)
@@ -316,9 +320,13 @@ class RunningNode:
 
 
 async def _store_waits(storage: Storage) -> MergeWaits:
-    """How much of the queue store waits to be merged or, where nothing does, to be compacted."""
-    found = await storage.merge_log.waits()
-    return found if found.bytes or found.more else await storage.compaction_log.waits()
+    """How much of the queue store waits to be merged or, where nothing does, to be uploaded or to be compacted."""
+    found = MergeWaits(0)
+    for waits in (storage.merge_log.waits, storage.tier_log.waits, storage.compaction_log.waits):
+        found = await waits()
+        if found.bytes or found.more:
+            break
+    return found
 
 
 def boot_of_this_machine() -> str:

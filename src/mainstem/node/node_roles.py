@@ -48,6 +48,7 @@ from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.object_stores.store_folder import StoreFolder
+from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage, stop
 from mainstem.storage.setup import StorageSetup
@@ -251,9 +252,11 @@ class _Opening:
                     nameserver.learned_leader(group, leader, term) if leader else None
                 ),
             )
-        remote_store = None
+        remote_store, remote_url, remote_folder = None, "", ""
         if ports.remote_store is not None:
-            remote_store = StoreFolder(ports.remote_store, nameserver.lookups.cluster_id())
+            remote_folder = nameserver.lookups.cluster_id()
+            remote_store = StoreFolder(ports.remote_store, remote_folder)
+            remote_url = str(parsed_url(config.remote_dir).absolute())
         storage = await Storage.open(
             StorageSetup(
                 write_files=ports.write_files,
@@ -275,6 +278,9 @@ class _Opening:
                 new_id=ports.new_uuid,
                 remote_store=remote_store,
                 read_cache_config=config.read_cache,
+                remote_url=remote_url,
+                remote_folder=remote_folder,
+                remote_config=config.object_store,
             )
         )
         self._stack.push_async_callback(storage.close)

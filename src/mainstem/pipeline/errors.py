@@ -30,6 +30,10 @@ class MergeFailed(PipelineError):
     """A merge was given up; the queue store is as it was."""
 
 
+class UploadFailed(PipelineError):
+    """Files were not uploaded to the remote tier; what counts is as it was."""
+
+
 class ArchiveNotWritten(PipelineError):
     """The archive of Spark's classes could not be written; splitters start without it, slower."""
 

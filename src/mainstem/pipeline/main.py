@@ -60,7 +60,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--compact-only", action="store_true", help="merge and compact files of the queue store, and split nothing"
     )
     merging.add_argument(
-        "--no-merge", action="store_true", help="split, and neither merge nor compact files of the queue store"
+        "--tier-only",
+        action="store_true",
+        help="merge files of the queue store and upload them to the remote tier, and split nothing",
+    )
+    merging.add_argument(
+        "--no-merge",
+        action="store_true",
+        help="split, and neither merge nor compact files of the queue store, nor upload any",
     )
     parser.add_argument(
         "--checkpoint",
@@ -121,8 +128,8 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
     tls = tls_of(options)
     node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
-    store_only = options.merge_only or options.compact_only
-    kind += " compaction in place of a" if options.compact_only else " merge in place of a" if store_only else ""
+    what = work_of(options)
+    kind += f" {what} in place of a" if what != "split" else ""
     holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
     lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
     log.info("split lease of epoch %d taken from %s", lease.epoch, endpoint.rpc)
@@ -135,6 +142,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         from mainstem.pipeline.spark.class_archive import archive_options
         from mainstem.pipeline.spark.session import start_session
         from mainstem.pipeline.split.splitter import Splitter
+        from mainstem.pipeline.tier.tierer import Tierer
 
         spark: SparkSession | None = None
         try:
@@ -156,9 +164,10 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                 tasks=options.tasks,
                 split_behind_bytes=options.bytes_per_trigger,
                 stopping=stopping.is_set,
-                compactor=None if options.merge_only else Compactor(spark, merges, settings),
+                compactor=Compactor(spark, merges, settings) if what in ("split", "compaction") else None,
+                uploader=Tierer(spark, merges, settings, tasks=options.tasks) if what in ("split", "upload") else None,
             )
-            if store_only:
+            if what != "split":
                 ended = merger.run(drain=options.once)
             else:
                 ended = Splitter(
@@ -174,7 +183,6 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
         except Exception as error:
             if not keeper.lost:
                 message = _essence(error)
-                what = "merge" if options.merge_only else "compaction" if options.compact_only else "split"
                 log.error("the %s failed: %s", what, message)
                 _report_failure(node, keeper, message)
                 return EXIT_FAILED
@@ -188,6 +196,12 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
             )
     log.info("split ended: %s", ended.value)
     return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
+
+
+def work_of(options: argparse.Namespace) -> str:
+    """The work that the application is run for: a split, with all else in what it leaves, or one thing alone."""
+    alone = {"merge": options.merge_only, "compaction": options.compact_only, "upload": options.tier_only}
+    return next((work for work, asked in alone.items() if asked), "split")
 
 
 def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSettings:

@@ -47,6 +47,7 @@ from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
+from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.manifest_queue import ManifestQueue
@@ -300,6 +301,19 @@ class StorageParts:
         """Make the parts that work on their own: retention, pruning, the watch over both disks."""
         setup, groups, state, journal = self.setup, self.groups, self.state, self.journal
         liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone)
+        place = None
+        if setup.remote_store is not None:
+            place = RemotePlace(setup.remote_store, setup.remote_url, setup.remote_folder, setup.remote_config)
+        self.tier_log = LocalTierLog(
+            self.queue_store,
+            self.remote,
+            place,
+            self.placement.groups,
+            lambda group: groups[group].term if groups[group].serving else None,
+            setup.writes_tiered,
+            setup.clock,
+            new_id=setup.new_id,
+        )
         self.merge_log = LocalMergeLog(
             self.queue_store,
             self.placement.groups,
@@ -310,6 +324,7 @@ class StorageParts:
             lambda topic: retention_class(topic.settings, topic.internal),
             setup.writes_merged,
             new_id=setup.new_id,
+            borders=self.tier_log.borders,
         )
         self.compaction_log = LocalCompactionLog(
             self.queue_store,

@@ -125,6 +125,7 @@ class StorageSamples:
             yield from storage.remote_upkeep.samples()
         yield from storage.remote_retention.samples()
         yield from storage.local_copies.samples()
+        yield from storage.tier_log.samples()
         yield from storage.snapshots.samples()
         yield from storage.repair.samples()
         yield from storage.producers.samples()

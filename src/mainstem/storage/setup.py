@@ -15,6 +15,7 @@ from mainstem.storage.config import StorageConfig
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.storage.remote.config import ReadCacheConfig
@@ -60,6 +61,12 @@ class StorageSetup:
     """Where the remote tier lies, below its folder for this cluster; None: the node has none."""
     read_cache_config: ReadCacheConfig = field(default_factory=ReadCacheConfig)
     """What this node keeps near of the remote tier."""
+    remote_url: str = ""
+    """For splitters, the URL of the object store…"""
+    remote_folder: str = ""
+    """…the folder…"""
+    remote_config: ObjectStoreConfig = field(default_factory=ObjectStoreConfig)
+    """…and how they reach it."""
 
     @property
     def remote_manifest_path(self) -> str:

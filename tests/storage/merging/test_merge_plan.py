@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy
 import pytest
@@ -106,8 +107,8 @@ def line_of(queue_ids: numpy.ndarray) -> Integers:
     return numpy.full(len(queue_ids), 1 << 30, numpy.int64)
 
 
-def chosen(*spans: SpanSummary, drain: bool = False) -> Choice | None:
-    return choose(spans, MergeLines(), line_of, drain=drain)
+def chosen(*spans: SpanSummary, drain: bool = False, borders: Sequence[int] = ()) -> Choice | None:
+    return choose(spans, MergeLines(), line_of, drain=drain, borders=borders)
 
 
 def test_runs_wait_while_segments_fill() -> None:
@@ -129,6 +130,17 @@ def test_all_runs_go_in_the_end_of_a_drain() -> None:
     assert chosen(span(PACKED, 5), span(RUNS, 5), drain=True) == Choice(1, 2, PACKED)
     assert chosen(span(PACKED, 5), drain=True) is None
     assert chosen(span(FINAL, 5), span(RUNS, 5), span(PACKED, 5)) == Choice(1, 2, PACKED), "they stand alone"
+
+
+def test_no_merge_goes_over_a_border() -> None:
+    runs, small = [span(RUNS, 5)] * 4, [tiny(1 << 20)] * 7
+    assert chosen(*runs, drain=True, borders=[2]) == Choice(0, 2, PACKED)
+    assert chosen(span(FINAL, 900), *runs, drain=True, borders=[1]) == Choice(1, 5, PACKED)
+    assert chosen(*small) == Choice(0, 7, FINAL)
+    assert chosen(*small, borders=[3]) == Choice(3, 7, FINAL), "three tiny ones are too few"
+    assert chosen(*small, borders=[2, 4]) is None
+    assert chosen(*small, borders=[0, 7]) == Choice(0, 7, FINAL)
+    assert chosen(span(FINAL, 900), span(FINAL, 900, dead=500), borders=[1]) == Choice(1, 2, FINAL)
 
 
 def test_packed_files_are_merged_where_that_leaves_a_quarter_of_the_extents() -> None:
@@ -432,6 +444,31 @@ def test_queues_share_a_file_with_those_that_live_about_as_long() -> None:
     assert [(output.first_queue, output.last_queue) for output in outputs] == [(0, 0), (1, 2), (3, 3)]
 
 
+def shared(*queues: tuple[str, int]) -> list[tuple[int, int, str]]:
+    """(first queue, last queue, class) of the packed files that queues of these classes and bytes get."""
+    names, sizes = zip(*queues, strict=True)
+    ids, never = numpy.arange(len(queues), dtype=numpy.uint64), numpy.full(len(queues), NEVER)
+    outputs = cut(ids, numpy.array(sizes), never, list(names), MergeLines(packed_bytes=1_000))
+    return [(output.first_queue, output.last_queue, output.retention_class) for output in outputs]
+
+
+def test_files_of_the_remote_tier_are_apart_where_they_can_be_and_move_as_a_whole_where_not() -> None:
+    away, here = "ms-4194304+remote", "ms-4194304"
+    assert shared((away, 1_000), (here, 1_000)) == [(0, 0, away), (1, 1, here)]
+    assert shared((away, 1_000), ("forever+remote", 200), ("forever", 1_700)) == [(0, 1, away), (2, 2, "forever")], (
+        "of two neighbours the one that moves, too, though the other lives as long"
+    )
+    assert shared((here, 900), (away, 100)) == [(0, 1, away)], "the topic that moves needs it, the other loses nothing"
+    assert shared(("compact", 100), (away, 900)) == [(0, 1, here)], "what is compacted never moves"
+    assert shared((here, 300), (away, 300), ("internal", 300)) == [(0, 2, here)]
+
+
+def test_a_thousand_topics_of_which_every_other_moves_make_no_thousand_files() -> None:
+    found = shared(*((f"forever{'+remote' * (number % 2)}", 40) for number in range(1_000)))
+    assert len(found) <= 40
+    assert {name for _first, _last, name in found} == {"forever+remote"}
+
+
 def test_some_files_are_small_for_the_sake_of_their_class() -> None:
     lines = MergeLines(packed_bytes=1_000)
     names = ["forever", "ms-4194304", "forever"]
@@ -459,6 +496,7 @@ def test_classes_that_are_kept_longer_have_longer_lifetimes() -> None:
     found = [lifetime_of(retention_class(TopicSettings(retention_ms=ms), internal=False)) for ms in kept]
     assert found == sorted(set(found))
     assert {lifetime_of(name) for name in ("internal", "compact", "bytes", "forever", "ms-", "ms-soon")} == {found[-1]}
+    assert lifetime_of("ms-4194304+remote") == lifetime_of("ms-4194304")
 
 
 def test_lines_that_cannot_be_used_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
@@ -39,14 +40,17 @@ LINES = MergeLines(
 class RealStore:
     """A queue store in a directory, into which random slices are split, and in which all is merged that is worth it."""
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path, seed: int, classes: Sequence[str] = ("forever",)) -> None:
+        """`classes`: the retention classes of its topics, which have their number as a part of their name."""
         self.root = root / "store"
         self.root.mkdir()
         self.database = str(root / "manifest.sqlite")
         self.choice = random.Random(seed)
         self.clock = FakeClock()
-        self.logs: dict[int, list[Batch]] = {queue_id: [] for queue_id in range(QUEUES)}
-        self.starts: dict[int, int] = dict.fromkeys(range(QUEUES), 0)
+        self.classes = list(classes)
+        self.queues = [number << 32 | partition for partition in range(QUEUES) for number in range(len(classes))]
+        self.logs: dict[int, list[Batch]] = {queue_id: [] for queue_id in self.queues}
+        self.starts: dict[int, int] = dict.fromkeys(self.queues, 0)
         self.slices = 0
         self.kinds: set[FileKind] = set()
         self.files = DiskFiles(self.root)
@@ -56,11 +60,24 @@ class RealStore:
     async def open(self) -> None:
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(), self.clock)
         settings = TopicSettings(segment_bytes=40000)
-        topic = Topic(name="orders", number=0, topic_id=uuid.UUID(int=1), partitions=QUEUES, settings=settings)
+        topics = [
+            Topic(
+                name=f"orders-{number}",
+                number=number,
+                topic_id=uuid.UUID(int=number + 1),
+                partitions=QUEUES,
+                settings=settings,
+            )
+            for number in range(len(self.classes))
+        ]
         self.log = LocalMergeLog(
             self.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
-            lambda: [topic], lambda one: "forever", lambda: True, LINES,
+            lambda: topics, lambda one: self.classes[one.number], lambda: True, LINES, borders=self.borders,
         )  # fmt: skip
+
+    def borders(self, group: int) -> Sequence[int]:
+        """As far as a remote tier has come: there is none."""
+        return ()
 
     async def confirm(self) -> None:
         """They are never taken back here."""
@@ -76,7 +93,7 @@ class RealStore:
     async def split(self) -> None:
         batches = []
         for _ in range(self.choice.randint(5, 60)):
-            queue_id = min(self.choice.randrange(QUEUES), self.choice.randrange(QUEUES))
+            queue_id = self.queues[min(self.choice.randrange(len(self.queues)) for _ in range(2))]
             log = self.logs[queue_id]
             records = self.choice.randint(1, 3)
             base_offset = log[-1].last_offset + 1 if log else 0

@@ -14,6 +14,7 @@ command = LazyGroup(
         "probe": LazyCommand("mainstem.cli.store.probe", "Find out what an object store can do."),
         "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
+        "tier": LazyCommand("mainstem.cli.store.tier", "Upload merged files to the remote tier."),
         "usage": LazyCommand("mainstem.cli.store.usage", "Show which topic takes how much, on which level."),
         "verify": LazyCommand("mainstem.cli.store.verify", "Read every byte and compare it with what describes it."),
     },

@@ -30,6 +30,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.views.disk_view import disk
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
+from mainstem.storage.queue_store.changes.merges import HeldFor
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import LevelCount
@@ -127,7 +128,7 @@ class LocalStoreViews:
                         seconds=max(0.0, now - merge.since),
                     )
                     for merge in store.merges.current()
-                    if not merge.compacts
+                    if merge.work is HeldFor.MERGE
                 ],
                 last=None
                 if last is None
@@ -200,7 +201,7 @@ def _compactions(store: QueueStore, now: float) -> CompactionsView:
                 seconds=max(0.0, now - merge.since),
             )
             for merge in store.merges.current()
-            if merge.compacts
+            if merge.work is HeldFor.COMPACTION
         ],
         last=None
         if last is None

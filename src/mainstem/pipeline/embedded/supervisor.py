@@ -142,7 +142,7 @@ class SplitSupervisor:
         merge_waits: Callable[[], Awaitable[MergeWaits]] | None = None,
     ) -> None:
         """`command`: makes the splitter's command line from the node's HTTP address. `merge_waits`: looks at what is
-        worth merging or compacting; None: no splitter is started for that alone."""
+        worth merging, uploading or compacting; None: no splitter is started for that alone."""
         self.state = "off" if config.mode == "off" else "waiting"
         """For people: off, waiting, starting, running, restarting (why), or unavailable (what to install)."""
         self.process_id: int | None = None
@@ -233,7 +233,8 @@ class SplitSupervisor:
         self._look_at = self._clock.monotonic() + (MERGE_LOOK_ON_SECONDS if unfinished else MERGE_LOOK_SECONDS)
         if found.bytes:
             log.info(
-                "%d bytes of the queue store are worth a merge or a compaction: the splitter is started", found.bytes
+                "%d bytes of the queue store are worth a merge, an upload or a compaction: the splitter is started",
+                found.bytes,
             )
         return found.bytes > 0
 

@@ -66,6 +66,7 @@ from mainstem.rpc.messages.split import (
     SplitPace,
     SplitProgress,
 )
+from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierWork
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
@@ -91,6 +92,12 @@ MERGE_WORK_SECONDS = 60.0
 
 RECORD_MERGE_SECONDS = 600.0
 """The node reads the indexes of all inputs and outputs."""
+
+TIER_WORK_SECONDS = 300.0
+"""The node deletes what was given up before, from a store that may have to be asked again, and waits for the log."""
+
+RECORD_TIER_SECONDS = 600.0
+"""The node looks up all objects in the store, and waits for the log."""
 
 READ_SECONDS = 300.0
 """For a whole extent of a slice, over a slow link as well."""
@@ -208,6 +215,15 @@ class NodeLink:
     def merge_damaged(self, merge_id: str, name: str, reason: str) -> None:
         """Report an input whose bytes are not those that were written. Raises `MergeGone`."""
         self._call(MERGE_DAMAGED, MergeDamage(merge_id=merge_id, name=name, reason=reason))
+
+    def tier_work(self, lease: HeldLease, *, drain: bool = False) -> TierWork:
+        """What to upload next; what was given before under this lease is taken back. Raises `LeaseLost`."""
+        return self._call(TIER_WORK, AskTier(lease=lease, drain=drain), TIER_WORK_SECONDS)
+
+    def record_tier(self, lease: HeldLease, tier_id: str, names: Sequence[str], failure: str) -> str:
+        """'recorded', 'kept', or 'refused: …'. Raises `LeaseLost`."""
+        request = RecordTier(lease=lease, tier_id=tier_id, names=tuple(names), failure=failure)
+        return self._call(RECORD_TIER, request, RECORD_TIER_SECONDS).outcome
 
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """What to compact next, and its queues; what was given before under this lease is taken back. Raises

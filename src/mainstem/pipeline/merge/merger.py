@@ -1,5 +1,5 @@
-"""Merges files of the queue store, in what the split leaves, and compacts what is merged: a thread of the driver that
-asks the node for work.
+"""Merges files of the queue store, in what the split leaves, has what is merged uploaded to the remote tier, and
+compacts it: a thread of the driver that asks the node for work.
 
 One merge at a time, its tasks a few at a time as jobs of their own, so that a trigger of the split waits for the tasks
 that run and for no others. While the split is behind by more than a trigger takes, no task is begun. The node decides
@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -23,6 +23,7 @@ from mainstem.pipeline.errors import MergeFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.compactor import Compactor
+from mainstem.pipeline.merge.executors import on_executors
 from mainstem.pipeline.merge.merge_task import (
     Damage,
     FilesDone,
@@ -37,6 +38,7 @@ from mainstem.pipeline.merge.merge_task import (
 )
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.merge import MergeWork
+from mainstem.rpc.messages.split import HeldLease
 from mainstem.storage.merging.merge_measure import MergeTask, TopicFacts
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -58,6 +60,14 @@ LOOK_SECONDS = 1.0
 JOB_GROUP = "merge"
 
 
+class Uploader(Protocol):
+    """Uploads to the remote tier (`tierer.Tierer`)."""
+
+    def step(self, held: HeldLease, *, drain: bool, pause: Callable[[], None]) -> bool:
+        """One piece of work, if there is one. Whether there may be another."""
+        ...
+
+
 class Merger:
     """Merges until told to stop: in a thread of its own (`start`, `stop`), or in the caller's (`run`)."""
 
@@ -72,9 +82,10 @@ class Merger:
         split_behind_bytes: int,
         stopping: Callable[[], bool],
         compactor: Compactor | None = None,
+        uploader: Uploader | None = None,
     ) -> None:
-        """`node`: a link of its own. `tasks`: at a time. With so many unsplit bytes the split goes first. `compactor`:
-        works when nothing is to be merged."""
+        """`node`: a link of its own. `tasks`: at a time. With so many unsplit bytes the split goes first. `uploader`:
+        works when nothing is to be merged, `compactor` when nothing is to be uploaded either."""
         self._spark = spark
         self._node = node
         self._keeper = keeper
@@ -83,6 +94,7 @@ class Merger:
         self._split_behind_bytes = split_behind_bytes
         self._stopping = stopping
         self._compactor = compactor
+        self._uploader = uploader
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="merge", daemon=True)
 
@@ -118,15 +130,25 @@ class Merger:
         return self._ended.is_set() or self._stopping() or bool(self._keeper.lost)
 
     def _step(self, *, drain: bool) -> bool:
-        """One merge, or else one compaction, if there is one. Whether there may be another."""
+        """One merge, or else one upload, or else one compaction, if there is one. Whether there may be another."""
         work = self._node.merge_work(self._keeper.held, drain=drain)
         if work.merge_id:
             self._merge(work)
-        if work.merge_id or work.more or self._compactor is None:
-            return bool(work.merge_id) or work.more
+        if work.merge_id or work.more:
+            return True
+        if self._uploader is not None:
+            self._name_jobs("upload to the remote tier")
+            if self._uploader.step(self._keeper.held, drain=drain, pause=self._let_the_split_go_first):
+                return True
+        if self._compactor is None:
+            return False
         self._let_the_split_go_first()
-        self._spark.sparkContext.setJobGroup(JOB_GROUP, "compaction of the queue store", interruptOnCancel=False)
+        self._name_jobs("compaction of the queue store")
         return self._compactor.step(self._keeper.held, drain=drain)
+
+    def _name_jobs(self, title: str) -> None:
+        """What the next jobs are called, and that `stop` cancels them."""
+        self._spark.sparkContext.setJobGroup(JOB_GROUP, title, interruptOnCancel=False)
 
     def _run(self) -> None:
         while not self._over():
@@ -194,10 +216,8 @@ class Merger:
         )
 
     def _on_executors(self, function: Callable[[bytes], bytes], work: list[bytes]) -> list[bytes]:
-        context: Any = self._spark.sparkContext
-        context.setJobGroup(JOB_GROUP, "merge of the queue store", interruptOnCancel=False)
-        found: list[bytes] = context.parallelize(work, len(work)).map(function).collect()
-        return found
+        self._name_jobs("merge of the queue store")
+        return on_executors(self._spark, function, work)
 
     def _let_the_split_go_first(self) -> None:
         """Returns when the split is not behind. Raises `MergeFailed` when the end comes meanwhile."""

@@ -106,7 +106,7 @@ def index_pieces(file: InputFile) -> Iterator[Rows]:
     """All rows of a file's index, in pieces. Raises `InputDamaged`, at the latest behind the last piece, when they
     are not those that were written; OSError."""
     with _opened(file) as descriptor:
-        frame = _footer(descriptor, file)
+        frame = footer_of(descriptor, file)
         crc = 0
         for first in range(0, frame.row_count, PIECE_ROWS):
             rows = _rows(descriptor, file, frame, first, min(PIECE_ROWS, frame.row_count - first))
@@ -119,7 +119,7 @@ def index_pieces(file: InputFile) -> Iterator[Rows]:
 def read_rows(file: InputFile, chosen: RowRange) -> Rows:
     """These rows of a file's index. Raises `InputDamaged` when they are not what they were; OSError."""
     with _opened(file) as descriptor:
-        frame = _footer(descriptor, file)
+        frame = footer_of(descriptor, file)
         if chosen.first + chosen.count > frame.row_count:
             raise FormatError(f"{file.index_path}: has {frame.row_count} index rows, and had more")
         rows = _rows(descriptor, file, frame, chosen.first, chosen.count)
@@ -142,7 +142,8 @@ def _opened(file: InputFile) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _footer(descriptor: int, file: InputFile) -> FileFrame:
+def footer_of(descriptor: int, file: InputFile) -> FileFrame:
+    """The footer of a file's index, which `descriptor` is of. Raises `FormatError` where it cannot be."""
     size = os.fstat(descriptor).st_size
     where = file.index_path
     if size < 2 * FRAME_BYTES:

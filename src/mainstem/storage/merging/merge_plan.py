@@ -20,10 +20,14 @@ by a summary (`SpanSummary`): its totals, and the bytes of its heavy queues only
 `HEAVY_SHARE` of its span, so what a queue has in a long row of spans is known to within that share of the row. How the
 chosen spans are cut into files (`cut`) goes by the exact bytes of all queues; nothing there depends on the order in
 which they were written.
+
+The remote tier takes the merged spans of a write group in their order. Up to where it has come is a *border*: spans on
+both sides of it are never merged with each other, or what has been uploaded would be uploaded again.
 """
 
 from __future__ import annotations
 
+import enum
 import heapq
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -35,6 +39,7 @@ import numpy.typing
 from mainstem.errors import ConfigError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
 
 Integers = numpy.typing.NDArray[numpy.int64]
 Flags = numpy.typing.NDArray[numpy.bool_]
@@ -231,11 +236,18 @@ class SpansWanted(NamedTuple):
 Choosing = Generator[SpansWanted, Sequence[SpanSummary], "Choice | None"]
 
 
-def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, drain: bool = False) -> Choice | None:
+def choose(
+    spans: Sequence[SpanSummary],
+    lines: MergeLines,
+    line_of: LineOf,
+    *,
+    drain: bool = False,
+    borders: Sequence[int] = (),
+) -> Choice | None:
     """What to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all runs
-    are to be merged, however few."""
+    are to be merged, however few. `borders`: numbers of spans, ascending, that are not merged with any before them."""
     rows = numpy.array([_row_of(span, lines) for span in spans], SPAN_ROW)
-    steps = choosing(rows, lines, line_of, drain=drain)
+    steps = choosing(rows, lines, line_of, drain=drain, borders=borders)
     try:
         wanted = next(steps)
         while True:
@@ -245,8 +257,31 @@ def choose(spans: Sequence[SpanSummary], lines: MergeLines, line_of: LineOf, *, 
         return found
 
 
-def choosing(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool = False) -> Choosing:
+def choosing(
+    rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool = False, borders: Sequence[int] = ()
+) -> Choosing:
     """The same of the sums of all spans, asking for the summaries of a few. What runs have counts in these only."""
+    for begin, stop in itertools.pairwise([0, *borders, len(rows)]):
+        steps = _between(rows[begin:stop], lines, line_of, drain=drain)
+        found = yield from _further_on(steps, begin)
+        if found is not None:
+            return found
+    return None
+
+
+def _further_on(steps: Choosing, by: int) -> Choosing:
+    """The same choice among spans that so many others come before."""
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send((yield SpansWanted(wanted.first + by, wanted.end + by)))
+    except StopIteration as end:
+        found: Choice | None = end.value
+        return None if found is None else Choice(found.first + by, found.end + by, found.level)
+
+
+def _between(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool) -> Choosing:
+    """The choice among spans between two borders."""
     levels = rows["level"]
     edges = [0, *(numpy.flatnonzero(levels[1:] != levels[:-1]) + 1).tolist(), len(rows)] if len(rows) else []
     for first, end in itertools.pairwise(edges):
@@ -453,6 +488,18 @@ def _backlog(spans: Sequence[SpanSummary], line_of: LineOf) -> _Backlog:
     return _Backlog(sum(span.bytes for span in spans), max(span.queue_count for span in spans), sizes, line_of(queues))
 
 
+class Moves(enum.IntEnum):
+    """Whether queues move to the remote tier. Those that share a file do as the largest of theirs says."""
+
+    NO = 0
+    YES = 1
+    NEVER = 2
+
+
+STAYING = frozenset({"internal", "compact"})
+"""Retention classes of which the remote tier gets nothing: a copy there would keep what compaction removes here."""
+
+
 class Output(NamedTuple):
     """A file that a merge writes. A packed file has the queues `first_queue` to `last_queue`, all of them; a segment
     has the part number `part` of `parts` equal parts of one queue."""
@@ -478,7 +525,8 @@ def cut(
 
     `segment_lines` and `classes` are per queue. Segments reach their line, but for less than an extent. Packed files
     reach theirs on average; alone they do not where what lies between two segments does not, or for the sake of their
-    retention class (`_share`). The class of a file that several share is that of the queue with most bytes."""
+    retention class (`_share`). The class of a file that several share is that of the queue with most bytes; it moves to
+    the remote tier if one of them does (others then cost some room there), unless one must not (`STAYING`)."""
     outputs: list[Output] = []
     count = len(queue_ids)
     full = sizes >= segment_lines
@@ -487,13 +535,15 @@ def cut(
     edge[1:count] = full[1:] | full[:-1] | (numbers[1:] != numbers[:-1])
     ends = numpy.concatenate(([0], numpy.cumsum(sizes)))
     lifetimes = [lifetime_of(str(name)) for name in names]
+    moves = [moves_of(str(name)) for name in names]
     stretches: list[tuple[int, int]] = []
     """Queues of one class each since the last segment."""
 
     def close() -> None:
         lives = [lifetimes[numbers[first]] for first, _ in stretches]
+        moving = [moves[numbers[first]] for first, _ in stretches]
         weights = [int(ends[end] - ends[first]) for first, end in stretches]
-        for first, end in _share(stretches, weights, lives, lines.packed_bytes):
+        for first, end in _share(stretches, weights, lives, moving, lines.packed_bytes):
             outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, first, end, lines.packed_bytes))
         stretches.clear()
 
@@ -510,18 +560,29 @@ def cut(
 
 def lifetime_of(retention_class: str) -> int:
     """About how long batches of a class are kept, as a power of two in ms; `LIFETIME_MAX` where time does not tell."""
-    kind, _, bucket = retention_class.partition("-")
+    kind, _, bucket = retention_class.removesuffix(REMOTE_CLASS_SUFFIX).partition("-")
     return int(bucket).bit_length() if kind == "ms" and bucket.isdecimal() else LIFETIME_MAX
 
 
+def moves_of(retention_class: str) -> Moves:
+    """Whether files with queues of this class move to the remote tier."""
+    if retention_class in STAYING:
+        return Moves.NEVER
+    return Moves.YES if retention_class.endswith(REMOTE_CLASS_SUFFIX) else Moves.NO
+
+
 def _share(
-    stretches: Sequence[tuple[int, int]], sizes: Sequence[int], lifetimes: Sequence[int], line: int
+    stretches: Sequence[tuple[int, int]],
+    sizes: Sequence[int],
+    lifetimes: Sequence[int],
+    moves: Sequence[Moves],
+    line: int,
 ) -> list[tuple[int, int]]:
     """Neighbouring stretches of queues joined into those that share packed files.
 
-    The smallest is joined with its neighbour, of two the one that lives about as long, until all have a
-    `SHARED_PARTS`th of the line and there are no more files than if each reached it."""
-    spans, sizes, lifetimes = list(stretches), list(sizes), list(lifetimes)
+    The smallest is joined with its neighbour, of two the one that moves to the remote tier as it does, or lives about
+    as long, until all have a `SHARED_PARTS`th of the line and there are no more files than if each reached it."""
+    spans, sizes, lifetimes, moves = list(stretches), list(sizes), list(lifetimes), list(moves)
     before, after = list(range(-1, len(spans) - 1)), list(range(1, len(spans) + 1))
     allowed = sum(sizes) // line
     files = sum(max(1, size // line) for size in sizes)
@@ -536,13 +597,17 @@ def _share(
         beside = [one for one in (before[number], after[number]) if 0 <= one < len(spans)]
         if not beside:
             break
-        other = min(beside, key=lambda one: (abs(lifetimes[one] - lifetimes[number]), sizes[one]))
+        other = min(
+            beside,
+            key=lambda one: (moves[one] != moves[number], abs(lifetimes[one] - lifetimes[number]), sizes[one]),
+        )
         left, right = sorted((number, other))
         files -= max(1, sizes[left] // line) + max(1, sizes[right] // line)
         spans[left] = spans[left][0], spans[right][1]
         sizes[left], sizes[right] = sizes[left] + sizes[right], 0
         files += max(1, sizes[left] // line)
         lifetimes[left] = max(lifetimes[left], lifetimes[right])
+        moves[left] = max(moves[left], moves[right])
         after[left] = after[right]
         if after[left] < len(spans):
             before[after[left]] = left
@@ -574,16 +639,24 @@ def _packed(
         stop = min(end, int(ends.searchsorted(ends[first] + each)))
         if ends[end] - ends[stop] < line:
             stop = end
-        most = first + int(sizes[first:stop].argmax())
         yield Output(
             int(queue_ids[first]),
             int(queue_ids[stop - 1]),
             0,
             0,
-            str(names[numbers[most]]),
+            _shared_class(names, numbers[first:stop], sizes[first:stop]),
             int(ends[stop] - ends[first]),
         )
         first = stop
+
+
+def _shared_class(
+    names: numpy.typing.NDArray[numpy.str_], numbers: numpy.typing.NDArray[numpy.intp], sizes: Integers
+) -> str:
+    """The retention class of a file with queues of these classes."""
+    found = str(names[numbers[sizes.argmax()]])
+    moves = max(moves_of(str(names[number])) for number in numpy.unique(numbers))
+    return found.removesuffix(REMOTE_CLASS_SUFFIX) + (REMOTE_CLASS_SUFFIX if moves is Moves.YES else "")
 
 
 def tasks(outputs: Sequence[Output], lines: MergeLines, extents: Sequence[int] = ()) -> list[list[Output]]:

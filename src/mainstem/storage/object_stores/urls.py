@@ -52,6 +52,10 @@ class StoreUrl(NamedTuple):
             return self.path
         return f"{self.scheme}://{self.host}" + (f"/{self.path.strip('/')}" if self.path.strip("/") else "")
 
+    def absolute(self) -> StoreUrl:
+        """The same store for a process in another working directory."""
+        return self._replace(path=str(Path(self.path).expanduser().absolute())) if self.scheme == "file" else self
+
 
 def parsed_url(text: str) -> StoreUrl:
     """Raises `ConfigError` saying what is wrong with the URL and what it may be."""

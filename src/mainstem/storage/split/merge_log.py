@@ -19,7 +19,7 @@ from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import NEVER, Integers, LineOf, MergeLines
-from mainstem.storage.queue_store.changes.merge_facts import LiveBounds
+from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -42,9 +42,11 @@ class LocalMergeLog:
         allowed: Callable[[], bool],
         lines: MergeLines | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        borders: BordersOf = no_borders,
     ) -> None:
         """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `confirm`
-        returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written."""
+        returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
+        `borders`: how far the remote tier has come."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -55,6 +57,7 @@ class LocalMergeLog:
         self._allowed = allowed
         self.lines = lines or MergeLines()
         self._new_id = new_id
+        self._borders = borders
 
     async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
         merges = self._store.merges
@@ -64,8 +67,9 @@ class LocalMergeLog:
         topics = await self._known_topics()
         merge_id = self._new_id().hex
         merge, more = await merges.begin(
-            merge_id, self._groups, self.lines, _line_of(topics, self.lines), self._bounds, in_force, drain=drain
-        )
+            merge_id, self._groups, self.lines, _line_of(topics, self.lines), self._bounds, in_force, drain=drain,
+            borders=self._borders,
+        )  # fmt: skip
         if merge is None:
             return MergeWork(more=more)
         return MergeWork(
@@ -93,7 +97,7 @@ class LocalMergeLog:
         if not self._allowed():
             return MergeWaits(0)
         line_of = _line_of(await self._known_topics(), self.lines)
-        return await self._store.merges.waits(self._groups, self.lines, line_of, self._bounds)
+        return await self._store.merges.waits(self._groups, self.lines, line_of, self._bounds, self._borders)
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""

@@ -37,7 +37,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.merge_facts import QUEUES_PER_TURN
-from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, Merge, Merges
+from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, HeldFor, Merge, Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
@@ -202,7 +202,7 @@ class Compactions:
         more = False
         for step in range(groups):
             group = (self._next_group + step) % groups
-            if self._is_busy(group) or (not drain and self._is_known_for_nothing(group)):
+            if self._merges.holds_of(group) or (not drain and self._is_known_for_nothing(group)):
                 continue
             leading = await self._leading(group)
             if not leading.entries:
@@ -215,7 +215,7 @@ class Compactions:
             found = None
             if files and len(files) == len(entries):
                 found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
-            if self._is_busy(group) or not self._manifest.spans(group).has(leading.spans, 0, leading.end):
+            if self._merges.holds_of(group) or not self._manifest.spans(group).has(leading.spans, 0, leading.end):
                 more = True
                 continue
             if found is None:
@@ -224,9 +224,6 @@ class Compactions:
                 continue
             return _Chosen(group, entries, found), more
         return None, more
-
-    def _is_busy(self, group: int) -> bool:
-        return any(merge.group == group for merge in self._merges.current())
 
     def _is_known_for_nothing(self, group: int) -> bool:
         known = self._nothing.get(group)
@@ -313,7 +310,8 @@ class Compactions:
         topics = numpy.unique(queues["queue_id"] >> numpy.uint64(PARTITION_BITS)).tolist()
         begun = CompactionPass(found.group, now_ms, chosen, files, whole, queues, covered.intersection(topics))
         level = max(file.level for file in files)
-        self._merges.hold(pass_id, Merge(found.group, level, chosen, files, in_force, self._clock.monotonic(), True))
+        since = self._clock.monotonic()
+        self._merges.hold(pass_id, Merge(found.group, level, chosen, files, in_force, since, HeldFor.COMPACTION))
         self._passes[pass_id] = begun
         return begun
 

@@ -81,6 +81,15 @@ BoundsOf = Callable[[int, QueueIds], LiveBounds]
 """Gives the bounds of queues in a write group."""
 
 
+BordersOf = Callable[[int], Sequence[int]]
+"""Gives the blocks of a write group, ascending, that end spans which are not merged with those behind them."""
+
+
+def no_borders(group: int) -> Sequence[int]:
+    """The borders where no remote tier is."""
+    return ()
+
+
 class Told(NamedTuple):
     """What the choice is told."""
 
@@ -88,6 +97,7 @@ class Told(NamedTuple):
     lines: MergeLines
     line_of: LineOf
     bounds: BoundsOf
+    borders: BordersOf = no_borders
 
 
 class _Summary(NamedTuple):

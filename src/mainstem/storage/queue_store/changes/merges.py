@@ -9,6 +9,7 @@ write group in common.
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -34,7 +35,14 @@ from mainstem.storage.merging.merge_plan import (
     choosing,
 )
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
-from mainstem.storage.queue_store.changes.merge_facts import BoundsOf, MergeFacts, Told, all_bounds
+from mainstem.storage.queue_store.changes.merge_facts import (
+    BordersOf,
+    BoundsOf,
+    MergeFacts,
+    Told,
+    all_bounds,
+    no_borders,
+)
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
@@ -57,8 +65,18 @@ DONE_REMEMBERED = 64
 """Merges that were recorded: whoever lost the answer asks again at once."""
 
 
+class HeldFor(enum.Enum):
+    """The work for which files of a write group are held."""
+
+    MERGE = "merge"
+    COMPACTION = "compaction"
+    """Each input has outputs of its own in its place (`compactions.py`)."""
+    UPLOAD = "upload"
+    """To the remote tier. The inputs stay."""
+
+
 class Merge(NamedTuple):
-    """A merge under way."""
+    """A merge under way, or other work that holds its inputs in the same way."""
 
     group: int
     level: int
@@ -67,8 +85,7 @@ class Merge(NamedTuple):
     in_force: Callable[[], bool]
     since: float
     """By the monotonic clock."""
-    compacts: bool = False
-    """It is a compaction: each input has outputs of its own in its place (`compactions.py`)."""
+    work: HeldFor = HeldFor.MERGE
 
 
 class DoneMerge(NamedTuple):
@@ -140,22 +157,25 @@ class Merges:
         in_force: Callable[[], bool],
         *,
         drain: bool = False,
+        borders: BordersOf = no_borders,
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
-        found, more = await self._chosen(Told(groups, lines, line_of, bounds), drain=drain)
+        found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders), drain=drain)
         if found is None:
             return None, more
         self._next_group = found.group + 1
         begun = await self._begun(merge_id, found, in_force)
         return begun, more or begun is None
 
-    async def waits(self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf) -> MergeWaits:
+    async def waits(
+        self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, borders: BordersOf = no_borders
+    ) -> MergeWaits:
         """The work that the next merge would take, were it begun now. Nothing is begun. Callers at the same time get
         one answer."""
 
         async def look() -> MergeWaits:
-            found, more = await self._chosen(Told(groups, lines, line_of, bounds), drain=False)
+            found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders), drain=False)
             return MergeWaits(found.bytes if found is not None else 0, more)
 
         return await self._looks.run(None, look)
@@ -168,7 +188,7 @@ class Merges:
             more = False
             for step in range(told.groups):
                 group = (self._next_group + step) % told.groups
-                if self._is_merged(group):
+                if self.holds_of(group):
                     continue
                 found, in_time = await self._chosen_of(group, told, give_up, drain=drain)
                 # the spans may have changed at their end, or been merged, or lost files, while they were looked at
@@ -184,7 +204,8 @@ class Merges:
         beside the event loop."""
         spans = self._manifest.spans(group)
         rows = await self.facts.sums(group, spans, told)
-        steps = choosing(rows, told.lines, told.line_of, drain=drain)
+        borders = sorted({spans.behind(block) for block in told.borders(group)})
+        steps = choosing(rows, told.lines, told.line_of, drain=drain, borders=borders)
         summaries: list[SpanSummary] | None = None
         first = 0
         while True:
@@ -203,7 +224,8 @@ class Merges:
             size = sum(summary.bytes for summary in summaries[: step.end - first])
         return _Chosen(group, step.level, spans, step.first, step.end, size), True
 
-    def _is_merged(self, group: int) -> bool:
+    def holds_of(self, group: int) -> bool:
+        """Whether work is under way that holds files of a write group."""
         return any(merge.group == group for merge in self.current())
 
     def _stand(self, found: _Chosen) -> bool:
@@ -227,7 +249,7 @@ class Merges:
                 files.append(file)
                 if len(files) % ENTRIES_PER_TURN == 0:
                     await asyncio.sleep(0)
-        if not self._stand(found) or self._is_merged(found.group):
+        if not self._stand(found) or self.holds_of(found.group):
             return None
         merge = Merge(found.group, found.level, tuple(entries), tuple(files), in_force, self._clock.monotonic())
         self.hold(merge_id, merge)
@@ -283,7 +305,7 @@ class Merges:
         if self._done.get(merge_id) == names:
             return
         merge = self.under_way(merge_id)
-        if merge is None or merge.compacts:
+        if merge is None or merge.work is not HeldFor.MERGE:
             raise StorageError("this merge is not under way: its lease has ended, or it was given up")
         outputs = [as_clean_as(merge.inputs, file) for file in outputs]
         # also when the lease ends meanwhile

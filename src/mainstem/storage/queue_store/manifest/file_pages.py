@@ -7,7 +7,7 @@ of its files never changes, so whoever holds an older picture of the manifest ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy
@@ -83,6 +83,9 @@ class FileRows(Protocol):
     def kinds(self) -> numpy.typing.NDArray[numpy.uint8]:
         """Of each name the last letter (`KIND_LETTERS`)."""
 
+    def in_classes(self, chosen: Callable[[str], bool]) -> numpy.typing.NDArray[numpy.bool_]:
+        """Whether each file is of one of the retention classes that are chosen."""
+
 
 class OpenRows:
     """Files that are added one by one."""
@@ -120,6 +123,9 @@ class OpenRows:
 
     def kinds(self) -> numpy.typing.NDArray[numpy.uint8]:
         return numpy.array([ord(file.name[-1]) for file in self._files], numpy.uint8)
+
+    def in_classes(self, chosen: Callable[[str], bool]) -> numpy.typing.NDArray[numpy.bool_]:
+        return numpy.array([chosen(file.retention_class) for file in self._files], numpy.bool_)
 
     def packed(self) -> PackedRows:
         return PackedRows.of(self._files)
@@ -223,3 +229,7 @@ class PackedRows:
         """Of each name the last letter (`KIND_LETTERS`)."""
         letters: numpy.typing.NDArray[numpy.uint8] = numpy.frombuffer(self.names, numpy.uint8)[self.ends - 1]
         return letters
+
+    def in_classes(self, chosen: Callable[[str], bool]) -> numpy.typing.NDArray[numpy.bool_]:
+        flags = numpy.array([chosen(name) for name in self.classes], numpy.bool_)
+        return flags[self.class_of.all(len(self))]

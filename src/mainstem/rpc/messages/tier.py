@@ -1,0 +1,69 @@
+"""The messages of uploads to the remote tier: a splitter that has nothing to split and nothing to merge asks its node
+which files to upload, and says which of them lie in the object store.
+
+Files are given as those of a merge are (`messages/merge.py`): held from the answer on, for as long as the lease is in
+force under which it was asked for, or until they are handed in. A damaged one is reported as that of a merge, by the id
+of the work. The node has said in the write group's log that objects of these names are to come before it gives them
+out; what is not handed in it deletes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
+from mainstem.rpc.wire.method import Method
+
+
+class MovingFile(msgspec.Struct, frozen=True):
+    """A file of the queue store, and where it is to go."""
+
+    file: FileDescription
+    name: str
+    """The file's in the remote tier."""
+    objects: tuple[str, ...]
+    """The names of the file and of what lies beside it, in the object store."""
+
+
+class AskTier(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks for work. What was given before under this lease and is not handed in yet is taken back."""
+
+    lease: HeldLease
+    drain: bool = False
+    """Also soon after a failure."""
+
+
+class TierWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of one write group, to be uploaded."""
+
+    tier_id: str = ""
+    """Empty: there is nothing to upload now."""
+    group: int = -1
+    files: tuple[MovingFile, ...] = ()
+    store: str = ""
+    """The URL of the object store."""
+    store_config: bytes = b""
+    """An `ObjectStoreConfig`, in JSON."""
+    failure: str = ""
+    """Why nothing can be given out; empty: nothing waits, or the node rests after a failure."""
+
+
+class RecordTier(msgspec.Struct, frozen=True, kw_only=True):
+    """Hands in what was uploaded."""
+
+    lease: HeldLease
+    tier_id: str
+    names: tuple[str, ...]
+    """Of the files given, by their names in the remote tier, those that lie in the store as a whole."""
+    failure: str = ""
+    """Why the others do not; empty: nothing failed."""
+
+
+class TierReply(msgspec.Struct, frozen=True):
+    outcome: str
+    """'recorded': the files count in the remote tier; 'kept': they will, with others of the same blocks that are to be
+    uploaded; or 'refused: …'. The same when asked again."""
+
+
+TIER_WORK = Method(34, "tier.work", AskTier, TierWork, (LeaseLost,))
+RECORD_TIER = Method(35, "tier.record", RecordTier, TierReply, (LeaseLost,))

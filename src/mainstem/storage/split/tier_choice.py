@@ -1,0 +1,169 @@
+"""Which files of a write group go to the remote tier next.
+
+Merged spans go in the order of their blocks, from where the tier has come to up to the first span with runs: what is in
+the tier is a prefix of the log, so that one number says how far it goes. A span goes as a whole, for whoever reads the
+tier goes by the keys of its files; of each span those files go whose class says so (`StoreFile.may_move`). A span
+without any is passed, with the next that has some.
+
+A *unit* is some neighbouring spans, uploaded in several pieces of work, and recorded together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.queue_store.manifest.span_lists import Chunk, Pages, SpanList
+from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile, moves
+
+UNIT_BYTES = 4 << 30
+"""Of batches. Spans below it go together, so that small ones do not take a change of the log each."""
+
+FILES_PER_TURN = 256
+"""Files that are gathered in one turn of the event loop: some milliseconds."""
+
+CHUNKS_PER_TURN = 8
+"""Chunks of spans that are added up in one turn of the event loop: some milliseconds."""
+
+MOVING_ROW = numpy.dtype([("upto", "<i8"), ("bytes", "<i8"), ("files", "<i8"), ("runs", "?")])
+"""Of a span: its last block, the batches and the files in it that may move, and whether it has runs."""
+
+MovingRows = numpy.typing.NDArray[numpy.void]
+
+
+class CopyLag(NamedTuple):
+    """What may move and has not."""
+
+    bytes: int = 0
+    """Of batches."""
+    files: int = 0
+
+
+class MovingFiles(NamedTuple):
+    """A span, and the files of it that move."""
+
+    after: int
+    upto: int
+    files: tuple[StoreFile, ...]
+
+
+class TierUnit(NamedTuple):
+    """Neighbouring spans of a write group, those without a moving file between them included."""
+
+    spans: SpanList
+    """All of the write group, when this was chosen."""
+    first: int
+    end: int
+    """They are spans number `first` to `end` - 1."""
+    moving: tuple[MovingFiles, ...]
+    entries: tuple[FileRange, ...]
+    """Of the moving files, in their order."""
+    uptos: tuple[int, ...]
+    """The last blocks of all its spans."""
+
+    @property
+    def upto(self) -> int:
+        return self.moving[-1].upto
+
+    def files(self) -> list[StoreFile]:
+        return [file for span in self.moving for file in span.files]
+
+
+class MovingSums:
+    """Adds up what may move of each span, and remembers it by chunks of spans, which never change."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[int, tuple[Chunk, MovingRows]]] = {}
+        """By write group and the identity of the chunk."""
+        self.added_up = 0
+        """Chunks, since the start."""
+
+    async def of(self, group: int, spans: SpanList) -> MovingRows:
+        """A row of `MOVING_ROW` per span."""
+        before, known = self._known.get(group, {}), dict[int, tuple[Chunk, MovingRows]]()
+        added = 0
+        for chunk in spans.chunks:
+            found = before.get(id(chunk))
+            if found is None:
+                found = chunk, _added_up(chunk, spans.pages)
+                self.added_up += 1
+                added += 1
+                if added % CHUNKS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            known[id(chunk)] = found
+        self._known[group] = known
+        return numpy.concatenate([numpy.zeros(0, MOVING_ROW), *(rows for _chunk, rows in known.values())])
+
+    def forget(self, group: int) -> None:
+        """Forget a write group of which nothing is asked any more."""
+        self._known.pop(group, None)
+
+
+def _added_up(chunk: Chunk, pages: Pages) -> MovingRows:
+    rows = chunk.rows.astype(numpy.int64)
+    sizes = numpy.zeros(len(rows), numpy.int64)
+    moving, runs = (numpy.zeros(len(rows), numpy.bool_) for _ in range(2))
+    for number in numpy.unique(rows // pages.size).tolist():
+        mine = rows // pages.size == number
+        at, page = rows[mine] % pages.size, pages.pages[number].rows
+        runs[mine] = page.column("group")[at] == MANY_GROUPS
+        moving[mine] = page.in_classes(moves)[at]
+        sizes[mine] = page.column("batch_bytes")[at]
+    moving &= ~runs
+    starts = chunk.starts[:-1].astype(numpy.intp)
+    found = numpy.zeros(len(chunk), MOVING_ROW)
+    found["upto"] = chunk.uptos
+    found["bytes"] = numpy.add.reduceat(numpy.where(moving, sizes, 0), starts)
+    found["files"] = numpy.add.reduceat(moving.astype(numpy.int64), starts)
+    found["runs"] = numpy.logical_or.reduceat(runs, starts)
+    return found
+
+
+def waiting(rows: MovingRows, upto: int) -> CopyLag:
+    """What may move behind block `upto`."""
+    left = rows[rows["upto"] > upto]
+    return CopyLag(int(left["bytes"].sum()), int(left["files"].sum()))
+
+
+def chosen(rows: MovingRows, upto: int, enough: int = UNIT_BYTES) -> tuple[int, int] | None:
+    """The numbers (first, end) of the spans behind block `upto` that go next; None: none can go now."""
+    first = int(rows["upto"].searchsorted(upto, side="right"))
+    stops = numpy.flatnonzero(rows["runs"][first:])
+    ready = rows[first : first + int(stops[0])] if len(stops) else rows[first:]
+    there = numpy.flatnonzero(ready["files"])
+    if not len(there):
+        return None
+    reach = min(int(numpy.cumsum(ready["bytes"]).searchsorted(enough)), len(ready) - 1)
+    return first, first + int(there[there <= reach][-1]) + 1
+
+
+async def unit_of(
+    manifest: Manifest, spans: SpanList, first: int, end: int, is_damaged: Callable[[str], bool]
+) -> TierUnit | None:
+    """The unit of these spans. None: one of the files cannot be read, or is gone."""
+    moving: list[MovingFiles] = []
+    entries: list[FileRange] = []
+    gathered = 0
+    for number in range(first, end):
+        span = spans[number]
+        files: list[StoreFile] = []
+        for entry in span:
+            gathered += 1
+            if gathered % FILES_PER_TURN == 0:
+                await asyncio.sleep(0)
+            file = manifest.files.get(entry.name)
+            if file is None or is_damaged(entry.name):
+                return None
+            if file.may_move:
+                files.append(file)
+                entries.append(entry)
+        if files:
+            moving.append(MovingFiles(span.after, span.upto, tuple(files)))
+    uptos = tuple(spans[number].upto for number in range(first, end))
+    return TierUnit(spans, first, end, tuple(moving), tuple(entries), uptos) if moving else None

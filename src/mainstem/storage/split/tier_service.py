@@ -1,0 +1,65 @@
+"""The tier service answers a splitter that has nothing to split and nothing to merge: which files to upload to the
+remote tier, and the recording of what was uploaded. It works as the merge service does, with the splitter's lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from mainstem.errors import MainstemError
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierReply, TierWork
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.split.split_lease import SplitLease
+from mainstem.supervised import Errands, Supervision
+
+
+class TierLog(Protocol):
+    """The queue store and the remote tier as uploads see them; implemented by the storage role."""
+
+    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> TierWork:
+        """What to upload next, held while `in_force`, or until it is recorded. What was given before, to merge, to
+        compact or to upload, is given up."""
+        ...
+
+    async def record(self, tier_id: str, names: Sequence[str], failure: str) -> str:
+        """Take in what was uploaded: 'recorded', 'kept' or 'refused: …'. Durable when it returns 'recorded'."""
+        ...
+
+
+class TierService:
+    """The node's tier service. `register` it with a server; `close` it after the server."""
+
+    def __init__(
+        self, log: TierLog, lease: SplitLease, turn: asyncio.Lock, supervision: Supervision | None = None
+    ) -> None:
+        """`turn`: held while work is chosen, the merge service's."""
+        self._log = log
+        self._lease = lease
+        self._turn = turn
+        self._recordings = Errands(supervision, "recording of an upload", answers=(MainstemError,))
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(TIER_WORK, self._work)
+        handlers.unary(RECORD_TIER, self._record)
+
+    async def close(self) -> None:
+        """Wait for recordings that were begun."""
+        await self._recordings.ended()
+
+    async def _work(self, call: RpcCall[AskTier]) -> Reply[TierWork]:
+        request = call.request
+        async with self._turn:
+            self._lease.check(request.lease)
+            in_force = partial(self._lease.is_in_force, request.lease)
+            return Reply(await self._log.work(in_force, drain=request.drain))
+
+    async def _record(self, call: RpcCall[RecordTier]) -> Reply[TierReply]:
+        # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.
+        request = call.request
+        self._lease.check(request.lease)
+        task = self._recordings.start(self._log.record(request.tier_id, request.names, request.failure))
+        return Reply(TierReply(await asyncio.shield(task)))

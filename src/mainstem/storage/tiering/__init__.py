@@ -1,0 +1,1 @@
+"""What a file of the queue store becomes in the remote tier."""

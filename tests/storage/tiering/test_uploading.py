@@ -1,0 +1,216 @@
+"""What is uploaded is the file as it was checked, under another name, and readers find nothing wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.fakes.clock import LoopClock
+from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
+from tests.storage.queue_store.merges import GROUP, MergeStore
+from tests.storage.queue_store.runs import Batch, make_batch
+
+from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.errors import StorageError
+from mainstem.storage.merging.merge_inputs import InputDamaged
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
+from mainstem.storage.remote.object_names import file_objects
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of, paths_of
+from mainstem.storage.tiering.uploading import WINDOW_BYTES, remote_name, upload
+from mainstem.storage.verifying.file_check import check_file
+
+LINES = MergeLines(packed_bytes=400_000, level_one_bytes=1 << 30, wait_bytes_max=1 << 30, level_two_bytes=1 << 30)
+SEGMENT_BYTES = 3_000_000
+
+
+class Uploads:
+    """Merged files of a directory, and a bucket."""
+
+    def __init__(self, root: Path) -> None:
+        self.local = MergeStore(root / "store")
+        self.remote_root = root / "remote"
+        self.bucket = SimulatedBucket(LoopClock(), random.Random(1))
+        self.bucket.weather.timeout_seconds = 0.001
+        self.store = SimulatedObjectStore(self.bucket)
+        self.batches = self._batches()
+        topic = self.local.facts[0]
+        self.local.facts[0] = type(topic)(topic.name, topic.retention_class, SEGMENT_BYTES)
+        self.files = self.local.merge([self.local.run(0, self.batches)], LINES)
+
+    @staticmethod
+    def _batches() -> list[Batch]:
+        small = [make_batch(queue, offset, size=5_000) for queue in range(1, 40) for offset in range(3)]
+        large = [make_batch(50, offset * 2, records=2, size=90_000) for offset in range(250)]
+        assert sum(len(batch.data) for batch in large) > 2 * WINDOW_BYTES
+        return [*small, *large]
+
+    def file(self, kind: FileKind) -> StoreFile:
+        return max((file for file in self.files if kind_of(file.name) is kind), key=lambda file: file.bytes)
+
+    async def upload(self, file: StoreFile, name: str) -> StoreFile:
+        await upload(self.store, self.local.input(file.name), name, file_objects(GROUP, name))
+        described = file.message()
+        return StoreFile.of(
+            type(described)(
+                **{**{field: getattr(described, field) for field in described.__struct_fields__}, "name": name}
+            )
+        )
+
+    def fetch(self, name: str) -> None:
+        """Put the objects of a file where a queue store would have it."""
+        for path, one in zip(paths_of(name), file_objects(GROUP, name), strict=True):
+            target = self.remote_root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.bucket.objects[one].content)
+
+
+@pytest.fixture(scope="module")
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
+    found = Uploads(tmp_path_factory.mktemp("uploads"))
+    assert {kind_of(file.name) for file in found.files} == {FileKind.PACKED, FileKind.SEGMENT}
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _fair(uploads: Uploads) -> None:
+    uploads.bucket.objects.clear()
+    uploads.bucket.weather.down = False
+    uploads.bucket.weather.failures = 0.0
+
+
+@pytest.mark.parametrize("kind", [FileKind.PACKED, FileKind.SEGMENT])
+def test_every_byte_of_an_uploaded_file_is_what_its_description_and_indexes_say(
+    uploads: Uploads, kind: FileKind
+) -> None:
+    file = uploads.file(kind)
+    name = remote_name(file.name, "fresh")
+    assert name != file.name
+    assert kind_of(name) is kind
+
+    async def story() -> list[object]:
+        moved = await uploads.upload(file, name)
+        assert sorted(uploads.bucket.objects) == sorted(file_objects(GROUP, name))
+        uploads.fetch(name)
+        files = DiskFiles(uploads.remote_root)
+        try:
+            return list(await check_file(files, name, moved))
+        finally:
+            await files.close()
+
+    assert asyncio.run(story()) == []
+    for path, one in zip(paths_of(file.name), file_objects(GROUP, name), strict=True):
+        local, remote = (uploads.local.root / path).read_bytes(), uploads.bucket.objects[one].content
+        assert len(local) == len(remote)
+        states_name = path.endswith((".pack", ".extents"))
+        assert (local == remote) is not states_name
+        assert local[:-128] == remote[:-128], "all but the frames that state the name"
+
+
+def test_a_file_under_the_name_of_another_is_found_out(uploads: Uploads) -> None:
+    file = uploads.file(FileKind.PACKED)
+
+    async def story() -> Sequence[object]:
+        await uploads.upload(file, "one.pack")
+        uploads.fetch("one.pack")
+        packed = uploads.remote_root / "packed"
+        (packed / "one.pack").rename(packed / "other.pack")
+        files = DiskFiles(uploads.remote_root)
+        try:
+            return await check_file(files, "other.pack")
+        finally:
+            await files.close()
+
+    (finding,) = asyncio.run(story())
+    assert "another" in str(finding)
+
+
+@pytest.mark.parametrize("kind", [FileKind.PACKED, FileKind.SEGMENT])
+@pytest.mark.parametrize("place", ["first extent", "last extent", "index", "end"])
+def test_damage_is_named_and_not_uploaded(uploads: Uploads, kind: FileKind, place: str) -> None:
+    file = uploads.file(kind)
+    source = uploads.local.input(file.name)
+    path = Path(source.index_path if place in ("index", "end") else source.path)
+    whole = path.read_bytes()
+    at = {
+        "first extent": 100,
+        "last extent": file.batch_bytes - 10,
+        "index": len(whole) - 128 - 70,
+        "end": len(whole) - 20,
+    }[place]
+    broken = bytearray(whole)
+    broken[at] ^= 1
+    path.write_bytes(broken)
+    try:
+        with pytest.raises(InputDamaged) as met:
+            asyncio.run(
+                uploads.upload(file, "damaged.pack" if kind is FileKind.PACKED else "t/0/u/00000000000000000000.log")
+            )
+        assert met.value.name == file.name
+        assert str(path) in str(met.value)
+    finally:
+        path.write_bytes(whole)
+    assert not any(one.endswith((".pack", ".extents")) for one in uploads.bucket.objects), "what says where batches lie"
+
+
+def test_a_store_that_is_out_is_told_from_damage_and_what_it_loses_from_success(uploads: Uploads) -> None:
+    file = uploads.file(FileKind.SEGMENT)
+    name = remote_name(file.name, "out")
+    uploads.bucket.weather.down = True
+    with pytest.raises(ObjectStoreOutage):
+        asyncio.run(uploads.upload(file, name))
+    uploads.bucket.weather.down = False
+    asyncio.run(uploads.upload(file, name))
+    assert len(uploads.bucket.objects) == 4
+
+
+class Forgetful(SimulatedObjectStore):
+    """Begins each object twice, as a guarded store does after a failure, and may lose what comes last."""
+
+    def __init__(self, bucket: SimulatedBucket, *, loses: int = 0) -> None:
+        super().__init__(bucket)
+        self._loses = loses
+        self._bucket_of = bucket
+
+    async def write_parts(self, name, parts):  # type: ignore[no-untyped-def]  # as its base has it
+        async for _part in parts():
+            break
+        content = b"".join([bytes(part) async for part in parts()])
+        return self._bucket_of.put(name, content[: len(content) - self._loses])
+
+    async def write(self, name, content, *, replaces=None):  # type: ignore[no-untyped-def]
+        await super().write(name, content, replaces=replaces)
+        return self._bucket_of.put(name, content[: len(content) - self._loses])
+
+
+def test_an_object_that_is_begun_anew_has_all_of_it_once(uploads: Uploads) -> None:
+    for kind in (FileKind.PACKED, FileKind.SEGMENT):
+        file = uploads.file(kind)
+        name = remote_name(file.name, "again")
+        asyncio.run(uploads.upload(file, name))
+        once = {one: stored.content for one, stored in uploads.bucket.objects.items()}
+        uploads.bucket.objects.clear()
+        source, objects = uploads.local.input(file.name), file_objects(GROUP, name)
+        asyncio.run(upload(Forgetful(uploads.bucket), source, name, objects))
+        assert {one: stored.content for one, stored in uploads.bucket.objects.items()} == once
+        asyncio.run(upload(uploads.store, source, name, objects))  # as a task that is played again does
+        assert {one: stored.content for one, stored in uploads.bucket.objects.items()} == once
+        uploads.bucket.objects.clear()
+        with pytest.raises(StorageError, match="were sent"):
+            asyncio.run(upload(Forgetful(uploads.bucket, loses=1), source, name, objects))
+        uploads.bucket.objects.clear()
+
+
+def test_the_allowance_is_asked_for_every_byte(uploads: Uploads) -> None:
+    file = uploads.file(FileKind.SEGMENT)
+    asked: list[int] = []
+    name = remote_name(file.name, "paced")
+    asyncio.run(upload(uploads.store, uploads.local.input(file.name), name, file_objects(GROUP, name), asked.append))
+    assert sum(asked) == file.batch_bytes
+    assert max(asked) <= WINDOW_BYTES
+    uploads.bucket.weather.failures = 1.0
+    with pytest.raises(ObjectStoreUnavailable):
+        asyncio.run(uploads.upload(file, name))
