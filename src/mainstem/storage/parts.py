@@ -64,6 +64,7 @@ from mainstem.storage.upkeep.remote_retention import RemoteRetention
 from mainstem.storage.upkeep.retention import retention_class
 from mainstem.storage.upkeep.retention_pass import RetentionPass, TopicClasses
 from mainstem.storage.upkeep.scrubbing import Scrubber
+from mainstem.storage.upkeep.untiering import Untiering
 from mainstem.storage.write_groups.hard_states import HardStates
 from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.storage.write_groups.write_loop import WriteLoop
@@ -349,7 +350,8 @@ class StorageParts:
         self.scrubber = Scrubber(
             setup.write_files, journal, groups, self.damage, self.queue_store, self.pacing, setup.clock, setup.config
         )
-        tier = TierFiles(self.remote, None)
+        history = self.remote_history
+        tier = TierFiles(self.remote, history.stored if history is not None else None)
         retention = RetentionPass(
             state.table,
             journal,
@@ -375,6 +377,18 @@ class StorageParts:
             liveness,
         )
         tiering = {"remote retention": self.remote_retention.run, "local retention": self.local_copies.run}
+        if history is not None:
+            untiering = Untiering(
+                state.table,
+                tier,
+                self.placement,
+                setup.topics,
+                lambda: {group.group: group.term for group in groups if group.serving},
+                self.queues,
+                self.read_path.first_here,
+                history.last_offset,
+            )
+            tiering = {"untiering": untiering.run, **tiering}
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,
