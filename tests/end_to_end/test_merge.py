@@ -1,5 +1,6 @@
 """Real Spark merges what it split, is killed at it, and merges again, while a reader follows: nothing is lost, repeated
-or moved, and what is there in the end are packed files and a queue segment in Kafka's own format.
+or moved, and what is there in the end are packed files and a queue segment in Kafka's own format. What a topic asks for
+it uploads to the remote tier then.
 
 The story is told once, for Spark starts twice in it; the tests below examine what it left.
 """
@@ -43,6 +44,7 @@ BULK = Queue("bulk", 0)
 BULK_MESSAGES = 160
 BULK_BYTES = 900_000
 """Together more than a segment of the topic has, 128 MiB."""
+BULK_CONFIG = {"segment.bytes": str(128 << 20), "remote.storage.enable": "true"}
 SETTINGS = (
     "pipeline.mode=off",
     "nameserver.write_groups=2",
@@ -58,7 +60,9 @@ def bulk_value(number: int) -> bytes:
 
 class Story:
     def __init__(self, directory: Path) -> None:
-        self.node = Serving(directory, *SETTINGS)
+        self.remote = directory / "remote"
+        self.remote.mkdir()
+        self.node = Serving(directory, *SETTINGS, f"remote_dir={self.remote}")
         self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.commands = Commands(directory)
         self.before: list[str] = []
@@ -88,7 +92,7 @@ class Story:
         self.node.start()
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         new = [NewTopic(name, count, 1) for name, count in TOPICS.items()]
-        new.append(NewTopic(BULK.topic, 1, 1, config={"segment.bytes": str(128 << 20)}))
+        new.append(NewTopic(BULK.topic, 1, 1, config=BULK_CONFIG))
         for future in admin.create_topics(new).values():
             future.result(PATIENCE_SECONDS)
         self._produce_bulk()
@@ -173,7 +177,7 @@ class Story:
         self.killed = self.files()
 
     def _merge(self) -> None:
-        process = self.commands.start("merge", command("store", "merge", "--once"), environment(self.node))
+        process = self.commands.start("merge", command("store", "tier", "--once"), environment(self.node))
         try:
             code = process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -261,6 +265,21 @@ def test_usage_tells_what_each_topic_has_on_which_level(story: Story) -> None:
     batches = sum(level["batch_bytes"] for level in story.usage["levels"])
     assert sum(topic["stored_bytes"] for topic in story.usage["topics"]) == batches
     assert story.usage["unread_files"] == 0
+
+
+def test_the_topic_that_asks_for_it_lies_in_the_remote_tier_and_no_other(story: Story) -> None:
+    (segment,) = [name for name in story.after if name.endswith(SEGMENT_SUFFIX)]
+    local = [story.node.store_dir / path for path in paths_of(segment)]
+    objects = sorted(path for path in story.remote.rglob("*") if path.is_file())
+    assert {path.relative_to(story.remote).parts[3:6] for path in objects} == {("files", "queues", "bulk")}
+    assert [path.suffix for path in objects] == [".extents", ".index", ".log", ".timeindex"]
+    (copy,) = [path for path in objects if path.suffix == SEGMENT_SUFFIX]
+    assert copy.read_bytes() == local[0].read_bytes()
+    assert copy.parent.name != local[0].parent.name, "it has a name of its own"
+    remote = story.node.write_dir / "remote-manifest.sqlite"
+    with closing(sqlite3.connect(f"file:{remote}?mode=ro", uri=True)) as manifest:
+        counted = [name for (name,) in manifest.execute("SELECT name FROM ranges")]
+    assert counted == ["/".join(copy.relative_to(story.remote).parts[5:])]
 
 
 def test_an_exported_queue_has_the_batches_of_its_segment(story: Story) -> None:
