@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import ModuleType
 from typing import NamedTuple
 
@@ -71,6 +72,41 @@ class Filler:
         )
         self.position = header.end
         self.index.add(header, builder.directory, builder.payload)
+
+
+@both
+def test_a_blocks_rows_are_copied_as_they_lie(kernel: ModuleType) -> None:
+    filler = Filler(kernel, cache_bytes=0)
+    filler.add([0, 1, 2, 1], records=2)
+    filler.add([], records=1)
+    one, none = filler.index.blocks()
+    assert one.rows_copied() == bytes(one.cells)
+    assert len(one.rows_copied()) == 4 * DIRECTORY_ROW_BYTES
+    assert none.rows_copied() == b""
+
+
+def test_the_garbage_collector_visits_neither_blocks_nor_their_headers() -> None:
+    """There are thousands of them each second, and none is garbage."""
+    filler = Filler(compiled, cache_bytes=0)
+    filler.add([0, 1], records=1)
+    (block,) = filler.index.blocks()
+    assert block.header.batch_count == 2
+    assert not gc.is_tracked(block)
+    assert not gc.is_tracked(block.header)
+    watched = gc.get_objects()
+    assert not [one for one in watched if type(one) is memoryview and one.nbytes == 2 * DIRECTORY_ROW_BYTES]
+
+
+def test_a_header_that_might_be_part_of_a_cycle_stays_with_the_garbage_collector() -> None:
+    class Header(NamedTuple):
+        end: int
+        batch_count: int
+        more: list[object]
+
+    header = Header(100, 0, [])
+    header.more.append(header)
+    compiled.RecentIndex(compiled.QueueTable(), 0).add(header, b"", None)
+    assert gc.is_tracked(header)
 
 
 blocks_of_batches = st.lists(

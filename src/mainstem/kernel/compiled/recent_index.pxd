@@ -7,12 +7,11 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 
 
 @cython.final
-@cython.no_gc
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
     cdef object cached           # the payload while it is cached, a memoryview; else None
-    cdef object directory        # a memoryview: held, so that `rows` stays where it is
+    cdef Py_buffer directory     # held, so that `rows` stays where it is
     cdef Py_ssize_t payload_bytes
     cdef Row *rows
     cdef Py_ssize_t row_count

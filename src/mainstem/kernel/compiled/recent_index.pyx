@@ -6,9 +6,14 @@ block's directory, read in place, and one link per row.
 
 from collections import deque
 
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
+from cpython.long cimport PyLong_CheckExact
 from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_take
@@ -16,14 +21,24 @@ from mainstem.kernel.compiled.layout cimport ONE_ENTRY, ROW_BITS, ROW_MASK, SKIP
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.pure.recent_index import IndexedBatch
 
+cdef extern from "Python.h":
+    PyObject **_PyObject_GetDictPtr(object instance)
+    PyObject *PyMemoryView_GET_BASE(object view)
+    void PyObject_GC_UnTrack(void *instance)
+    PyObject *PyTuple_GET_ITEM(object values, Py_ssize_t number)
+
 cdef enum:
     RING_START = 64
     WALK_START = 160
     AHEAD = 8                # rows whose slots are asked for before they are needed: a power of two
 
 
+@cython.no_gc    # here, as a declaration in the .pxd file has no effect
 cdef class IndexedBlock:
-    """A committed data block: header, directory, links, and the payload while it is cached."""
+    """A committed data block: header, directory, links, and the payload while it is cached.
+
+    There is one for each of some thousand commits a second, and none is ever part of a cycle: neither the block, nor
+    its header, which is numbers, nor its directory is visited by the garbage collector."""
 
     def __init__(self, serial, header, directory, payload):
         cdef Py_ssize_t rows
@@ -33,10 +48,11 @@ cdef class IndexedBlock:
         rows = header.batch_count
         if not 0 <= rows <= ROW_MASK:
             raise ValueError(f"a block of {rows} batches")
-        self.directory = memoryview(directory).cast("B")
-        if PyMemoryView_GET_BUFFER(self.directory).len < rows * <Py_ssize_t> sizeof(Row):
-            raise ValueError(f"a directory of {len(self.directory)} bytes, and {rows} batches")
-        self.rows = <Row *> PyMemoryView_GET_BUFFER(self.directory).buf
+        hold(directory, &self.directory)
+        if self.directory.len < rows * <Py_ssize_t> sizeof(Row):
+            raise ValueError(f"a directory of {self.directory.len} bytes, and {rows} batches")
+        self.rows = <Row *> self.directory.buf
+        untrack_numbers(header)
         self.row_count = rows
         self.links = <uint64_t *> ms_take(rows * sizeof(uint64_t))
         if self.links == NULL:
@@ -47,6 +63,7 @@ cdef class IndexedBlock:
             self.bytes = <const uint8_t *> PyMemoryView_GET_BUFFER(self.cached).buf
 
     def __dealloc__(self):
+        PyBuffer_Release(&self.directory)
         ms_give(self.links, self.row_count * sizeof(uint64_t))
         PyMem_RawFree(self.skip_rows)
         PyMem_RawFree(self.skip_links)
@@ -93,7 +110,11 @@ cdef class IndexedBlock:
     @property
     def cells(self):
         """The directory as signed 64-bit cells."""
-        return self.directory[: self.row_count * sizeof(Row)].cast("q")
+        return memoryview(<object> self.directory.obj).cast("B")[: self.row_count * sizeof(Row)].cast("q")
+
+    def rows_copied(self):
+        """The directory's bytes, one `DIRECTORY_ROW` per batch: without an object that the garbage collector visits."""
+        return PyBytes_FromStringAndSize(<const char *> self.rows, self.row_count * sizeof(Row))
 
     def entry(self, Py_ssize_t row):
         """The entry of one row."""
@@ -110,6 +131,32 @@ cdef class IndexedBlock:
             found.max_timestamp,
             found.leader_epoch,
         )
+
+
+cdef int hold(object memory, Py_buffer *held) except -1:
+    """Hold the bytes of `memory`; of a view of the whole of something, without keeping the view."""
+    cdef PyObject *base = PyMemoryView_GET_BASE(memory) if PyMemoryView_Check(memory) else NULL
+    cdef Py_buffer *view
+    if base != NULL:
+        PyObject_GetBuffer(<object> base, held, PyBUF_SIMPLE)
+        view = PyMemoryView_GET_BUFFER(memory)
+        if held.buf == view.buf and held.len == view.len:
+            return 0
+        PyBuffer_Release(held)
+    PyObject_GetBuffer(memory, held, PyBUF_SIMPLE)
+    return 0
+
+
+cdef int untrack_numbers(object header) except -1:
+    """Take a tuple of nothing but numbers from the garbage collector, which untracks plain tuples only."""
+    cdef Py_ssize_t number
+    if not PyTuple_Check(header) or _PyObject_GetDictPtr(header) != NULL:
+        return 0
+    for number in range(PyTuple_GET_SIZE(header)):
+        if not PyLong_CheckExact(<object> PyTuple_GET_ITEM(header, number)):
+            return 0
+    PyObject_GC_UnTrack(<void *> header)
+    return 0
 
 
 cdef class RecentIndex:

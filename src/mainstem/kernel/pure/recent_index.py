@@ -58,6 +58,10 @@ class IndexedBlock:
         self.links = array("Q", bytes(8 * header.batch_count))
         self.skips: dict[int, int] = {}
 
+    def rows_copied(self) -> bytes:
+        """The directory's bytes, one `DIRECTORY_ROW` per batch."""
+        return bytes(self.cells[: 8 * self.header.batch_count])
+
     def entry(self, row: int) -> IndexedBatch:
         cells, cell = self.cells, row * 8
         base_offset = cells[cell + 1]

@@ -16,7 +16,7 @@ from mainstem.storage.journal.journal import Journal
 
 def rows_of(blocks: Iterable[IndexedBlock]) -> Rows:
     """Extent rows (one per batch, positions within their segment) of indexed blocks, sorted by (queue, offset)."""
-    return sorted_rows([rows_of_blocks((block.header, block.cells.cast("B")) for block in blocks)])
+    return sorted_rows([rows_of_blocks((block.header, block.rows_copied()) for block in blocks)])
 
 
 async def all_rows(journal: Journal, index: RecentIndex) -> AsyncIterator[tuple[int, Rows]]:
@@ -41,4 +41,6 @@ async def all_rows(journal: Journal, index: RecentIndex) -> AsyncIterator[tuple[
 def in_segment(index: RecentIndex, sequence: int, dead: Container[int]) -> list[IndexedBlock]:
     """The indexed blocks of one segment but those at `dead` positions: a snapshot took their place."""
     blocks = index.blocks_between(position_of(sequence, 0), position_of(sequence + 1, 0))
+    if not dead:  # as nearly always: a segment has thousands of blocks, and this is a turn of the event loop
+        return blocks
     return [block for block in blocks if block.header.position not in dead]

@@ -113,10 +113,14 @@ def rows_of_blocks(blocks: Iterable[tuple[BlockHeader, Buffer]]) -> Rows:
     """The batches of many blocks, each with its directory, as `EXTENT_ROW` rows, one block after the other.
 
     All at once, since a segment has thousands of blocks: some array operations for each would keep the interpreter
-    from publishing for a hundred milliseconds."""
-    directories, starts, counts = [], [], []
+    from publishing for a hundred milliseconds. A directory that is `bytes` of the right size makes no view, of which
+    thousands would have the garbage collector visit everything young in the middle of that."""
+    directories: list[Buffer] = []
+    starts, counts = [], []
     for header, directory in blocks:
-        directories.append(memoryview(directory)[: header.batch_count * DIRECTORY_ROW_BYTES])
+        size = header.batch_count * DIRECTORY_ROW_BYTES
+        whole = isinstance(directory, bytes) and len(directory) == size
+        directories.append(directory if whole else memoryview(directory)[:size])
         starts.append(offset_of(header.payload_position))
         counts.append(header.batch_count)
     entries = numpy.frombuffer(b"".join(directories), DIRECTORY_ROW)
