@@ -193,4 +193,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["", "/mnt/remote", "s3://bucket/prefix", "gs://bucket", "hdfs://name:8020/x"])
 def test_the_remote_tier_has_a_directory_or_a_url(location: str) -> None:
-    assert loaded(assignments=[f"remote_dir={location}"]).remote_dir == location
+    config = loaded(assignments=[f"remote_dir={location}"])
+    assert config.remote_dir == config.nameserver.remote_dir == location

@@ -106,6 +106,10 @@ def test_validate_only_creates_nothing_and_gives_no_id() -> None:
             wanted("a", configs=(CreatableTopicConfig(name="retention.ms", value=None),)),
             ErrorCode.INVALID_CONFIG,
         ),
+        (
+            wanted("a", configs=(CreatableTopicConfig(name="remote.storage.enable", value="true"),)),
+            ErrorCode.INVALID_CONFIG,
+        ),
         (wanted("a", **{**assigned((1,)), "num_partitions": 1}), ErrorCode.INVALID_REQUEST),
         (wanted("a", **{**assigned((1,)), "replication_factor": 1}), ErrorCode.INVALID_REQUEST),
         (wanted("a", **assigned((2,))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),

@@ -3,14 +3,24 @@ give up their tier."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from tests.storage.queue_store.runs import Batch, write_merged
-from tests.storage.remote.tiered_node import GROUP, as_batch, bucket_of, local_ranges, split_in_parts, tier, with_bucket
-from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
+from tests.storage.remote.tiered_node import (
+    GROUP,
+    as_batch,
+    bucket_of,
+    let_go,
+    local_ranges,
+    split_in_parts,
+    tier,
+    with_bucket,
+)
+from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START
 from mainstem.storage.queue_store.manifest.spans import FileRange
@@ -103,6 +113,37 @@ def test_dead_files_count_no_more_also_behind_a_restart(tmp_path: Path) -> None:
         await node.restart()
         assert len(node.storage.remote.manifest.files) == 1
         assert await node.read_offsets() == list(range(2 * BATCHES, COUNT))
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_records_of_the_future_grow_old_from_when_the_tier_was_seen_to_have_them(tmp_path: Path) -> None:
+    """Behind a restart, too, and also where no local copy is left."""
+
+    async def story(node: SmallNode) -> None:
+        for _ in range(PARTS):
+            await node.append(new_batch(QUEUE, timestamp=1 << 42))
+            await node.split()
+        await node.fill(20, QUEUE + 1, 2000)
+        await node.split()
+        await node.rounds(3)
+        ranges = local_ranges(node)
+        for entry in ranges:
+            await merge(node, entry)
+        ranges = local_ranges(node)
+        await tier(node, ranges)
+        set_limits(node, retention_ms=60_000)
+        await node.storage.maintenance.retain()
+        await let_go(node, ranges)
+        await node.restart()
+        await node.storage.maintenance.retain()
+        assert log_start(node) == 0
+        await asyncio.sleep(30)
+        await node.restart()
+        await node.storage.maintenance.retain()
+        await asyncio.sleep(40)
+        await node.storage.maintenance.retain()
+        assert log_start(node) == PARTS
 
     simulated(tmp_path, story, prepare)
 

@@ -64,7 +64,7 @@ class Remote:
     def upto(self, group: int) -> int:
         return self.considered
 
-    def first_seen(self, now_ms: int) -> Mapping[str, int]:
+    async def first_seen(self, now_ms: int) -> Mapping[str, int]:
         return dict.fromkeys(self.manifest.files, START_MS + 1_000_000_000)
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: object) -> Rows | None:

@@ -237,6 +237,13 @@ class RemoteTier:
         ranges = [entry for name in sorted(gone) for entry in manifest.entries(name) if entry.group == group]
         await manifest.change(group, ranges, entries, WriteGroupPosition(position.upto, index), statements)
 
+    async def see(self, now_ms: int) -> None:
+        """Note that files which retention has not seen before exist at `now_ms`. Durable on return. Raises
+        `StorageError`."""
+        async with self._turn:
+            if len(self.manifest.files):
+                await self.manifest.see(now_ms)
+
     def _failed(self, error: Exception) -> None:
         if str(self.failure) != str(error):
             log.error("the remote tier's manifest cannot be written, it is tried again: %s", error, exc_info=error)

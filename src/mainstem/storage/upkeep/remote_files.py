@@ -21,8 +21,9 @@ class RemoteFiles(Protocol):
     def upto(self, group: int) -> int:
         """The write group's last block of which the remote tier has all that it takes."""
 
-    def first_seen(self, now_ms: int) -> Mapping[str, int]:
-        """The time at which retention first saw each file, by name; files not seen before get `now_ms`."""
+    async def first_seen(self, now_ms: int) -> Mapping[str, int]:
+        """The time at which retention first saw each file, by name; files not seen before get `now_ms`. Durable when it
+        returns."""
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:
         """The extents of a file that are of these write groups; None when it is gone or cannot be read now."""
@@ -47,12 +48,8 @@ class TierFiles:
     def upto(self, group: int) -> int:
         return self._tier.position(group).upto
 
-    def first_seen(self, now_ms: int) -> Mapping[str, int]:
-        """The times are kept in memory, and with the pages of the manifest: a start may see files anew that are in none
-        yet. That matters to timestamps of the future alone, which then keep their records longer."""
-        files = self._tier.manifest.files
-        for row in files.unseen(files.next_row):
-            files.see(row, now_ms)
+    async def first_seen(self, now_ms: int) -> Mapping[str, int]:
+        await self._tier.see(now_ms)
         return self._tier.manifest.seen
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:

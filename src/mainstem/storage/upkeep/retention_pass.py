@@ -114,7 +114,7 @@ class RetentionPass:
             seen = FirstSeen(
                 self._segments_seen,
                 await self._store.retention.first_seen(time.latest),
-                self._remote.first_seen(time.latest) if self._remote is not None else {},
+                await self._remote.first_seen(time.latest) if self._remote is not None else {},
             )
         limited = await self._limited_queues()
         queue_ids, starts, ends, retention_ms, retention_bytes, retention_records, compacted = limited
