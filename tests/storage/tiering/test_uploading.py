@@ -12,19 +12,24 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.queue_store.merges import GROUP, MergeStore
 from tests.storage.queue_store.runs import Batch, make_batch
+from tools.s3_server import CREDENTIALS, s3_server
 
+from mainstem.ports import ObjectRange
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.merging.merge_inputs import InputDamaged
 from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
+from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.remote.object_names import file_objects
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of, paths_of
-from mainstem.storage.tiering.uploading import WINDOW_BYTES, remote_name, upload
+from mainstem.storage.tiering.uploading import ONE_REQUEST_BYTES, WINDOW_BYTES, remote_name, upload
 from mainstem.storage.verifying.file_check import check_file
 
 LINES = MergeLines(packed_bytes=400_000, level_one_bytes=1 << 30, wait_bytes_max=1 << 30, level_two_bytes=1 << 30)
-SEGMENT_BYTES = 3_000_000
+SEGMENT_BYTES = 20_000_000
+"""Larger than what goes in one request."""
 
 
 class Uploads:
@@ -72,6 +77,7 @@ class Uploads:
 def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
     found = Uploads(tmp_path_factory.mktemp("uploads"))
     assert {kind_of(file.name) for file in found.files} == {FileKind.PACKED, FileKind.SEGMENT}
+    assert found.file(FileKind.PACKED).bytes < ONE_REQUEST_BYTES < found.file(FileKind.SEGMENT).bytes
     return found
 
 
@@ -214,3 +220,28 @@ def test_the_allowance_is_asked_for_every_byte(uploads: Uploads) -> None:
     uploads.bucket.weather.failures = 1.0
     with pytest.raises(ObjectStoreUnavailable):
         asyncio.run(uploads.upload(file, name))
+
+
+def test_s3_gets_a_segment_in_parts_and_the_rest_in_one_request_each(uploads: Uploads) -> None:
+    pytest.importorskip("obstore")
+    file = uploads.file(FileKind.SEGMENT)
+    name = remote_name(file.name, "s3")
+    objects = file_objects(GROUP, name)
+    source = uploads.local.input(file.name)
+    asyncio.run(uploads.upload(file, name))
+    with s3_server("uploads") as server:
+        config = ObjectStoreConfig(endpoint=server.endpoint, options=CREDENTIALS, part_bytes=5 << 20)
+        store = open_object_store("s3://uploads/tier", config)
+        before = server.counts()
+        asyncio.run(upload(store, source, name, objects))
+        requests = server.counts().since(before).requests
+
+        async def content(one: str) -> bytes:
+            size = (await store.info(one)).size_bytes
+            return bytes((await store.read(one, [ObjectRange(0, size)]))[0])
+
+        for one in objects:
+            assert asyncio.run(content(one)) == uploads.bucket.objects[one].content
+    assert requests["PutObject"] == 3, "what lies beside it"
+    assert requests["UploadPart"] == -(-file.bytes // config.part_bytes) > 1
+    assert requests["CompleteMultipartUpload"] == 1
