@@ -6,6 +6,7 @@ A queue that this node merely has no record of is alive: missing metadata never 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import numpy
@@ -13,13 +14,17 @@ import numpy.typing
 
 from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import PARTITION_BITS
-from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.placement import Placement
 
 GONE = int(numpy.iinfo(numpy.int64).max)
 """The log start of a deleted queue: everything lies before it."""
 
 UNKNOWN = -1
+
+ROWS_PER_TURN = 16_384
+"""Queues whose log starts are looked up in one turn of the event loop: some milliseconds if all their topics were
+deleted."""
 
 
 class QueueLiveness:
@@ -52,3 +57,16 @@ class QueueLiveness:
         if placement is not None and left:
             starts[numpy.isin(placement.groups_of(queue_ids), left)] = GONE
         return starts
+
+    async def margins(self, rows: Rows) -> numpy.typing.NDArray[numpy.int64]:
+        """Per extent, by how many offsets its last one lies behind its queue's log start; -1: it is dead."""
+        queue_ids = numpy.ascontiguousarray(rows["queue_id"])
+        last_offsets: numpy.typing.NDArray[numpy.int64] = numpy.ascontiguousarray(rows["last_offset"])
+        found = numpy.empty(len(rows), numpy.int64)
+        for first in range(0, len(rows), ROWS_PER_TURN):
+            part = slice(first, first + ROWS_PER_TURN)
+            starts = self.log_starts(queue_ids[part])
+            found[part] = last_offsets[part] - numpy.minimum(starts, last_offsets[part] + 1)
+            if first + ROWS_PER_TURN < len(rows):
+                await asyncio.sleep(0)
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ from tests.storage.upkeep.three_places import START_MS, ThreePlaces, queue_of, s
 
 from mainstem.storage.agreed_clock import AgreedTime
 from mainstem.storage.upkeep.local_copies import LOOK_AGAIN_MS, covered, local_limits
+from mainstem.storage.upkeep.retention_sources import ROWS_AT_ONCE_MAX, beside_if_large
 
 
 async def merged_and_copied(places: ThreePlaces, blocks: int = 3, numbers: tuple[int, ...] = (1,)) -> None:
@@ -207,6 +209,24 @@ def test_a_round_with_nothing_to_go_reads_no_index() -> None:
         assert len(places.read) == 1
         await places.local_copies.run()
         assert len(places.read) == 1
+
+    story([tiered(1, local_ms=1000)], told)
+
+
+def test_a_file_with_very_many_extents_is_looked_at_beside_the_event_loop() -> None:
+    async def told(places: ThreePlaces) -> None:
+        places.produce([(1, START_MS, 10)] * (ROWS_AT_ONCE_MAX + 1))
+        await places.split()
+        await places.merge(0, 1)
+        places.prune()
+        await places.tier()
+        await places.first_seen(0)
+        places.advance(2_000)
+        await places.local_copies.run()
+        assert places.local_offsets(1) == set()
+        (rows,) = places.remote.rows.values()
+        assert await beside_if_large(rows, threading.get_ident) != threading.get_ident()
+        assert await beside_if_large(rows[:1], threading.get_ident) == threading.get_ident()
 
     story([tiered(1, local_ms=1000)], told)
 

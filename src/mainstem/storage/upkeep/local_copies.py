@@ -42,7 +42,7 @@ from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.remote_files import RemoteFiles
 from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts
 from mainstem.storage.upkeep.retention_memory import NEVER_MS, LimitedQueues, TopicLimits
-from mainstem.storage.upkeep.retention_sources import FOREVER_MS, FirstSeen, RetentionSources
+from mainstem.storage.upkeep.retention_sources import FOREVER_MS, FirstSeen, RetentionSources, beside_if_large
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +113,17 @@ class _KeptBehind(NamedTuple):
         places = numpy.minimum(self.queue_ids.searchsorted(queue_ids), len(self.queue_ids) - 1)
         starts: Numbers = numpy.where(self.queue_ids[places] == queue_ids, self.starts[places], 0)
         return starts
+
+
+class _Going(NamedTuple):
+    """What local limits say of a file."""
+
+    now: bool
+    """All of it may go."""
+    due_ms: int
+    """Before that time age lets not all of it go."""
+    by_size: bool
+    """Size may let it go before."""
 
 
 class LocalCopies:
@@ -268,21 +279,26 @@ class LocalCopies:
         rows = await self._store.stored.rows_of(entry.name, [entry.group], self._placement.groups_at)
         if rows is None:
             return False
-        rows = rows[rows["last_offset"] >= self._liveness.log_starts(rows["queue_id"])]
+        rows = rows[await self._liveness.margins(rows) >= 0]
         if not len(rows):
             return False  # retention of the whole drops it
-        if not self._all_may_go(entry.name, rows, now_ms, kept):
+        seen_ms = self._store.manifest.seen.get(entry.name)
+        going = await beside_if_large(rows, self._going, rows, now_ms, seen_ms, kept)
+        if now_ms is not None and seen_ms is not None:
+            self._learn(entry.name, going.due_ms, goes_by_size=going.by_size)
+        if not going.now:
             return False
         are_remote = await self._are_remote(entry, rows)
         if are_remote is False and now_ms is not None:
             self._learn(entry.name, now_ms + LOOK_AGAIN_MS, goes_by_size=False)
         return bool(are_remote)
 
-    def _all_may_go(self, name: str, rows: Rows, now_ms: int | None, kept: _KeptBehind) -> bool:
+    def _going(self, rows: Rows, now_ms: int | None, seen_ms: int | None, kept: _KeptBehind) -> _Going:
+        """What the limits say of a file with these live extents. It only reads what does not change during a round."""
+        seen_ms = FOREVER_MS if seen_ms is None else seen_ms
         queue_ids = numpy.ascontiguousarray(rows["queue_id"])
         keep_ms, keep_bytes = self._limits.of_queues(queue_ids)
         sized, aged = keep_bytes != UNLIMITED, keep_ms != UNLIMITED
-        seen_ms = self._store.manifest.seen.get(name, FOREVER_MS)
         newest_ms = int(rows["max_timestamp"].max())
         undated_ms = newest_ms if newest_ms >= 0 else seen_ms
         times = numpy.minimum(numpy.where(rows["max_timestamp"] < 0, undated_ms, rows["max_timestamp"]), seen_ms)
@@ -290,10 +306,11 @@ class LocalCopies:
         dues = numpy.where(aged, times + keeps, NEVER_MS)
         by_age = dues < now_ms if now_ms is not None else numpy.zeros(len(rows), numpy.bool_)
         by_size = rows["last_offset"] < kept.of_queues(queue_ids)
-        if now_ms is not None and name in self._store.manifest.seen:
-            due_ms = int(dues.max()) if aged.all() else now_ms + LOOK_AGAIN_MS
-            self._learn(name, due_ms, goes_by_size=bool(sized.any() and (sized | aged).all()))
-        return bool((by_age | by_size).all())
+        return _Going(
+            bool((by_age | by_size).all()),
+            int(dues.max()) if aged.all() else (now_ms or 0) + LOOK_AGAIN_MS,
+            bool(sized.any() and (sized | aged).all()),
+        )
 
     def _learn(self, name: str, due_ms: int, *, goes_by_size: bool) -> None:
         row = self._store.manifest.files.row_of(name)
@@ -310,7 +327,7 @@ class LocalCopies:
             if remote is None:
                 return None
             found.append(remote[(remote["queue_id"] >= first) & (remote["queue_id"] <= last)])
-        if found and covered(rows, numpy.concatenate(found)).all():
+        if found and (await beside_if_large(rows, covered, rows, numpy.concatenate(found))).all():
             return True
         spans = self._remote.manifest.spans(entry.group)
         return None if spans.behind(self._remote.upto(entry.group)) < len(spans) else False

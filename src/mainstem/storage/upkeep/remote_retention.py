@@ -97,9 +97,7 @@ class RemoteRetention:
         rows = await self._remote.rows_of(file.name, [file.group], self._placement.groups_at)
         if rows is None or not len(rows):
             return False  # what is in it is not known now
-        margins = rows["last_offset"] - numpy.minimum(
-            self._liveness.log_starts(numpy.ascontiguousarray(rows["queue_id"])), rows["last_offset"] + 1
-        )
+        margins = await self._liveness.margins(rows)
         best = int(margins.argmax())
         if int(margins[best]) < 0:
             return True

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy
 
@@ -45,6 +45,22 @@ RUNS_PER_TURN = 100
 
 SEGMENT_END = numpy.dtype([("end", "<i8")])
 """Of a remote queue segment: the offset behind its last one."""
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+async def beside_if_large(
+    rows: Rows,
+    work: Callable[Arguments, Result],
+    *given: Arguments.args,
+    **named: Arguments.kwargs,
+) -> Result:
+    """The result of some work on extents, done beside the event loop where there are many."""
+    if len(rows) > ROWS_AT_ONCE_MAX:
+        return await asyncio.to_thread(work, *given, **named)
+    return work(*given, **named)
 
 
 class RetentionUnit(NamedTuple):
@@ -147,10 +163,7 @@ class RetentionSources:
             newest_ms = int(rows["max_timestamp"].max(initial=-1))
             undated_ms = newest_ms if newest_ms >= 0 else seen_ms
             if file.name in times:
-                if len(rows) > ROWS_AT_ONCE_MAX:
-                    await asyncio.to_thread(memory.learn, file, groups, rows, undated_ms, seen_ms, limited)
-                else:
-                    memory.learn(file, groups, rows, undated_ms, seen_ms, limited)
+                await beside_if_large(rows, memory.learn, file, groups, rows, undated_ms, seen_ms, limited)
             if reached is not None:
                 async for unit in self._of_gaps(listed, rows, reached, seen):
                     yield unit
@@ -204,13 +217,13 @@ class RetentionSources:
         """Yield what lies between what has come of queues and where a remote file goes on with them, as far as a local
         file that is still to come has it; then count the file itself as having come."""
         if listed.is_remote:
-            gaps = reached.gaps(rows)
+            gaps = await beside_if_large(rows, reached.gaps, rows)
             if len(gaps.queue_ids):
                 async for unit in self._local_rows(listed.groups[0], listed.after, gaps, seen):
                     assert unit.rows is not None, "it was read"
                     reached.take(unit.rows)
                     yield unit
-        reached.take(rows)
+        await beside_if_large(rows, reached.take, rows)
 
     async def _local_rows(self, group: int, after: int, gaps: Gaps, seen: FirstSeen) -> AsyncIterator[RetentionUnit]:
         """Yield what the local span that began before a block, and has more than it, has of these gaps."""

@@ -1,0 +1,47 @@
+"""How far extents lie behind their queues' log starts, of few and of many."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy
+import pytest
+
+from mainstem.kernel import LOG_START, QueueTable
+from mainstem.model import queue_id_of
+from mainstem.storage.extents.extent_format import EXTENT_ROW
+from mainstem.storage.queue_liveness import ROWS_PER_TURN, QueueLiveness
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_PER_TURN, 2 * ROWS_PER_TURN + 5])
+def test_margins_are_those_of_each_extent_and_leave_the_loop_its_turns(count: int) -> None:
+    table = QueueTable()
+    table.create(1, 0, 7)
+    for partition in range(7):
+        table.set(table.find(queue_id_of(1, partition)), LOG_START, 10 * partition)
+    rows = numpy.zeros(count, EXTENT_ROW)
+    places = numpy.arange(count)
+    rows["queue_id"] = (places % 9 + queue_id_of(1, 0)).astype(numpy.uint64)  # two of nine are unknown here
+    rows["last_offset"] = places % 71
+    rows["queue_id"][places % 100 == 99] = queue_id_of(2, 0)  # deleted
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story() -> list[int]:
+        other = asyncio.create_task(beside())
+        found = await QueueLiveness(table, lambda number: number == 2).margins(rows)
+        other.cancel()
+        result: list[int] = found.tolist()
+        return result
+
+    expected = []
+    for place in range(count):
+        start = 10 * (place % 9) if place % 9 < 7 else 0
+        expected.append(-1 if place % 100 == 99 or place % 71 < start else place % 71 - start)
+    assert asyncio.run(story()) == expected
+    assert turns >= count // ROWS_PER_TURN - (count % ROWS_PER_TURN == 0)
