@@ -35,6 +35,8 @@ METRICS = {
     "p50_ms": Metric("latency p50", "ms", False, 2),
     "p99_ms": Metric("latency p99", "ms", False, 2),
     "p999_ms": Metric("latency p99.9", "ms", False, 2),
+    "window_p99_ms": Metric("latency p99, median of the windows", "ms", False, 2),
+    "stalled_windows": Metric("windows with a stall", "%", False, 0),
     "to_one_node": Metric("CPU, one node = 1", "", False, 2),
     "memory_mb": Metric("memory (PSS)", "MB", False, 0),
     "resident_mb": Metric("memory (RSS)", "MB", False, 0),
