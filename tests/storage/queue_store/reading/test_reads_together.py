@@ -12,6 +12,7 @@ from tests.storage.queue_store.test_store import Bench, read_all
 
 from mainstem.ports import ColdPart
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_format import EXTENT_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.store_files.store_file import path_of
 
@@ -199,5 +200,8 @@ def test_little_memory_is_not_exceeded(tmp_path: Path, index_cache_bytes: int, r
             assert await read_all(bench.store, queue_id, 0, 0, WHOLE) == LOGS[queue_id]
             assert bench.store.cache.bytes_held <= read_cache_bytes
             assert bench.store.stored.open_files.page_bytes <= max(index_cache_bytes // 8, 2 * 8 * 80)
+        for parts in bench.files.together:
+            pages = [part.length for part in parts if part.length % (8 * EXTENT_ROW_BYTES) == 0]
+            assert sum(pages) <= index_cache_bytes // 8, "no page is read that would not be kept"
 
     bench_at(tmp_path, index_cache_bytes=index_cache_bytes, read_cache_bytes=read_cache_bytes).run(scenario)

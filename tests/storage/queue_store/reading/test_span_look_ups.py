@@ -136,6 +136,27 @@ def test_at_random_a_look_up_finds_the_offset_or_the_next_there_is(seed: int) ->
     asyncio.run(scenario())
 
 
+@given(st.integers(0, 2**32))
+def test_at_random_a_reader_that_remembers_spans_sees_what_they_have(seed: int) -> None:
+    choice, files = random.Random(seed), ColdFiles()
+    spans = at_random(choice, files)
+    for queue in range(QUEUES):
+        seen = SeenSpans(spans, queue)
+        for at in choice.choices(range(len(spans)), k=2 * len(spans)):
+            other, offset = choice.randrange(QUEUES), choice.randint(0, 40)
+            assert [*seen[at].keyed(queue, offset)] == [*spans[at].keyed(queue, offset)]
+            assert [*seen[at].keyed(other, offset)] == [*spans[at].keyed(other, offset)]
+            assert (seen[at].runs, seen[at].begins_at(queue)) == (spans[at].runs, spans[at].begins_at(queue))
+            may_have = [
+                entry
+                for entry in spans[at]
+                if entry in spans[at].runs
+                or files.files[entry.name].first_queue <= queue <= files.files[entry.name].last_queue
+            ]
+            assert spans[at].has_in_one_file(queue) == seen[at].has_in_one_file(queue)
+            assert len(may_have) < 2 or not spans[at].has_in_one_file(queue)
+
+
 @pytest.mark.parametrize("runs", [0, 2])
 def test_a_cold_look_up_of_a_queue_with_files_of_its_own_touches_few(runs: int) -> None:
     files = ColdFiles()
