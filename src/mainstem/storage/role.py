@@ -64,6 +64,8 @@ class Storage(StorageParts):
         self.tasks.append(start(self.repair.run, "repair of runs"))
         if self.remote_upkeep is not None:
             self.tasks.append(start(self.remote_upkeep.run, "upkeep of the remote tier"))
+        if self.remote_chain is not None:
+            self.tasks.append(start(self.remote_chain.run, "chain of the remote tier"))
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. Steps that a failed disk does not allow are left out:

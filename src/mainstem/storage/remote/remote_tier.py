@@ -98,6 +98,7 @@ class RemoteTier:
         """Callers that wait for changes to be written."""
         self._closed = False
         self._ways: WaysToLead | None = None
+        self._watchers: list[Callable[[int, RemoteChanged], None]] = []
         self._recording: dict[int, asyncio.Lock] = {}
         """One change of a write group after the other."""
 
@@ -129,6 +130,10 @@ class RemoteTier:
         time."""
         assert self._ways is None
         self._ways, self.now_ms = ways, now_ms
+
+    def watch(self, watcher: Callable[[int, RemoteChanged], None]) -> None:
+        """Have `watcher` hear of every change that is decided from now on, with its write group."""
+        self._watchers.append(watcher)
 
     # --- where things stand -------------------------------------------------------------------------------
 
@@ -183,6 +188,8 @@ class RemoteTier:
             }
             self._pending.append(DecidedChange(group, index, state.position, files, gone, notes))
             self._wake.set()
+            for watcher in self._watchers:
+                watcher(group, command)
         elif verdict != REPLAYED:
             log.error("write group %d: change %d of the remote tier is ignored: %s", group, command.number, verdict)
         return verdict

@@ -1,0 +1,96 @@
+"""Reads from the store alone what counts in the remote tier: the newest image, and the changes behind it, as far as
+they are there. For a second cluster, and for one that has lost its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mainstem.model import Buffer
+from mainstem.ports import ObjectRange, ObjectStore
+from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.object_stores.errors import ObjectAbsent
+from mainstem.storage.remote.chain_format import decode_change, decode_head, decode_image
+from mainstem.storage.remote.object_names import change_object, group_folder, head_object, image_object
+from mainstem.storage.remote.remote_state import RECORDED, Noted, Notes, RemotePosition, RemoteState
+from mainstem.storage.store_files.store_file import StoreFile
+
+ATTEMPTS = 5
+"""An image may be deleted while it is looked for, by a leader that has written two later ones."""
+
+
+class StoredTier(NamedTuple):
+    """What the store says of one write group."""
+
+    position: RemotePosition
+    files: tuple[tuple[int, int, StoreFile], ...]
+    """(after, upto, file), by their blocks."""
+    notes: Notes
+    """Names that do not count; when they were noted is not known."""
+
+
+async def read_chain(store: ObjectStore, group: int) -> StoredTier | None:
+    """What counts of a write group; None: the store has no chain of it. Raises `FormatError` naming the object that is
+    damaged, and `StorageError`."""
+    for _ in range(ATTEMPTS):
+        number = await _newest_image(store, group)
+        try:
+            return await _read_from(store, group, number)
+        except ObjectAbsent:
+            continue
+    raise StorageError(f"{group_folder(group)}: no image of the remote tier stays long enough to be read; try again")
+
+
+async def _newest_image(store: ObjectStore, group: int) -> int:
+    """The number of the newest image; 0: there is none that is known."""
+    try:
+        head = decode_head(await _whole(store, head_object(group)), head_object(group), group).image
+    except (ObjectAbsent, FormatError):
+        head = 0
+    listed, folder = head, f"{group_folder(group)}/images"
+    page = await store.page_for_upkeep(folder)
+    while page:  # lists may lack one, and the head may be older
+        listed = max(listed, *(int(entry.name.rpartition("/")[2]) for entry in page))
+        page = await store.page_for_upkeep(folder, page[-1].name)
+    return listed
+
+
+async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier | None:
+    state, files = RemoteState(), dict[str, tuple[int, int, StoreFile]]()
+    if image:
+        name = image_object(group, image)
+        start, there = decode_image(await _whole(store, name), name, group)
+        files = {file.name: (after, upto, file) for after, upto, file in there}
+        notes = ({one: Noted(epoch, 0) for one, epoch in names.items()} for names in (start.intended, start.leaving))
+        state = RemoteState(RemotePosition(start.number, start.epoch, start.upto), Notes(*notes))
+    while True:
+        name = change_object(group, state.position.number + 1)
+        try:
+            content = await _whole(store, name)
+        except ObjectAbsent:
+            break
+        change = decode_change(content, name, group, state.position.number + 1)
+        verdict = state.verdict(group, change, files.__contains__)
+        if verdict != RECORDED:
+            raise FormatError(f"{name}: {verdict}")
+        gone = [one for one in change.gone if files.pop(one, None) is not None]
+        state.apply(change, gone, 0)
+        files |= {
+            file.name: (span.after, span.upto, StoreFile.of(file)) for span in change.spans for file in span.files
+        }
+    if not state.position.number:
+        return None
+    return StoredTier(state.position, tuple(_in_order(files)), state.notes())
+
+
+def _in_order(files: dict[str, tuple[int, int, StoreFile]]) -> Iterator[tuple[int, int, StoreFile]]:
+    yield from sorted(
+        files.values(),
+        key=lambda entry: (entry[1], entry[0], entry[2].first_queue, entry[2].first_offset, entry[2].name),
+    )
+
+
+async def _whole(store: ObjectStore, name: str) -> Buffer:
+    size = (await store.info(name)).size_bytes
+    (content,) = await store.read(name, [ObjectRange(0, size)])
+    return content
