@@ -140,6 +140,26 @@ def test_more_changes_than_are_held_become_an_image(tmp_path: Path) -> None:
     told(tmp_path, story, held_max=10)
 
 
+def test_changes_that_a_snapshot_took_the_place_of_become_an_image(tmp_path: Path) -> None:
+    async def story(node: Chained) -> None:
+        await node.upload(1)
+        await node.chain.follow(0)
+        await node.upload(1)
+        position, notes, spans = await node.tier.image(0)
+        later = position._replace(number=position.number + 7)
+        await node.tier.supersede(0, later, notes, list(spans.described()))
+        await node.upload(2)
+        await node.chain.follow(0)
+        assert node.chain.images_written == 1
+        await node.check()
+        await node.upload(1)
+        await node.chain.follow(0)
+        assert node.chain.images_written == 1
+        await node.check()
+
+    told(tmp_path, story)
+
+
 def test_images_keep_the_chain_short(tmp_path: Path) -> None:
     async def story(node: Chained) -> None:
         for _ in range(30):

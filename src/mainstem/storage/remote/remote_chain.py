@@ -115,16 +115,15 @@ class RemoteChain:
         written = self._written.get(group)
         if written is None or written.term != term:
             written = self._written[group] = await self._begin(group, term)
-        held = self._held.get(group, ())
+        held = {change.number: change for change in self._held.get(group, ())}
         while written.head.number < number:
-            following = [change for change in list(held) if change.number > written.head.number]
-            if not following or following[0].number != written.head.number + 1:
+            change = held.get(written.head.number + 1)
+            if change is None:  # a snapshot took its place, or it was too many
                 await self._write_image(group, written)
                 break
-            for change in following:
-                await self._create(change_object(group, change.number), encode_change(group, change))
-                written.head = Head(group, change.number, written.head.image, written.head.kept_from)
-                self.changes_written += 1
+            await self._create(change_object(group, change.number), encode_change(group, change))
+            written.head = Head(group, change.number, written.head.image, written.head.kept_from)
+            self.changes_written += 1
         if written.head.number - written.head.image >= self._changes_per_image:
             await self._write_image(group, written)
         if written.head != written.told:
