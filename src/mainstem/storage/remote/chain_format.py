@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TypeVar
 
 import google_crc32c
 import msgspec
@@ -27,6 +27,8 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.remote.remote_state import Notes, RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
+
+T = TypeVar("T")
 
 FRAME = struct.Struct("<8sII")
 
@@ -151,14 +153,14 @@ def _frames(content: Buffer, magic: bytes, where: str) -> Iterator[bytes]:
         position += FRAME.size + size
 
 
-def _only(content: Buffer, magic: bytes, kind: Any, where: str) -> Any:
+def _only(content: Buffer, magic: bytes, kind: type[T], where: str) -> T:
     payloads = list(_frames(content, magic, where))
     if len(payloads) != 1:
         raise FormatError(f"{where}: has {len(payloads)} frames, not one")
     return _decoded(payloads[0], kind, where)
 
 
-def _decoded(payload: bytes, kind: Any, where: str) -> Any:
+def _decoded(payload: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.msgpack.decode(payload, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -3,7 +3,7 @@ they are there. For a second cluster, and for one that has lost its own rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from mainstem.model import Buffer
@@ -61,8 +61,8 @@ async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier |
         name = image_object(group, image)
         start, there = decode_image(await _whole(store, name), name, group)
         files = {file.name: (after, upto, file) for after, upto, file in there}
-        notes = ({one: Noted(epoch, 0) for one, epoch in names.items()} for names in (start.intended, start.leaving))
-        state = RemoteState(RemotePosition(start.number, start.epoch, start.upto), Notes(*notes))
+        notes = Notes(_noted(start.intended), _noted(start.leaving))
+        state = RemoteState(RemotePosition(start.number, start.epoch, start.upto), notes)
     while True:
         name = change_object(group, state.position.number + 1)
         try:
@@ -81,6 +81,10 @@ async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier |
     if not state.position.number:
         return None
     return StoredTier(state.position, tuple(_in_order(files)), state.notes())
+
+
+def _noted(names: Mapping[str, int]) -> dict[str, Noted]:
+    return {name: Noted(epoch, 0) for name, epoch in names.items()}
 
 
 def _in_order(files: dict[str, tuple[int, int, StoreFile]]) -> Iterator[tuple[int, int, StoreFile]]:
