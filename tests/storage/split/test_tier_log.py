@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.handler_of import handler_of
+from tests.storage.split.test_real_merges import LINES
 from tests.storage.split.tiered_store import GROUPS, PIECE_BYTES, TieredStore
 
 from mainstem.rpc.handlers import RpcCall
@@ -415,11 +416,25 @@ def test_merges_wait_while_files_are_given_out_and_keep_what_is_uploaded_apart(t
         store.store.merges.give_up(but=[work.tier_id])
         await store.hand_in(work.tier_id, *(await store.uploaded(work)))
         await store.upload_all()
+
+    told(tmp_path, story)
+
+
+def test_what_is_uploaded_is_not_merged_with_what_is_not(tmp_path: Path) -> None:
+    """Spans are merged once more when there are enough of them, which are on both sides of where the tier has come."""
+
+    async def story(store: TieredStore) -> None:
+        store.log.lines = LINES._replace(level_two_bytes=400_000)
+        for _ in range(2):
+            await merged(store, 1)
+        await store.upload_all()
         uploaded = [store.logged.position(group).upto for group in range(GROUPS)]
-        for _ in range(12):
-            await merged(store, 2)
-            for group, upto in enumerate(uploaded):
-                assert not any(span.after < upto < span.upto for span in store.store.manifest.spans(group))
+        for _ in range(14):
+            await merged(store, 1)
+        for group, upto in enumerate(uploaded):
+            spans = store.store.manifest.spans(group)
+            assert len(spans) < 16, "some were merged"
+            assert not any(span.after < upto < span.upto for span in spans)
 
     told(tmp_path, story)
 
