@@ -23,6 +23,7 @@ from mainstem.model import Outcome, Tier
 from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse, PartitionData
+from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.errors import ObjectAbsent
 from mainstem.storage.reading import remote_reads
 from mainstem.storage.remote.object_names import object_of
@@ -365,5 +366,42 @@ def test_a_lookup_during_an_outage_fails_and_names_no_damage(tmp_path: Path) -> 
             await node.storage.messages.offset_for_timestamp(QUEUE, 5)
         bucket_of(node).weather.refuses = False
         assert await node.storage.messages.offset_for_timestamp(QUEUE, 5) is not None
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_the_end_of_an_epoch_is_found_here_where_it_is_here(tmp_path: Path) -> None:
+    """Readers ask for it after each change of the leader, those at the end of a queue as well."""
+
+    async def story(node: SmallNode) -> None:
+        ends: dict[int, int] = {}
+        for _ in range(5):
+            await node.fill(BATCHES)
+            await node.split()
+            ends[node.offsets().leader_epoch] = node.offsets().end
+            await node.restart()
+        await split_in_parts(node, 0, 0)
+        ranges = [entry for entry in local_ranges(node) if entry.name != local_ranges(node)[-1].name]
+        await tier(node, ranges[:3])
+        await let_go(node, ranges[:3])
+        await node.restart()
+        epoch_end = node.storage.queues.epoch_end
+        bucket_of(node).weather.refuses = True
+        old, late = list(ends.items())[:2], list(ends.items())[3:]
+        for epoch, end in late:
+            assert await epoch_end(QUEUE, epoch) == (epoch, end)
+        for epoch, _end in old:
+            with pytest.raises(StorageError):
+                await epoch_end(QUEUE, epoch)
+        bucket_of(node).weather.refuses = False
+        for epoch, end in ends.items():
+            assert await epoch_end(QUEUE, epoch) == (epoch, end)
+        bucket_of(node).weather.refuses = True
+        for epoch, end in ends.items():
+            assert await epoch_end(QUEUE, epoch) == (epoch, end), "it is remembered"
+        await node.storage.queues.truncate({QUEUE: 25})
+        first = next(iter(ends))
+        bucket_of(node).weather.refuses = False
+        assert await epoch_end(QUEUE, first) == (first, 25), "nothing of it is left"
 
     simulated(tmp_path, story, prepare)

@@ -339,6 +339,11 @@ class OffsetLookup:
         start, end = offsets.log_start, offsets.high_watermark
         low, high = start, end
         epoch = -1
+        here = await self._first_epoch_here(queue_id, start)
+        if here is not None and here.leader_epoch <= leader_epoch:  # it ends on this node's own disks
+            low, epoch = max(low, here.next_offset), here.leader_epoch
+        elif here is not None:
+            high = max(low, here.base_offset)
         while low < high:
             middle = (low + high) // 2
             try:
@@ -352,6 +357,19 @@ class OffsetLookup:
             else:
                 high = min(max(header.base_offset, low), middle)
         return (epoch, min(low, end)) if epoch >= 0 else (leader_epoch, start)
+
+    async def _first_epoch_here(self, queue_id: int, start: int) -> BatchHeader | None:
+        """The first batch on this node's own disks, where what is in front of it is in the remote tier alone: a reader
+        near the end must not depend on the object store. None: there is none, or all of the queue is here."""
+        if not self._read_path.remote_reads.concern(queue_id, start):
+            return None
+        here = await self._read_path.first_here(queue_id, start)
+        if here is None or here == start:
+            return None
+        try:
+            return await self._batch_header(queue_id, here)
+        except OffsetGone:
+            return None
 
     async def _batch_header(self, queue_id: int, offset: int) -> BatchHeader:
         batches, _next_offset = await self._batches(queue_id, offset)
