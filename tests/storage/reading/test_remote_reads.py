@@ -113,6 +113,48 @@ def test_readers_meet_no_gap_and_no_repeat_while_files_go(tmp_path: Path, second
     simulated(tmp_path, story, prepare)
 
 
+def test_a_reader_whose_file_goes_under_it_goes_on_in_the_tier(tmp_path: Path) -> None:
+    """However far the read has come when the file goes: each part of the queue goes a little later than the one before,
+    as a reader asks for it."""
+
+    def with_one_open_file(node: SmallNode) -> None:
+        prepare(node)
+        node.store_config = msgspec.structs.replace(node.store_config, open_files_max=1)
+
+    async def story(node: SmallNode) -> None:
+        parts = 40
+        await split_in_parts(node, parts, 2)
+        ranges = local_ranges(node)
+        await tier(node, ranges[:parts])
+        for part, entry in enumerate(ranges[:parts]):
+            node.storage.queue_store.cache.forget(entry.name)
+            reading = asyncio.ensure_future(node.read(2 * part, bytes_max=1500))
+            for _ in range(part):
+                await asyncio.sleep(0)
+            await let_go(node, [entry])
+            found = await reading
+            assert found.outcome is Outcome.OK
+            assert int.from_bytes(found.batches[0][:8], "big") == 2 * part
+
+    simulated(tmp_path, story, with_one_open_file)
+
+
+def test_where_no_place_has_an_offset_the_next_one_of_all_is_served(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        await split_in_parts(node, PARTS, BATCHES)
+        ranges = local_ranges(node)
+        await tier(node, [ranges[2]])
+        await let_go(node, [ranges[0], ranges[2]])
+        for asked, served in ((0, 10), (15, 15), (20, 20), (30, 30)):
+            found = await node.read(asked)
+            assert int.from_bytes(found.batches[0][:8], "big") == served
+        await let_go(node, [ranges[1]])
+        found = await node.read(5)
+        assert int.from_bytes(found.batches[0][:8], "big") == 20
+
+    simulated(tmp_path, story, prepare)
+
+
 def test_an_outage_is_answered_and_passes(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         await half_tiered(node)
@@ -121,9 +163,9 @@ def test_an_outage_is_answered_and_passes(tmp_path: Path) -> None:
             await reader.step()
         weather = bucket_of(node).weather
         weather.down = True
+        await node.restart()  # with nothing of it in memory
         history = node.storage.remote_history
         assert history is not None
-        history.cache.forget(next(iter(node.storage.remote.manifest.files)))
         met = 0
         for _ in range(20):
             part = await node.read(reader.position, bytes_max=3000)

@@ -148,7 +148,7 @@ def test_many_chunks_are_on_their_way_for_one_reader(tmp_path: Path) -> None:
         began = world.loop.time()
         assert await world.read_all(bytes_max=CHUNK) == datas(batches)
         requests = file.bytes / CHUNK
-        assert world.loop.time() - began < LATENCY_SECONDS * requests / 6
+        assert world.loop.time() - began < LATENCY_SECONDS * requests / 8
         assert world.bucket.asked <= requests + 2
 
     play(tmp_path, story)
@@ -218,6 +218,38 @@ def test_a_reader_goes_on_in_what_took_the_place_of_a_file(tmp_path: Path) -> No
         await asyncio.sleep(SWEEP_SECONDS)
         await world.read_all()
         assert world.history.stored.search.outdated() == []
+
+    play(tmp_path, story)
+
+
+def test_a_reader_whose_object_is_deleted_under_it_looks_again(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        batches = history_of(100)
+        await world.add("a.pack", batches)
+        await world.history.first_offset(QUEUE, 0, 0)
+        merged = upload(world.bucket, "b.pack", batches)
+        reading = asyncio.ensure_future(world.read_all())
+        await asyncio.sleep(LATENCY_SECONDS / 4)
+        await world.manifest.change(0, world.manifest.ranges(0), [(0, 10, merged)], WriteGroupPosition(10, 0), ())
+        world.bucket.remove(object_of(0, path_of("a.pack")))
+        assert await reading == datas(batches)
+        assert world.history.damaged.all() == []
+        assert world.history.failures == 0
+
+    play(tmp_path, story)
+
+
+def test_a_queue_with_little_in_each_file_does_not_wait_for_one_after_the_other(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        count, batches = 40, history_of(400, 500)
+        for number in range(count):
+            await world.add(f"{number}.pack", batches[10 * number : 10 * number + 10])
+        began = world.loop.time()
+        assert await world.read_all(bytes_max=6000) == datas(batches)
+        assert world.loop.time() - began < count * LATENCY_SECONDS / 2
+        assert world.bucket.asked <= count + 1
 
     play(tmp_path, story)
 

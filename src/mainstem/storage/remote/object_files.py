@@ -96,7 +96,7 @@ class ObjectFiles:
 
     async def read(self, file: ObjectFile, size: int, position: int, length: int) -> Buffer:
         """A stretch of an object of `size` bytes, all of it inside."""
-        tail = max(FRAME_BYTES, size - TAIL_BYTES)
+        tail = size - TAIL_BYTES if size > FRAME_BYTES + TAIL_BYTES else 0
         if position + length <= FRAME_BYTES or position >= tail:
             head, end = self._edges.get(file.path) or await self._edge_loads.run(
                 file.path, lambda: self._load_edges(file, size, tail)
@@ -106,10 +106,10 @@ class ObjectFiles:
         return (await self._fetch(file, [ObjectRange(position, length)]))[0]
 
     async def _load_edges(self, file: ObjectFile, size: int, tail: int) -> tuple[Buffer, Buffer]:
-        head_bytes = min(size, FRAME_BYTES)
-        ranges = [ObjectRange(0, head_bytes), ObjectRange(tail, size - tail)] if size > tail else [ObjectRange(0, size)]
-        found = await self._fetch(file, ranges)
-        edges = found[0], found[1] if len(found) > 1 else b""
+        """What the object of `size` bytes begins with, and all from `tail` on; 0: all of it is at its end."""
+        head = [ObjectRange(0, FRAME_BYTES)] if tail else []
+        found = await self._fetch(file, [*head, ObjectRange(tail, size - tail)])
+        edges = (found[0] if tail else b""), found[-1]
         self._edges.put(file.path, edges)
         return edges
 
