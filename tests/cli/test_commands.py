@@ -158,6 +158,13 @@ def test_split_status_as_json_has_stable_keys(node: str, capsys: pytest.CaptureF
         (["store", "usage"], "└ level 1, packed files        1  1.0 GiB  ####################"),
         (["store", "usage"], "(deleted topic, number 7)         2.0 MiB  #"),
         (["store", "usage"], "1,234 other topics"),
+        (["store", "usage"], "└ remote, packed files         2  4.0 KiB  #"),
+        (["store", "usage"], "remote tier  9 files, 2.0 TiB, of which 2.0 TiB are batches"),
+        (["store", "status"], "remote      1  packed file      1  1.0 GiB  1.0 GiB"),
+        (["store", "status"], "s3://bucket/mainstem"),
+        (["store", "status"], "2 files, 3.0 GiB"),
+        (["store", "status"], "12 files moved since the node started, the last 1 min 2 s ago"),
+        (["store", "status"], "3 since the node started, the last: write group 1: the store is out"),
         (["store", "usage"], "queue store  4 files, 1.0 GiB, of which 1.0 GiB are batches"),
         (
             ["store", "usage"],

@@ -26,7 +26,9 @@ from mainstem.cli.main import run
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", "groups.rebalance_delay_ms=0")
+    remote = tmp_path_factory.mktemp("remote")
+    tiers = f"remote_dir={remote}", "read_cache.disk_bytes=16777216"
+    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", "groups.rebalance_delay_ms=0", *tiers)
     serving.start()
     yield serving
     serving.close()

@@ -27,6 +27,8 @@ from mainstem.console.views import (
     MergesView,
     MergeView,
     NodeView,
+    RemoteView,
+    RemoteWriteGroupView,
     ReplicaView,
     SplitView,
     SplitWriteGroupView,
@@ -113,6 +115,21 @@ STORE = StoreView(
     ),
     damaged_files=[DamagedFileView(name=SEGMENT, reason=f"{DIRECTORY}/{SEGMENT} fails its CRC", since_ms=17)],
     store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
+    remote=RemoteView(
+        url="s3://a-bucket-with-a-long-name/and-a-prefix-that-is-longer-than-a-terminal-is-wide/0123456789",
+        fault="s3://bucket/x: AccessDenied: the credentials do not allow this: grant reading, writing and deleting",
+        levels=[SEGMENTS],
+        groups={
+            "10": RemoteWriteGroupView(
+                changes=123_456, considered=987_654_321, levels=[SEGMENTS], waiting_files=12_345,
+                waiting_bytes=1023 << 40, uploading_files=12, leaving_files=123_456,
+            )
+        },
+        waiting_files=12_345, waiting_bytes=1023 << 40,
+        uploaded_files=12_345, uploaded_bytes=1 << 40, last_upload_seconds=360_000.5, upload_failures=1_234,
+        last_upload_failure="write group 10: s3://bucket/x: the store asks for fewer requests (SlowDown)",
+        damaged_files=[DamagedFileView(name=SEGMENT, reason=f"{SEGMENT}: there is no such object", since_ms=17)],
+    ),
 )  # fmt: skip
 
 TOPIC = "a-topic-with-a-name-that-is-longer-than-a-terminal-is-wide-as-some-generated-names-are-0123456789"
@@ -120,7 +137,8 @@ SEGMENT_USAGE = UsageLevelView(level=2, kind="queue segment", files=123_456, byt
 USAGE = StoreUsageView(
     topics=[
         TopicUsageView(
-            topic_number=1, name=TOPIC, journal_bytes=17, stored_bytes=1023 << 40, levels=[SEGMENT_USAGE]
+            topic_number=1, name=TOPIC, journal_bytes=17, stored_bytes=1023 << 40, levels=[SEGMENT_USAGE],
+            remote_bytes=1023 << 40, remote_levels=[SEGMENT_USAGE],
         ),
         TopicUsageView(topic_number=2**32 - 1, name=None, journal_bytes=0, stored_bytes=5, levels=[]),
     ],
@@ -132,6 +150,7 @@ USAGE = StoreUsageView(
     unread_bytes=1023 << 40,
     write_disk=DiskView(path=DIRECTORY, used_bytes=1 << 38, free_bytes=1 << 41, total_bytes=1 << 42),
     store_disk=DiskView(path=DIRECTORY, used_bytes=1023 << 40, free_bytes=1 << 41, total_bytes=1 << 60),
+    remote_levels=[SEGMENTS],
 )  # fmt: skip
 
 
@@ -217,7 +236,10 @@ def test_cluster_status(shown: Callable[..., str], node: str) -> None:
 
 def test_store_usage(shown: Callable[..., str], node: str) -> None:
     text = shown("store", "usage", "--http", node)
-    for value in (TOPIC, "├ journal", "└ level 2, queue segments", "123,456", "1023.0 TiB", "123,456 other topics"):
+    for value in (
+        TOPIC, "├ journal", "├ level 2, queue segments", "└ remote, queue segments", "123,456", "1023.0 TiB",
+        "123,456 other topics", "remote tier",
+    ):  # fmt: skip
         assert holds(text, value), value
     assert "##" in text
     assert holds(text, "(deleted topic, number 4294967295)")
@@ -257,6 +279,8 @@ def test_store_status(shown: Callable[..., str], node: str) -> None:
         "write group 10: 2,048 files, 32.0 GiB, for 4 d 4 h",
         "write group 9: 123,456 files of 32.0 GiB into 12345 of 31.0 GiB, 4 d 4 h ago",
         "123,456 compactions removed 2.0 TiB since the node started", f"{SEGMENT}: {DIRECTORY}/{SEGMENT} fails its CRC",
+        "remote", "s3://a-bucket-with-a-long-name", "AccessDenied", "12,345 files, 1023.0 TiB", "123,456 files",
+        "1,234 since the node started, the last: write group 10", f"{SEGMENT}: there is no such object",
     ):  # fmt: skip
         assert holds(text, value), value
     assert re.findall(r"^ *(\d+|all) +2 ", text, re.MULTILINE) == ["9", "10", "all"], "groups in the order of numbers"

@@ -20,6 +20,8 @@ from mainstem.console.views import (
     NodeView,
     NodeViews,
     PartitionView,
+    RemoteView,
+    RemoteWriteGroupView,
     SegmentView,
     SplitEndpoint,
     SplitView,
@@ -222,6 +224,30 @@ class FakeViews:
             ),
             damaged_files=[DamagedFileView(name="3.run", reason="runs/3.run: it is not there", since_ms=17)],
             store_disk=DiskView(path="/disk2", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32),
+            remote=RemoteView(
+                url="s3://bucket/mainstem",
+                fault="",
+                levels=[packed],
+                groups={
+                    "1": RemoteWriteGroupView(
+                        changes=7,
+                        considered=4096,
+                        levels=[packed],
+                        waiting_files=2,
+                        waiting_bytes=3 << 30,
+                        uploading_files=1,
+                        leaving_files=4,
+                    )
+                },
+                waiting_files=2,
+                waiting_bytes=3 << 30,
+                uploaded_files=12,
+                uploaded_bytes=1 << 30,
+                last_upload_seconds=62.0,
+                upload_failures=3,
+                last_upload_failure="write group 1: the store is out",
+                damaged_files=[],
+            ),
         )
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
@@ -233,7 +259,11 @@ class FakeViews:
             topic_number=0, name=FLIGHTS.name, journal_bytes=2560, stored_bytes=(1 << 30) + (2 << 20),
             levels=[runs, packed],
         )  # fmt: skip
-        gone = TopicUsageView(topic_number=7, name=None, journal_bytes=0, stored_bytes=2 << 20, levels=[runs])
+        moved = UsageLevelView(level=1, kind="packed file", files=2, bytes=4096)
+        gone = TopicUsageView(
+            topic_number=7, name=None, journal_bytes=0, stored_bytes=2 << 20, levels=[runs], remote_bytes=4096,
+            remote_levels=[moved],
+        )  # fmt: skip
         others = TopicUsageView(topic_number=None, name=None, journal_bytes=4096, stored_bytes=1 << 30, levels=[packed])
         disk = DiskView(path="/disk", used_bytes=1 << 30, free_bytes=1 << 31, total_bytes=1 << 32)
         return StoreUsageView(
@@ -246,6 +276,7 @@ class FakeViews:
             unread_bytes=3 << 30,
             write_disk=disk,
             store_disk=disk,
+            remote_levels=[LevelView(level=2, kind="queue segment", files=9, bytes=1 << 41, batch_bytes=1 << 41)],
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:

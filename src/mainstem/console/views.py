@@ -117,7 +117,7 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileView(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the queue store that holds batches of a queue."""
+    """A file of the queue store, or of the remote tier, that holds batches of a queue."""
 
     name: str
     kind: str
@@ -129,6 +129,8 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
     last_offset: int
     index_rows: int = 0
     """Entries of this queue in the file's index: one per extent."""
+    place: str = "store"
+    """`store`: disk 2 of this node; `remote`: the remote tier."""
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,13 +161,14 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     write_group: int
     log_start: int
     split_end: int
-    """Offsets below are in the queue store."""
+    """Offsets below are in the queue store, or in the remote tier."""
     high_watermark: int
     end: int
     unsplit_bytes: int
     stored_bytes: int
     files: Sequence[FileView] = ()
-    """Files of the queue store, in offset order."""
+    """Files of the queue store, in offset order, and behind them those of the remote tier, as far as the object store
+    gave their indexes in time."""
     segments: Sequence[SegmentView] = ()
     """Segments of the journal, in offset order."""
     missing: Sequence[MissingView] = ()
@@ -326,6 +329,50 @@ class CompactionsView(msgspec.Struct, frozen=True, kw_only=True):
     """…and bytes of batches that these removed."""
 
 
+class RemoteWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """A write group's part of the remote tier, by its log as this node knows it."""
+
+    changes: int
+    """In all."""
+    considered: int
+    """Block index: what the tier takes of the blocks up to here is in the store."""
+    levels: Sequence[LevelView]
+    waiting_files: int
+    """Files that are to move there, and have not; each of this node's copies."""
+    waiting_bytes: int
+    """Of batches in them."""
+    uploading_files: int
+    """Names that were announced for an upload and have not come to count: under way, or left by one that failed."""
+    leaving_files: int
+    """Files that do not count any more, and that the store may still have."""
+
+
+class RemoteView(msgspec.Struct, frozen=True, kw_only=True):
+    """The remote tier: files in the object store. They are the cluster's, the same on every node."""
+
+    url: str | None
+    """None: this node is given no store, and cannot read what is there."""
+    fault: str
+    """What keeps the store from answering; empty: it did answer when it was last asked, or was not asked yet."""
+    levels: Sequence[LevelView]
+    groups: dict[str, RemoteWriteGroupView]
+    """By the write group's number."""
+    waiting_files: int
+    waiting_bytes: int
+    """Of all write groups."""
+    uploaded_files: int
+    """Since this node started, by splitters that it gave them to…"""
+    uploaded_bytes: int
+    last_upload_seconds: float | None
+    """…and how long ago the last one came to count; None: none has."""
+    upload_failures: int
+    """Since this node started."""
+    last_upload_failure: str
+    """Empty: there was none."""
+    damaged_files: Sequence[DamagedFileView]
+    """Files of which an object is lost, or is not what it was, as far as readers have met them."""
+
+
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     """The queue store of this node, by levels."""
 
@@ -337,6 +384,8 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     damaged_files: Sequence[DamagedFileView]
     """Not mended yet."""
     store_disk: DiskView
+    remote: RemoteView | None = None
+    """None: the cluster has no remote tier."""
 
 
 class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,7 +401,7 @@ class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicUsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one topic has on both disks, or several together."""
+    """What one topic has on both disks and in the remote tier, or several together."""
 
     topic_number: int | None
     """None: several."""
@@ -361,12 +410,15 @@ class TopicUsageView(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     """Of batches in the journal, split or not, until their segments are pruned."""
     stored_bytes: int
-    """Of batches in the queue store."""
+    """Of batches in the queue store on disk 2."""
     levels: Sequence[UsageLevelView]
+    remote_bytes: int = 0
+    """Of batches in the remote tier, those included that are on disk 2 as well."""
+    remote_levels: Sequence[UsageLevelView] = []
 
 
 class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What topics take of this node's disks."""
+    """What topics take of this node's disks, and of the cluster's remote tier."""
 
     topics: Sequence[TopicUsageView]
     """Those with the most bytes, most first; or the one that was asked for."""
@@ -382,6 +434,8 @@ class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
     unread_bytes: int
     write_disk: DiskView
     store_disk: DiskView
+    remote_levels: Sequence[LevelView] = []
+    """Of the whole remote tier."""
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -246,6 +246,7 @@ class RunningNode:
             store_dir=store_dir,
             rpc=rpc_address,
             clock=clock,
+            remote_store=remote_store,
         )
         topic_views = LocalTopicViews(nameserver, storage, roles.groups)
         views = NodeViews(health, cluster_views, topic_views, store_views)

@@ -249,6 +249,22 @@ def test_answers_show_that_a_store_is_up_whatever_they_say() -> None:
     play(story, failures_max=2)
 
 
+def test_a_store_says_why_the_last_request_got_no_answer_or_was_refused_until_one_is_answered() -> None:
+    async def story(world: World) -> None:
+        assert world.store.fault == ""
+        for trouble, error in (("refuses", ObjectStoreRefused), ("down", ObjectStoreTimedOut)):
+            setattr(world.weather, trouble, True)
+            with pytest.raises(error) as raised:
+                await world.store.breaker.info("a")
+            assert world.store.fault == str(raised.value) != ""
+            setattr(world.weather, trouble, False)
+            with pytest.raises(ObjectAbsent):
+                await world.store.breaker.info("a")
+            assert world.store.fault == ""
+
+    play(story)
+
+
 def test_a_store_that_asks_for_fewer_requests_is_sent_fewer_and_all_are_done() -> None:
     async def story(world: World) -> None:
         world.weather.requests_per_second_max = 20
@@ -310,7 +326,9 @@ def test_requests_bytes_and_outcomes_are_counted() -> None:
             await world.store.info("c")
         await world.store.page_for_upkeep("a")
         await world.store.delete(["a/b"])
-        counts = {(request, outcome): count for (request, outcome), count in world.store.metered.requests.items()}
+        counts = {
+            (request, outcome): count for (request, outcome), count in world.store.metered.requests.items() if count
+        }
         assert counts == {
             (StoreRequest.WRITE, "done"): 1,
             (StoreRequest.WRITE, "exists"): 1,

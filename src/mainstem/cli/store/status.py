@@ -9,7 +9,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
-from mainstem.console.views import CompactionsView, MergesView, MergeView, StoreView
+from mainstem.console.views import CompactionsView, MergesView, MergeView, RemoteView, StoreView
 
 TIMEOUT_SECONDS = 30.0
 """The node may look at the indexes of files for some seconds."""
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 30.0
 @options.http_only
 @options.as_json
 def command(http: str, as_json: bool) -> None:
-    """Show what lies on which level of a node's queue store, what waits to be merged, and what is damaged.
+    """Show what lies on which level of a node's queue store, what waits to be merged or moved, and what is damaged.
 
     A run may have messages of several write groups: it is counted for each of them, and once among all. Merges count
     from the node's start.
@@ -33,7 +33,11 @@ def command(http: str, as_json: bool) -> None:
         [">GROUP", ">LEVEL", "KIND", ">FILES", ">SIZE", ">BATCHES"],
         [
             (name, level.level, level.kind, level.files, size(level.bytes), size(level.batch_bytes))
-            for name, levels in [*((name, group.levels) for name, group in groups), ("all", view.levels)]
+            for name, levels in [
+                *((name, group.levels) for name, group in groups),
+                ("all", view.levels),
+                ("remote", view.remote.levels if view.remote is not None else ()),
+            ]
             for level in levels
         ],
         empty="the queue store has no files",
@@ -47,6 +51,8 @@ def _fields(view: StoreView) -> Iterator[tuple[str, str]]:
     yield "disk 2", f"{size(disk.used_bytes)} of store files, {size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     yield from _merges(view.merges)
     yield from _compactions(view.compactions)
+    if view.remote is not None:
+        yield from _remote(view.remote)
     for file in view.damaged_files:
         yield "damaged file", f"{file.name}: {file.reason}"
 
@@ -84,6 +90,27 @@ def _compactions(compactions: CompactionsView) -> Iterator[tuple[str, str]]:
         "",
         f"{counted(compactions.passes, 'compaction')} removed {size(compactions.removed_bytes)} since the node started",
     )
+
+
+def _remote(remote: RemoteView) -> Iterator[tuple[str, str]]:
+    if remote.url is None:
+        yield "remote tier", "out of this node's reach: it has no remote_dir"
+    else:
+        yield "remote tier", remote.url + (f": {remote.fault}" if remote.fault else "")
+    files, count = remote.waiting_files, remote.waiting_bytes
+    yield "to move there", f"{counted(files, 'file')}, {size(count)}" if files else "nothing"
+    ago = remote.last_upload_seconds
+    if ago is not None:
+        yield "", f"{counted(remote.uploaded_files, 'file')} moved since the node started, the last {duration(ago)} ago"
+    if remote.upload_failures:
+        yield (
+            "failed moves",
+            f"{remote.upload_failures:,} since the node started, the last: {remote.last_upload_failure}",
+        )
+    if leaving := sum(group.leaving_files for group in remote.groups.values()):
+        yield "to be deleted", counted(leaving, "file")
+    for file in remote.damaged_files:
+        yield "damaged object", f"{file.name}: {file.reason}"
 
 
 def _told(merge: MergeView) -> str:

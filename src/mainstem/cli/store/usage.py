@@ -22,7 +22,7 @@ BAR_WIDTH = 20
 @options.http_only
 @options.as_json
 def command(topic: str | None, http: str, as_json: bool) -> None:
-    """Show which topic takes how much of a node's disks, and on which level.
+    """Show which topic takes how much of a node's disks and of the remote tier, and on which level.
 
     Sizes are those of batches, as they lie in files: what is deleted counts until its file goes or is merged, and what
     is split counts in the journal until that is pruned. A file that several topics share counts as a file for each; its
@@ -38,14 +38,14 @@ def command(topic: str | None, http: str, as_json: bool) -> None:
     print_table(
         ["~TOPIC", ">FILES", ">SIZE", "SHARE"],
         [row for one in shown for row in _rows(one, view.topics_left_out, most)],
-        empty="no topic has anything on either disk",
+        empty="no topic has anything anywhere",
     )
     click.echo()
     print_fields(_fields(view))
 
 
 def _total(one: TopicUsageView) -> int:
-    return one.journal_bytes + one.stored_bytes
+    return one.journal_bytes + one.stored_bytes + one.remote_bytes
 
 
 def _rows(one: TopicUsageView, others: int, most: int) -> Iterator[tuple[str, str, str, str]]:
@@ -54,6 +54,7 @@ def _rows(one: TopicUsageView, others: int, most: int) -> Iterator[tuple[str, st
     if one.journal_bytes:
         parts.append(("journal", "", one.journal_bytes))
     parts += [(f"level {it.level}, {it.kind}s", f"{it.files:,}", it.bytes) for it in one.levels]
+    parts += [(f"remote, {it.kind}s", f"{it.files:,}", it.bytes) for it in one.remote_levels]
     for number, (where, files, count) in enumerate(parts, 1):
         branch = "└ " if number == len(parts) else "├ "
         yield branch + where, files, size(count), _bar(count, most)
@@ -70,11 +71,12 @@ def _bar(count: int, most: int) -> str:
 
 
 def _fields(view: StoreUsageView) -> Iterator[tuple[str, str]]:
-    if view.levels:
-        files, count, batches = (
-            sum(column) for column in zip(*((it.files, it.bytes, it.batch_bytes) for it in view.levels), strict=True)
-        )
-        yield "queue store", f"{counted(files, 'file')}, {size(count)}, of which {size(batches)} are batches"
+    for name, levels in (("queue store", view.levels), ("remote tier", view.remote_levels)):
+        if levels:
+            files, count, batches = (
+                sum(column) for column in zip(*((it.files, it.bytes, it.batch_bytes) for it in levels), strict=True)
+            )
+            yield name, f"{counted(files, 'file')}, {size(count)}, of which {size(batches)} are batches"
     yield "journal", f"{size(view.journal_bytes)} of batches"
     for name, disk in (("disk 1", view.write_disk), ("disk 2", view.store_disk)):
         yield (

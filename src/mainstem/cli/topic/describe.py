@@ -29,8 +29,9 @@ def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, 
     """Show a topic's partitions, offsets and, where HTTP answers, its bytes and files on each disk.
 
     START is a partition's first offset and END the offset after its last one. The queue store on disk 2 has the offsets
-    below SPLIT; the journal on disk 1 has those from there on, and may still have some below. Files are segments of the
-    journal and runs of the queue store; INDEX counts the entries that their index has for the partition.
+    below SPLIT, or the remote tier has; the journal on disk 1 has those from there on, and may still have some below.
+    Files are segments of the journal, and files of the queue store and the remote tier; INDEX counts the entries that
+    their index has for the partition.
     """
     from mainstem.cli.clients import kafka_node
     from mainstem.cli.topic import view
@@ -107,7 +108,7 @@ def _file_rows(one: PartitionTree) -> Iterator[Sequence[object]]:
         bytes_of = size(file.queue_bytes)
         yield (
             one.partition,
-            "store",
+            file.place,
             file.name,
             file.first_offset,
             file.last_offset + 1,

@@ -16,6 +16,8 @@ from mainstem.console.views import (
     LevelView,
     MergesView,
     MergeView,
+    RemoteView,
+    RemoteWriteGroupView,
     SplitEndpoint,
     SplitView,
     SplitWriteGroupView,
@@ -30,11 +32,21 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.views.disk_view import disk
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
+from mainstem.storage.object_stores.urls import GuardedStore
 from mainstem.storage.queue_store.changes.merges import HeldFor
+from mainstem.storage.queue_store.manifest.file_table import Level
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import LevelCount
-from mainstem.storage.queue_store.usage.topic_usage import Ranking, TopicShare, ranking, share
+from mainstem.storage.queue_store.usage.topic_usage import (
+    NOTHING,
+    Ranking,
+    TopicShare,
+    TopicUsage,
+    ranking,
+    share,
+)
+from mainstem.storage.remote import remote_counts
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
 
@@ -57,7 +69,9 @@ class LocalStoreViews:
         store_dir: Path,
         rpc: tuple[str, int],
         clock: Clock,
+        remote_store: GuardedStore | None = None,
     ) -> None:
+        """`remote_store`: where the remote tier lies, if this node is told."""
         self._config = config
         self._nameserver = nameserver
         self._storage = storage
@@ -67,6 +81,9 @@ class LocalStoreViews:
         self._store_dir = store_dir
         self._rpc = rpc
         self._clock = clock
+        self._remote_store = remote_store
+        reading = storage.remote_history
+        self._remote_usage = TopicUsage(reading.stored, clock) if reading is not None else None
 
     async def split(self) -> SplitView:
         pages = self._storage.producers.damaged
@@ -146,6 +163,46 @@ class LocalStoreViews:
             compactions=_compactions(store, now),
             damaged_files=[DamagedFileView(**file._asdict()) for file in store.damaged.all()],
             store_disk=disk(self._store_dir, store.stored.file_bytes()),
+            remote=await self._remote(),
+        )
+
+    async def _remote(self) -> RemoteView | None:
+        """The remote tier; None where there is none, and never was."""
+        tier, url = self._storage.remote, self._config.remote_dir
+        if not url and not tier.numbers():
+            return None
+        counts = {
+            group.group: await remote_counts.of_group(tier, self._storage.queue_store.manifest, group.group)
+            for group in self._storage.groups
+        }
+        reading, uploads = self._storage.remote_history, self._storage.tier_log
+        last_ms = uploads.last_success_ms
+        return RemoteView(
+            url=url or None,
+            fault=self._remote_store.fault if self._remote_store is not None else "",
+            levels=_levels(levels.of_store(tier.manifest)),
+            groups={
+                str(group): RemoteWriteGroupView(
+                    changes=tier.position(group).number,
+                    considered=tier.position(group).upto,
+                    levels=_levels(count.levels),
+                    waiting_files=count.waiting_files,
+                    waiting_bytes=count.waiting_bytes,
+                    uploading_files=len(tier.intended(group)),
+                    leaving_files=len(tier.leaving(group)),
+                )
+                for group, count in counts.items()
+            },
+            waiting_files=sum(count.waiting_files for count in counts.values()),
+            waiting_bytes=sum(count.waiting_bytes for count in counts.values()),
+            uploaded_files=uploads.uploaded_files,
+            uploaded_bytes=uploads.uploaded_bytes,
+            last_upload_seconds=None if last_ms is None else max(0.0, (self._clock.now_ms() - last_ms) / 1000),
+            upload_failures=uploads.failures,
+            last_upload_failure=uploads.last_failure,
+            damaged_files=[
+                DamagedFileView(**file._asdict()) for file in (reading.damaged.all() if reading is not None else ())
+            ],
         )
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
@@ -154,21 +211,24 @@ class LocalStoreViews:
         if topic is not None and asked is None:
             return None
         journal = await self._storage.usage.journal_of_topics()
-        usage = await store.topic_usage.of_store()
+        usage, remote = await store.topic_usage.of_store(), NOTHING
+        if self._remote_usage is not None:
+            remote = await self._remote_usage.of_store()
         if asked is None:
-            found = await asyncio.to_thread(ranking, usage, journal, TOPICS_RANKED_MAX)
+            found = await asyncio.to_thread(ranking, usage, journal, TOPICS_RANKED_MAX, remote)
         else:
-            found = Ranking([share(usage, journal, asked.number)], TopicShare(-1, 0, []), 0)
+            found = Ranking([share(usage, journal, asked.number, remote)], TopicShare(-1, 0, []), 0)
         return StoreUsageView(
             topics=[self._share_view(one) for one in found.largest],
             topics_left_out=found.others_count,
             others=self._share_view(found.others),
             levels=_levels(levels.of_store(store.manifest)),
             journal_bytes=int(journal.bytes.sum()),
-            unread_files=usage.unread_files,
-            unread_bytes=usage.unread_bytes,
+            unread_files=usage.unread_files + remote.unread_files,
+            unread_bytes=usage.unread_bytes + remote.unread_bytes,
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
             store_disk=disk(self._store_dir, store.stored.file_bytes()),
+            remote_levels=_levels(levels.of_store(self._storage.remote.manifest)),
         )
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:
@@ -178,10 +238,9 @@ class LocalStoreViews:
             name=topic.name if topic is not None else None,
             journal_bytes=one.journal_bytes,
             stored_bytes=sum(count for _level, _files, count in one.levels),
-            levels=[
-                UsageLevelView(level=level, kind=kind.value, files=files, bytes=count)
-                for (level, kind), files, count in one.levels
-            ],
+            levels=_usage_levels(one.levels),
+            remote_bytes=sum(count for _level, _files, count in one.remote_levels),
+            remote_levels=_usage_levels(one.remote_levels),
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:
@@ -216,6 +275,12 @@ def _compactions(store: QueueStore, now: float) -> CompactionsView:
         passes=store.compactions.passes,
         removed_bytes=store.compactions.removed_bytes,
     )
+
+
+def _usage_levels(found: Sequence[tuple[Level, int, int]]) -> list[UsageLevelView]:
+    return [
+        UsageLevelView(level=level, kind=kind.value, files=files, bytes=count) for (level, kind), files, count in found
+    ]
 
 
 def _levels(counts: Sequence[LevelCount]) -> list[LevelView]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
@@ -27,6 +28,9 @@ NO_USAGE = QueueUsage(0, 0)
 
 VIEWS_PER_TURN = 250
 """Topics built within one turn of the event loop: about a millisecond."""
+
+REMOTE_SECONDS_MAX = 5.0
+"""For the indexes of remote files: each that is not in memory is a request to the object store."""
 
 
 class LocalTopicViews:
@@ -62,12 +66,14 @@ class LocalTopicViews:
             return None
         queue_ids = [topic.queue_id(partition) for partition in range(topic.partitions)]
         segments = await self._storage.usage.segments_of(topic.number)
+        remote = await self._remote_files(topic)
         partitions: list[PartitionView] = []
         for partition, usage in enumerate(await self._storage.queues.usage(queue_ids)):
             if partition % VIEWS_PER_TURN == 0:
                 await asyncio.sleep(0)
             shares = segments.get(partition, ())
-            partitions.append(await self._partition(topic, partition, usage or NO_USAGE, shares))
+            held = remote.get(partition, ())
+            partitions.append(await self._partition(topic, partition, usage or NO_USAGE, shares, held))
         return TopicView(
             name=topic.name,
             topic_id=str(topic.topic_id),
@@ -76,8 +82,30 @@ class LocalTopicViews:
             partitions=partitions,
         )
 
+    async def _remote_files(self, topic: Topic) -> Mapping[int, Sequence[QueueFile]]:
+        """The files of the remote tier by partition, as far as the object store gives their indexes in time."""
+        found: dict[int, list[QueueFile]] = {}
+        history = self._storage.remote_history
+        if history is None or not len(self._storage.remote.manifest.files):
+            return found
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REMOTE_SECONDS_MAX):
+                for partition in range(topic.partitions):
+                    queue_id = topic.queue_id(partition)
+                    for stay in self._storage.placement.history(queue_id):
+                        if history.has(stay.group):
+                            found.setdefault(partition, []).extend(await history.stored.files_of(queue_id, stay.group))
+                    if partition % VIEWS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+        return found
+
     async def _partition(
-        self, topic: Topic, partition: int, usage: QueueUsage, segments: Sequence[SegmentShare]
+        self,
+        topic: Topic,
+        partition: int,
+        usage: QueueUsage,
+        segments: Sequence[SegmentShare],
+        remote: Sequence[QueueFile],
     ) -> PartitionView:
         queue_id = topic.queue_id(partition)
         group = self._storage.group_of(queue_id)
@@ -93,7 +121,7 @@ class LocalTopicViews:
             leader_epoch=offsets.leader_epoch if offsets else -1,
             write_group=group,
             log_start=start,
-            split_end=max((file.last_offset + 1 for file in files), default=start),
+            split_end=max((file.last_offset + 1 for file in (*files, *remote)), default=start),
             high_watermark=offsets.high_watermark if offsets else 0,
             end=offsets.end if offsets else 0,
             unsplit_bytes=usage.unsplit_bytes,
@@ -107,8 +135,10 @@ class LocalTopicViews:
                     first_offset=file.first_offset,
                     last_offset=file.last_offset,
                     index_rows=file.extents,
+                    place=place,
                 )
-                for file in files
+                for place, of_place in (("store", files), ("remote", remote))
+                for file in of_place
             ],
             segments=[
                 SegmentView(

@@ -16,6 +16,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectStoreDown,
     ObjectStoreError,
     ObjectStoreOutage,
+    ObjectStoreRefused,
     ObjectStoreThrottled,
 )
 from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
@@ -49,6 +50,8 @@ class Breaker(WrappedStore):
         self._pause = probe_seconds
         self._probe_at = 0.0
         self._probing = False
+        self.fault = ""
+        """Why the last request got no answer, or was refused; empty: it was answered."""
 
     @property
     def down(self) -> bool:
@@ -77,8 +80,8 @@ class Breaker(WrappedStore):
         except ObjectStoreOutage as error:
             self._failed(error, probe)
             raise
-        except ObjectStoreError:
-            self._is_up()
+        except ObjectStoreError as error:
+            self._is_up(str(error) if isinstance(error, ObjectStoreRefused) else "")
             raise
         else:
             self._is_up()
@@ -87,12 +90,14 @@ class Breaker(WrappedStore):
             if probe:
                 self._probing = False
 
-    def _is_up(self) -> None:
+    def _is_up(self, fault: str = "") -> None:
+        self.fault = fault
         self._failures = 0
         self._reason = None
         self._pause = self._probe_seconds
 
     def _failed(self, error: ObjectStoreOutage, probe: bool) -> None:
+        self.fault = str(error)
         self._failures += 1
         if self._reason is None:
             if self._failures >= self._failures_max:

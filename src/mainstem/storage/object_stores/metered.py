@@ -25,6 +25,8 @@ from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
 
 T = TypeVar("T")
 
+DONE = "done"
+
 OUTCOMES: dict[type[BaseException], str] = {
     ObjectAbsent: "absent",
     ObjectExists: "exists",
@@ -47,16 +49,16 @@ class Metered(WrappedStore):
     def __init__(self, inner: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(inner)
         self._monotonic = monotonic
-        self.requests: Counter[tuple[StoreRequest, str]] = Counter()
+        self.requests: Counter[tuple[StoreRequest, str]] = Counter({(request, DONE): 0 for request in StoreRequest})
         """By kind and outcome."""
         self.read_bytes = 0
         self.written_bytes = 0
-        self._seconds: dict[StoreRequest, list[int]] = {}
+        self._seconds: dict[StoreRequest, list[int]] = {request: [0] * len(BOUNDS) for request in StoreRequest}
         self._seconds_sum: defaultdict[StoreRequest, float] = defaultdict(float)
 
     async def _send(self, request: StoreRequest, send: Callable[[], Awaitable[T]]) -> T:
         began = self._monotonic()
-        outcome = "done"
+        outcome = DONE
         try:
             return await send()
         except BaseException as error:
@@ -65,7 +67,7 @@ class Metered(WrappedStore):
         finally:
             seconds = self._monotonic() - began
             self.requests[request, outcome] += 1
-            self._seconds.setdefault(request, [0] * len(BOUNDS))[bisect_left(BOUNDS, seconds)] += 1
+            self._seconds[request][bisect_left(BOUNDS, seconds)] += 1
             self._seconds_sum[request] += seconds
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
@@ -99,7 +101,7 @@ class Metered(WrappedStore):
                 f"Bytes of objects {direction}",
                 size,
             )
-        for request, counts in list(self._seconds.items()):
+        for request, counts in self._seconds.items():
             yield HistogramSample(
                 "mainstem_object_store_request_seconds",
                 "Seconds that requests to the object store took",

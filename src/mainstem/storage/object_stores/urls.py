@@ -127,6 +127,11 @@ class GuardedStore(WrappedStore):
         )
         super().__init__(self.retrying)
 
+    @property
+    def fault(self) -> str:
+        """Why the last request got no answer, or was refused; empty: it was answered, or there was none."""
+        return self.breaker.fault
+
     def samples(self) -> Iterator[Sample | HistogramSample]:
         yield from self.metered.samples()
         yield from self.breaker.samples()

@@ -130,6 +130,8 @@ class RemoteTier:
         time."""
         assert self._ways is None
         self._ways, self.now_ms = ways, now_ms
+        for group in ways.groups:
+            self._state(group.group)  # so that samples tell of all of them
 
     def watch(self, watcher: Callable[[int, RemoteChanged], None]) -> None:
         """Have `watcher` hear of every change that is decided from now on, with its write group."""
@@ -370,7 +372,7 @@ class RemoteTier:
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_remote_files", "gauge", "Files that count in the remote tier", len(self.manifest.files))
-        for group, state in sorted(self._states.items()):
+        for group, state in sorted(self._states.copy().items()):  # metrics are read in any thread
             label = (("group", str(group)),)
             yield Sample(
                 "mainstem_remote_upto_index",

@@ -470,8 +470,7 @@ class LocalTierLog:
         yield Sample(
             "mainstem_remote_copy_errors_total", "counter", "Failed uploads to the remote tier.",
             self.failures)  # fmt: skip
-        if self.last_success_ms is not None:
-            yield Sample(
-                "mainstem_remote_copy_last_success_seconds", "gauge",
-                "When files last came to count in the remote tier, in seconds since the Unix epoch.",
-                self.last_success_ms / 1000)  # fmt: skip
+        yield Sample(
+            "mainstem_remote_copy_last_success_seconds", "gauge",
+            "When files last came to count in the remote tier, in seconds since the Unix epoch; 0: none have",
+            (self.last_success_ms or 0) / 1000)  # fmt: skip

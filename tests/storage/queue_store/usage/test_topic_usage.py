@@ -219,6 +219,18 @@ def test_the_largest_topics_come_first_and_the_others_together() -> None:
     assert (nothing.largest, nothing.others_count) == ([], 0)
 
 
+def test_a_topic_is_as_large_as_all_that_it_has_on_either_tier() -> None:
+    local = StoreUsage({RUNS: sums(t1=(2, 10), t2=(1, 500))}, 0, 0)
+    remote = StoreUsage({SEGMENTS: sums(t1=(3, 1000), t3=(1, 2), t4=(1, 1))}, 0, 0)
+    found = ranking(local, topic_sums.none(), 2, remote)
+    assert found.largest == [
+        TopicShare(1, 0, [(RUNS, 2, 10)], ((SEGMENTS, 3, 1000),)),
+        TopicShare(2, 0, [(RUNS, 1, 500)]),
+    ]
+    assert found.others == TopicShare(-1, 0, [], ((SEGMENTS, 2, 3),))
+    assert share(local, topic_sums.none(), 3, remote) == TopicShare(3, 0, [], ((SEGMENTS, 1, 2),))
+
+
 def test_sums_of_rows_are_those_of_a_plain_count() -> None:
     choice = random.Random(5)
     batches = sorted(

@@ -1,4 +1,4 @@
-"""Which topic has how much on which level of a queue store.
+"""Which topic has how much on which level of a queue store, or of the remote tier.
 
 The manifest tells it of every queue segment, and of packed files whose first and last queue are of one topic. Of files
 that topics share, the index tells it: its rows say how many bytes of batches each queue has. A file never changes, so
@@ -48,6 +48,9 @@ class StoreUsage(NamedTuple):
     unread_bytes: int
 
 
+NOTHING = StoreUsage({}, 0, 0)
+
+
 class TopicShare(NamedTuple):
     """The share of one topic, or of several together."""
 
@@ -56,6 +59,8 @@ class TopicShare(NamedTuple):
     journal_bytes: int
     levels: list[tuple[Level, int, int]]
     """Level, files and bytes, lowest level first."""
+    remote_levels: Sequence[tuple[Level, int, int]] = ()
+    """The same in the remote tier."""
 
 
 class Ranking(NamedTuple):
@@ -146,28 +151,36 @@ def _added_up(parts: dict[Level, list[TopicSums]]) -> dict[Level, TopicSums]:
     return {level: topic_sums.together(parts[level]) for level in sorted(parts, key=lambda it: (it[0], it[1].value))}
 
 
-def ranking(usage: StoreUsage, journal: TopicSums, count: int) -> Ranking:
-    """The topics that have most on both disks, at most `count` of them, and the others together. Made for a thread."""
-    everywhere = topic_sums.together([journal, *usage.levels.values()])
+def ranking(usage: StoreUsage, journal: TopicSums, count: int, remote: StoreUsage = NOTHING) -> Ranking:
+    """The topics that have most on both disks and in the remote tier, at most `count` of them, and the others together.
+    Made for a thread."""
+    everywhere = topic_sums.together([journal, *usage.levels.values(), *remote.levels.values()])
     order = numpy.argsort(-everywhere.bytes, kind="stable")
     chosen, rest = order[:count], numpy.sort(order[count:])
     return Ranking(
-        [share(usage, journal, topic) for topic in everywhere.topics[chosen].tolist()],
-        _share_of_many(usage, journal, everywhere.topics[rest]),
+        [share(usage, journal, topic, remote) for topic in everywhere.topics[chosen].tolist()],
+        _share_of_many(usage, journal, everywhere.topics[rest], remote),
         len(rest),
     )
 
 
-def share(usage: StoreUsage, journal: TopicSums, topic: int) -> TopicShare:
+def share(usage: StoreUsage, journal: TopicSums, topic: int, remote: StoreUsage = NOTHING) -> TopicShare:
     """The share of one topic."""
-    found = ((level, *topic_sums.of_topic(sums, topic)) for level, sums in usage.levels.items())
-    return TopicShare(topic, topic_sums.of_topic(journal, topic)[1], [row for row in found if row[1]])
+
+    def levels(of: StoreUsage) -> list[tuple[Level, int, int]]:
+        found = ((level, *topic_sums.of_topic(sums, topic)) for level, sums in of.levels.items())
+        return [row for row in found if row[1]]
+
+    return TopicShare(topic, topic_sums.of_topic(journal, topic)[1], levels(usage), tuple(levels(remote)))
 
 
-def _share_of_many(usage: StoreUsage, journal: TopicSums, topics: Integers) -> TopicShare:
+def _share_of_many(usage: StoreUsage, journal: TopicSums, topics: Integers, remote: StoreUsage) -> TopicShare:
     def bytes_of(sums: TopicSums) -> tuple[int, int]:
         there = numpy.isin(sums.topics, topics, assume_unique=True)
         return int(sums.files[there].sum()), int(sums.bytes[there].sum())
 
-    found: Sequence[tuple[Level, int, int]] = [(level, *bytes_of(sums)) for level, sums in usage.levels.items()]
-    return TopicShare(-1, bytes_of(journal)[1], [row for row in found if row[1]])
+    def levels(of: StoreUsage) -> list[tuple[Level, int, int]]:
+        found: Sequence[tuple[Level, int, int]] = [(level, *bytes_of(sums)) for level, sums in of.levels.items()]
+        return [row for row in found if row[1]]
+
+    return TopicShare(-1, bytes_of(journal)[1], levels(usage), tuple(levels(remote)))
