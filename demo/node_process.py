@@ -20,6 +20,7 @@ LOG_LINES_KEPT = 30
 """Shown when something goes wrong."""
 
 _TIER = re.compile(r'^mainstem_fetch_bytes_total\{tier="(\w+)"\} (\d+)', re.MULTILINE)
+_REQUESTS = re.compile(r'^mainstem_object_store_requests_total\{.*outcome="(\w+)"\} (\d+)', re.MULTILINE)
 
 
 class NodeFailed(Exception):
@@ -108,6 +109,10 @@ class NodeProcess:
     def bytes_by_tier(self) -> dict[str, int]:
         """Bytes of batches read since the node started, by the tier that served them."""
         return {tier: int(count) for tier, count in _TIER.findall(self._get("/metrics"))}
+
+    def object_store_requests(self, outcome: str) -> int:
+        """Requests to the object store that ended so since the node started."""
+        return sum(int(count) for found, count in _REQUESTS.findall(self._get("/metrics")) if found == outcome)
 
     def _get(self, path: str) -> str:
         url = f"http://{self.addresses['http']}{path}"

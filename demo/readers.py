@@ -12,6 +12,7 @@ from demo.ledger import Reading
 
 _BATCH = 2_000
 _POLL_SECONDS = 0.2
+_LOOK_UP_SECONDS_MAX = 30.0
 
 
 class GroupMember:
@@ -65,6 +66,35 @@ class GroupMember:
                     raise
 
 
+class Follower(threading.Thread):
+    """Follows one topic from its beginning, without a group, until `stop`: it goes on from where it is, whatever
+    happens to the node."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self.reading = Reading()
+        self.fault: Exception | None = None
+        self._stopping = threading.Event()
+        self._consumer = _plain_consumer(bootstrap)
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                for message in self._consumer.consume(_BATCH, _POLL_SECONDS):
+                    if _is_record(message):
+                        self.reading.add(message)
+        except Exception as error:
+            # Kept for the story's thread, which ends the demo with it.
+            self.fault = error
+        finally:
+            self._consumer.close()
+
+
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -83,16 +113,7 @@ _PASSING = {
 def read_whole(bootstrap: str, partitions: Mapping[str, int], seconds_max: float) -> dict[str, Reading]:
     """Every record of topics (name -> partitions) from the beginning to the end, without a group.
     Raises TimeoutError."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "log_level": 0,
-        }
-    )
+    consumer = _plain_consumer(bootstrap)
     unread = {(topic, partition) for topic, count in partitions.items() for partition in range(count)}
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in unread])
     readings = {topic: Reading() for topic in partitions}
@@ -109,6 +130,36 @@ def read_whole(bootstrap: str, partitions: Mapping[str, int], seconds_max: float
     finally:
         consumer.close()
     return readings
+
+
+def _plain_consumer(bootstrap: str) -> Consumer:
+    """Without a group: it commits nothing."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+
+
+def count_between(bootstrap: str, topic: str, partitions: int, start_ms: int, end_ms: int) -> int:
+    """How many offsets of a topic lie between two times (the later one excluded), by ListOffsets alone."""
+    consumer = _plain_consumer(bootstrap)
+    try:
+        ends = []
+        for time_ms in (start_ms, end_ms):
+            asked = [TopicPartition(topic, partition, time_ms) for partition in range(partitions)]
+            found = consumer.offsets_for_times(asked, timeout=_LOOK_UP_SECONDS_MAX)
+            ends.append(
+                sum(queue.offset if queue.offset >= 0 else consumer.get_watermark_offsets(queue)[1] for queue in found)
+            )
+    finally:
+        consumer.close()
+    return int(ends[1] - ends[0])
 
 
 def _is_record(message: object) -> bool:

@@ -15,6 +15,7 @@ TIERS = {
     "journal": "journal, disk 1",
     "queue_store": "queue store, disk 2",
     "read_cache": "read ahead of it",
+    "remote": "object store",
 }
 """The node's tiers -> what they are called here."""
 
@@ -46,10 +47,11 @@ def summary(checks: Sequence[Check], served: Mapping[str, Mapping[str, int]], se
         claims.add_row("[green]true[/]" if check.holds else "[red]FALSE[/]", check.claim, check.evidence)
     console.print("", claims)
     tiers = Table("MB read by", title="Which tier served it", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in TIERS.values():
-        tiers.add_column(name, justify="right")
+    used = [tier for tier in TIERS if any(sizes.get(tier) for sizes in served.values())]
+    for tier in used:
+        tiers.add_column(TIERS[tier], justify="right")
     for reading, sizes in served.items():
-        tiers.add_row(reading, *(f"{sizes.get(tier, 0) / 1e6:.1f}" for tier in TIERS))
+        tiers.add_row(reading, *(f"{sizes.get(tier, 0) / 1e6:.1f}" for tier in used))
     console.print(tiers)
     false = sum(not check.holds for check in checks)
     if false:
