@@ -211,7 +211,7 @@ class Reader:
         what = f"node {node.node_id}"
         if found.outcome is not Outcome.OK:
             allowed = {Outcome.UNKNOWN_QUEUE, Outcome.OFFSET_OUT_OF_RANGE, Outcome.NOT_LEADER}
-            if node.disk1.troubles or node.disk2.troubles:
+            if node.disk1.troubles or node.disk2.troubles or cluster.store_troubles:
                 allowed.add(Outcome.STORAGE_FAILED)
             not_there_yet = cluster.history.queue(queue_id).block_of(offset) > applied
             if not served and not_there_yet and group in node.took_snapshots:
@@ -223,9 +223,12 @@ class Reader:
                 return
             before, high_watermark = self._seen.get(queue_id, (0, 0))
             behind = not served or term < before or offset > high_watermark
+            behind = behind or offset < cluster.history.queue(queue_id).log_start
             require(behind, f"{what}: queue {queue_id:#x} at {offset}: {found.outcome} in term {term}", "B")
             return
         self._clients.read_batches += len(found.batches)
+        if found.batches and offset < cluster.history.queue(queue_id).log_start:  # it moved while this was read
+            offset = max(offset, int.from_bytes(found.batches[0][:8], "big"))
         cluster.history.check_read(what, queue_id, offset, found.batches, found.next_offset)
         if not served:
             return

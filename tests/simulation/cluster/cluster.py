@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from tests.fakes.object_store import SimulatedBucket
 from tests.simulation.cluster.calls import Switchboard
 from tests.simulation.cluster.compacted import CompactedQueue
 from tests.simulation.cluster.history import History
@@ -99,6 +100,10 @@ class SimulatedCluster:
         self.topics: list[Topic] = []
         self.snapshots = 0
         """How many were taken."""
+        self.bucket: SimulatedBucket | None = None
+        """The object store of the remote tier, if the nodes have one."""
+        self.store_troubles = 0
+        """How often something of it was made to fail."""
         self.kept_spans = 0
         """Spans of those who took them that stayed."""
         self.nodes: dict[int, SimulatedNode] = {}
@@ -149,14 +154,20 @@ class SimulatedCluster:
             await asyncio.sleep(POLL_SECONDS)
         raise Violation(f"write group {group} has no leader after {patience:g} s", "S")
 
-    async def create_topic(self, partitions: int, patience: float, compaction: TopicSettings | None = None) -> Topic:
+    async def create_topic(
+        self,
+        partitions: int,
+        patience: float,
+        compaction: TopicSettings | None = None,
+        settings: TopicSettings | None = None,
+    ) -> Topic:
         """Have a topic's queues created in the log of every group that has some. `compaction`: what it asks for if it
-        is to be compacted; every other such topic is the log of a machine."""
+        is to be compacted; every other such topic is the log of a machine. `settings`: those of another topic; without
+        them it keeps everything."""
         number = len(self.topics) + 1
         internal = compaction is not None and number % 2 == 0
         settings = dataclasses.replace(
-            compaction or TopicSettings(),
-            retention_ms=-1,
+            settings or dataclasses.replace(compaction or TopicSettings(), retention_ms=-1),
             segment_bytes=self.settings.segment_bytes if number % 2 else TopicSettings().segment_bytes,
         )
         topic = Topic(

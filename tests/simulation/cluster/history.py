@@ -16,7 +16,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 from tests.simulation.cluster.compacted import IDENTITY, CompactedQueue
@@ -25,6 +25,9 @@ from tests.simulation.oracle import require
 from mainstem.model import Buffer, topic_number_of
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 from mainstem.storage.write_groups import control
+
+if TYPE_CHECKING:
+    from tests.simulation.tiered.remote_objects import RemoteObjects
 
 CRC_AT = slice(17, 21)
 CHECKED_FROM = 21
@@ -118,6 +121,8 @@ class History:
         """Numbers of topics whose deletion stands in the log of some write group. A node that has applied it there has
         their queues of no write group any more, so the next leader of another one may find none to delete."""
         self.group_of: Callable[[int], int] = lambda queue_id: 0
+        self.remote: RemoteObjects | None = None
+        """Where the cluster has a remote tier: what is told of its changes."""
         self.compacted: dict[int, CompactedQueue] = {}
         """By queue id, those of which records may be gone."""
         self.sent_whole: dict[int, bytes] = {}
@@ -188,12 +193,18 @@ class History:
             case control.LogStartMoved(starts):
                 for queue_id, start in starts:
                     self._move(self.queue(queue_id), start)
+            case control.RemoteChanged() if self.remote is not None:
+                self.remote.changed(group, index, place, command)
             case control.QueuesDeleted(topic_number):
                 self.may_delete(topic_number)
                 self.deleted_topics.add(topic_number)
                 for queue in self.queues.values():
                     if topic_number_of(queue.queue_id) == topic_number and self.group_of(queue.queue_id) == group:
                         queue.deleted = True
+
+    def place(self, node_id: int, group: int) -> int:
+        """Which command of its newest block a node has applied last."""
+        return self._obeyed[node_id, group] - 1
 
     def _move(self, queue: QueueHistory, start: int) -> None:
         start = min(start, queue.end)

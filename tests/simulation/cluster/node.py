@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.fakes.files import PowerLoss
+from tests.fakes.object_store import SimulatedObjectStore
 from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.machine import SlowFiles
 from tests.simulation.oracle import Violation, require
@@ -20,6 +21,7 @@ from mainstem.errors import MainstemError
 from mainstem.model import SLOTS, Buffer, Topic
 from mainstem.nameserver.disk import starts
 from mainstem.nameserver.disk.starts import LossCause, Remembers
+from mainstem.ports import ObjectStore
 from mainstem.raft import HardState, Membership, RaftConfig, Role, Snapshot
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.snapshots import FETCH_FILE, FetchFile
@@ -28,7 +30,10 @@ from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.urls import GuardedStore
 from mainstem.storage.queue_store.manifest.manifest_database import Entries
+from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.store_files.store_file import owner_of, paths_of
@@ -44,6 +49,11 @@ T = TypeVar("T")
 
 MANIFEST_PAGE_FILES = 4
 """So few that pages are filled, thinned out and given up."""
+
+OBJECT_STORE = ObjectStoreConfig(retry_seconds=3.0, probe_seconds_max=5.0)
+"""Callers of a store that is out are told soon, and soon asked again."""
+
+READ_CACHE = ReadCacheConfig(memory_bytes=1 << 20, disk_bytes=1 << 18, chunk_bytes=1 << 16, index_bytes=1 << 20)
 
 STOPPING_SECONDS = 60.0
 """Simulated; a clean stop writes what was appended, and a checkpoint."""
@@ -215,6 +225,8 @@ class SimulatedNode:
         self.refusal: Exception | None = None
         """Why it did not start the last time; None: it did, or died meanwhile."""
         self._uuids = itertools.count(1)
+        self._stores = 0
+        """Ways to the object store that its processes have had."""
 
     @property
     def machine(self) -> SimulatedNode:
@@ -298,6 +310,8 @@ class SimulatedNode:
                 feature_level=lambda: cluster.level,
                 manifest_page_files=MANIFEST_PAGE_FILES,
                 new_id=self.new_uuid,
+                remote_store=self.new_object_store() if cluster.bucket is not None else None,
+                read_cache_config=READ_CACHE,
             )
         )
         self.read_at_start = self.journal_bytes_read - before
@@ -320,6 +334,17 @@ class SimulatedNode:
             )  # fmt: skip
             self._steps = asyncio.get_running_loop().create_task(steps.run(), name="membership steps")
         return storage
+
+    def new_object_store(self) -> ObjectStore:
+        """A process's way to the cluster's object store."""
+        assert self.cluster.bucket is not None
+        self._stores += 1
+        return GuardedStore(
+            SimulatedObjectStore(self.cluster.bucket),
+            OBJECT_STORE,
+            jitter=random.Random(f"{self.node_id} {self._stores}"),
+            monotonic=self.clock.monotonic,
+        )
 
     def _topics(self) -> Iterable[Topic]:
         return [] if self.metadata_hidden else list(self.cluster.topics)
@@ -447,7 +472,10 @@ class SimulatedNode:
         def command_applied(group: int, index: int, command: control.Command) -> str:
             if life.alive:
                 self.cluster.guard(lambda: self.cluster.history.obeyed(self.node_id, group, index, command))
-            return obey(group, index, command)
+            answer = obey(group, index, command)
+            if life.alive and isinstance(command, control.RemoteChanged):
+                self.cluster.guard(lambda: self._check_remote(storage, group, index))
+            return answer
 
         async def recycled(before: int) -> list[int]:
             sequences = await recycle(before)
@@ -555,6 +583,16 @@ class SimulatedNode:
             self.cluster.report(
                 Violation(f"node {self.node_id}: {path} is removed, and the manifest counts on it", "F")
             )
+
+    def _check_remote(self, storage: Storage, group: int, index: int) -> None:
+        """A replica has applied a change of the remote tier (U)."""
+        history = self.cluster.history
+        if history.remote is not None:
+            place = history.place(self.node_id, group)
+            remote = storage.remote
+            position, intended, leaving = remote.position(group), remote.intended(group), remote.leaving(group)
+            what = f"node {self.node_id}"
+            history.remote.check_position(what, group, index, place, position, intended, leaving)
 
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""

@@ -1,0 +1,1 @@
+"""Clusters with a remote tier."""
