@@ -254,6 +254,27 @@ def test_a_queue_with_little_in_each_file_does_not_wait_for_one_after_the_other(
     play(tmp_path, story)
 
 
+def test_small_queues_are_read_in_a_few_requests_per_file_and_without_their_neighbours(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        files, queues = 10, 2500
+        batches = [
+            [make_batch(QUEUE + queue, number, size=900, timestamp=1000 + number) for queue in range(queues)]
+            for number in range(files)
+        ]
+        for number in range(files):
+            await world.add(f"{number}.pack", batches[number])
+        await world.read_all(QUEUE)  # what indexes are like is known
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        for queue in (700, 1300, 2200):
+            asked, began, read = world.bucket.asked, world.loop.time(), world.history.cache.bytes_held
+            assert await world.read_all(QUEUE + queue) == [batches[number][queue].data for number in range(files)]
+            assert world.bucket.asked - asked <= 2 * files
+            assert world.loop.time() - began < 5 * LATENCY_SECONDS
+            assert world.history.cache.bytes_held - read < files * CHUNK / 4
+
+    play(tmp_path, story)
+
+
 def test_what_is_read_again_and_again_comes_from_disk_2(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         batches = history_of(300)

@@ -11,22 +11,26 @@ deleted: a reader that was under way looks again (`FileGone`).
 
 from __future__ import annotations
 
+import asyncio
 import io
+import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn, overload
 
 from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.ports import DiskUsage, ObjectRange, ObjectStore, ReadingMode
+from mainstem.ports import ColdPart, DiskUsage, ObjectRange, ObjectStore, ReadingMode
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import FRAME_BYTES
-from mainstem.storage.object_stores.errors import ObjectAbsent
+from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.remote.object_names import object_of
 from mainstem.storage.remote.pieces_on_disk import KeptPiece, PiecesOnDisk
 from mainstem.storage.store_files.store_file import owner_of, path_of
+
+log = logging.getLogger(__name__)
 
 TAIL_BYTES = 256 * 1024
 """What is read of a file's end at once: the index of 3,000 extents, in about the time that its footer alone takes."""
@@ -66,6 +70,36 @@ class ObjectFiles:
         group = min(self._manifest.counts_for(name), default=file.group)
         known_bytes = file.bytes if path == path_of(name) else None
         return ObjectFile(self, path, name, object_of(group, path), known_bytes)
+
+    async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
+        """As `ports.ReadsParts`: all objects at once, the parts of each in one go."""
+        of: dict[str, list[int]] = {}
+        for number, part in enumerate(parts):
+            of.setdefault(part.path, []).append(number)
+        found: list[bytes | None] = [None] * len(parts)
+
+        async def read(path: str, numbers: Sequence[int]) -> None:
+            try:
+                contents = await self._read_parts(path, [ObjectRange(*parts[number][1:]) for number in numbers])
+            except (StorageError, OSError) as error:
+                log.debug("parts of %s cannot be read: %s", path, error)
+                return
+            for number, content in zip(numbers, contents, strict=True):
+                found[number] = bytes(content)
+
+        await asyncio.gather(*(read(path, numbers) for path, numbers in of.items()))
+        return found
+
+    async def _read_parts(self, path: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
+        file = await self.open(path)
+        size = await file.size()
+        edges = self._edges.get(path)
+        if edges is not None and all(position >= size - len(edges[1]) for position, _length in ranges):
+            return [await file.read(position, length, at_once=True) for position, length in ranges]
+        inside = [ObjectRange(position, min(length, size - position)) for position, length in ranges]
+        if any(length <= 0 for _position, length in inside):
+            raise ObjectTooShort(f"{path} ends at {size}, before what was asked for begins")
+        return await self._fetch(file, inside)
 
     async def names(self, directory: str) -> list[str]:
         """None: what there is of the tier is never found by listing."""
