@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
 from tests.simulation.cluster.planted import Plant, planted
 
+from mainstem.storage.object_stores.errors import ObjectStoreError
 from mainstem.storage.remote import remote_changes, remote_tier
-from mainstem.storage.remote.object_names import file_objects
+from mainstem.storage.remote.chain_format import encode_change
+from mainstem.storage.remote.object_names import change_object, file_objects
 from mainstem.storage.remote.remote_changes import WantedChange
 from mainstem.storage.remote.remote_state import RECORDED, REPLAYED, RemotePosition, RemoteState
 from mainstem.storage.remote.remote_tier import RemoteTier
@@ -139,6 +141,21 @@ def _not_looked_up() -> tuple[type, str, Any]:
     return LocalTierLog, "_look_up", look_up
 
 
+def _chained_before_it_is_committed() -> tuple[type, str, Any]:
+    """A leader writes changes to the chain as soon as it wants them."""
+    propose = RemoteTier._propose
+
+    async def chaining(tier: RemoteTier, group: int, wanted: WantedChange, *rest: Any) -> str:
+        assert tier._ways is not None
+        if tier.store is not None:
+            for change in remote_changes.commands(wanted, tier.position(group), tier._ways.groups[group].term):
+                with suppress(ObjectStoreError):
+                    await tier.store.write(change_object(group, change.number), encode_change(group, change))
+        return await propose(tier, group, wanted, *rest)
+
+    return RemoteTier, "_propose", chaining
+
+
 TIER_PLANTS: Mapping[str, Sequence[Plant]] = {
     "older-epoch-accepted": (
         _intents_of_any_epoch,
@@ -149,6 +166,7 @@ TIER_PLANTS: Mapping[str, Sequence[Plant]] = {
     "deleted-before-it-is-gone": (_deleted_before_it_is_gone,),
     "number-given-twice": (_numbers_not_counted_on, _numbers_given_twice),
     "orphan-that-counts-deleted": (_what_is_on_its_way_deleted, _not_looked_up),
+    "chained-before-it-is-committed": (_chained_before_it_is_committed,),
     "local-file-dropped-early": (_local_files_need_not_be_remote, _local_files_go_ahead_of_upto),
     "counts-before-it-is-uploaded": (_counts_before_it_is_uploaded, _not_looked_up),
 }
@@ -158,6 +176,7 @@ MESSAGES = {
     "deleted-before-it-is-gone": "is deleted, and the log of write group",
     "number-given-twice": "the log at|others were at",
     "orphan-that-counts-deleted": "is not in the store",
+    "chained-before-it-is-committed": "says something else than the log|the log has",
     "local-file-dropped-early": "a hole in the split history|nothing at",
     "counts-before-it-is-uploaded": "is not in the store",
 }

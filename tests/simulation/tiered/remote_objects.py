@@ -5,7 +5,7 @@ count since then, which are leaving. It sees each object before the store writes
 the two together (U) is checked at the moment at which it could break:
 
 * when files come to count, all their objects are there, whole, under names that never counted before;
-* no name of a file is ever written with other bytes;
+* no name of a file is ever written with other bytes; a change or an image says what the log says of its number;
 * nothing is deleted that counts;
 * a change takes files out only when no batch of theirs is live any more, or when their blocks were not finished;
 * a replica that has applied a change is where that change has led, and so are the others;
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +28,14 @@ from mainstem.kernel import crc32c
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
+from mainstem.storage.remote.chain_format import decode_change, decode_image
 from mainstem.storage.store_files.store_file import MANY_GROUPS, index_path_of, owner_of, path_of, paths_of
 from mainstem.storage.write_groups import control
 
 OBJECT = re.compile(r"(?P<folder>.*groups/(?P<group>\d+))/(?P<kind>files|chain|images|head)(?:/(?P<path>.+))?")
 """The name of an object of a write group."""
 
-FILES = "files"
+FILES, CHAIN, HEAD = "files", "chain", "head"
 
 
 class Position(NamedTuple):
@@ -158,6 +159,26 @@ class RemoteObjects:
         if kind == FILES:
             crc = self._written.setdefault(name, crc32c(content))
             require(crc == crc32c(content), f"{name} is written with other bytes than before", "U")
+        elif kind != HEAD:
+            number = int(name.rpartition("/")[2])
+            changes = self.tier(group).changes
+            require(0 < number <= len(changes), f"{name}: the log has {len(changes)} changes", "U")
+            if kind == CHAIN:
+                same = decode_change(content, name, group, number) == changes[number - 1]
+            else:
+                same = self._is_image(content, name, group, changes[:number])
+            require(same, f"{name} says something else than the log", "U")
+
+    def _is_image(self, content: bytes, name: str, group: int, changes: Sequence[control.RemoteChanged]) -> bool:
+        """Whether an image says what these changes have led to."""
+        start, files = decode_image(content, name, group)
+        tier = WriteGroupTier()
+        for change in changes:
+            tier.take(change)
+        described = {file.name: RemoteFile(after, upto, file.message()) for after, upto, file in files}
+        said = start.number, start.epoch, start.upto
+        names = start.intended == tier.intended and start.leaving.keys() == tier.leaving
+        return said == tier.position and names and described == tier.files
 
     # --- from the logs ------------------------------------------------------------------------------------
 

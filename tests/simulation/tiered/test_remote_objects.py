@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.object_store import SimulatedBucket
@@ -12,6 +13,9 @@ from tests.simulation.oracle import Violation
 from tests.simulation.tiered.remote_objects import RemoteObjects
 
 from mainstem.rpc.messages.split import FileDescription
+from mainstem.storage.remote.chain_format import encode_change, encode_image
+from mainstem.storage.remote.remote_state import Notes, RemotePosition
+from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 
 FOLDER = "cluster/groups/2"
@@ -87,6 +91,29 @@ def test_a_name_that_is_written_twice_is_found(observed: Observed) -> None:
     observed.bucket.put(f"{FOLDER}/files/packed/{NAME}", b"content")
     with pytest.raises(Violation, match="is written with other bytes than before"):
         observed.bucket.put(f"{FOLDER}/files/packed/{NAME}", b"CONTENT")
+
+
+def test_a_change_that_the_log_does_not_have_is_found(observed: Observed) -> None:
+    first = observed.change(1, intended=(NAME,))
+    observed.bucket.put(f"{FOLDER}/chain/{1:020d}", encode_change(2, first))
+    ahead = msgspec.structs.replace(first, number=2)
+    with pytest.raises(Violation, match="the log has 1 changes"):
+        observed.bucket.put(f"{FOLDER}/chain/{2:020d}", encode_change(2, ahead))
+    second = observed.change(2, intended=("two-0002.pack",))
+    observed.bucket.put(f"{FOLDER}/chain/{2:020d}", encode_change(2, second))
+    with pytest.raises(Violation, match="says something else than the log"):
+        observed.bucket.put(f"{FOLDER}/chain/{2:020d}", encode_change(2, ahead))
+
+
+def test_an_image_that_says_something_else_is_found(observed: Observed) -> None:
+    observed.uploaded()
+    file = StoreFile.of(file_of(NAME))
+    whole, empty = ([(0, 10, file)], [])  # type: list[tuple[int, int, StoreFile]], list[tuple[int, int, StoreFile]]
+    name, notes = f"{FOLDER}/images/{2:020d}", Notes({}, {})
+    observed.bucket.put(name, b"".join(encode_image(2, RemotePosition(2, 3, 10), notes, 1, whole)))
+    for position, files in ((RemotePosition(2, 3, 11), whole), (RemotePosition(2, 3, 10), empty)):
+        with pytest.raises(Violation, match="says something else than the log"):
+            observed.bucket.put(name, b"".join(encode_image(2, position, notes, len(files), files)))
 
 
 def test_a_replica_that_is_elsewhere_than_the_log_is_found(observed: Observed) -> None:
