@@ -50,6 +50,7 @@ METRICS = {
     "split_mb": Metric("split meanwhile", "MB", True, 0),
     "merged_mb": Metric("merged meanwhile", "MB", True, 0),
     "removed_mb": Metric("removed by compactions meanwhile", "MB", True, 0),
+    "uploaded_mb": Metric("uploaded meanwhile", "MB", True, 0),
     "lag_mb": Metric("unsplit at the end", "MB", False, 0),
     "driver_cpu_ms_per_mb": Metric("CPU of the driver", "ms/MB", False, 2),
     "jvm_cpu_ms_per_mb": Metric("CPU of the JVM", "ms/MB", False, 2),

@@ -16,6 +16,7 @@ from bench.workloads import (
     real_clients,
     small_requests,
     splitting,
+    tiering,
 )
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -31,4 +32,5 @@ WORKLOADS: tuple[Workload, ...] = (
     kernel_alone.WORKLOAD,
     long_term_store.WORKLOAD,
     everything.WORKLOAD,
+    tiering.WORKLOAD,
 )
