@@ -52,11 +52,12 @@ def test_seeds_that_found_bugs(seed: int, tmp_path: Path) -> None:
     play(seed, tmp_path)
 
 
-def test_the_programs_reach_every_tier_and_prune(tmp_path: Path) -> None:
+def test_the_programs_reach_every_tier_of_the_disks_and_prune(tmp_path: Path) -> None:
     served, pruned, outcomes = Counter[Tier](), 0, set[str]()
 
     def is_enough() -> bool:
-        return all(served[tier] > 50 for tier in Tier) and pruned > 100 and len(outcomes) == 3
+        here = set(Tier) - {Tier.REMOTE}  # `tests/simulation/tiered` has an object store
+        return all(served[tier] > 50 for tier in here) and pruned > 100 and len(outcomes) == 3
 
     for seed in range(25):
         run = play(seed, tmp_path)
