@@ -186,6 +186,18 @@ class Topic:
         return queue_id_of(self.number, partition)
 
 
+class TopicsAsOf(NamedTuple):
+    """All topics of a cluster, as one version of its metadata has them."""
+
+    version: int
+    """The index of the last entry of the metadata's log that they come from."""
+    next_number: int
+    """Smaller numbers were given out: topics that have them and are missing were deleted."""
+    write_groups: int
+    """How many write groups the cluster has."""
+    topics: tuple[Topic, ...]
+
+
 class NewTopic(NamedTuple):
     """A topic that a client wants, as `MetadataAdmin.create_topics` takes it."""
 

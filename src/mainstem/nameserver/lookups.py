@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mainstem.model import FeatureLevel, Node, Topic, partition_of, topic_number_of
+from mainstem.model import FeatureLevel, Node, Topic, TopicsAsOf, partition_of, topic_number_of
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.node_liveness import ALIVE, LivenessVerdict, NodeState, Report
 from mainstem.nameserver.cluster.write_group_leaders import Leading, WriteGroupLeaders
@@ -57,6 +57,11 @@ class MetadataLookups:
 
     def topics(self) -> Iterable[Topic]:
         return tuple(self._state.topics.values())
+
+    async def topics_as_of(self) -> TopicsAsOf:
+        """All topics, between two entries of the metadata's log."""
+        async with self._replica.still():
+            return TopicsAsOf(self.version, self._state.next_topic_number, self.write_groups(), tuple(self.topics()))
 
     def totals(self) -> tuple[int, int]:
         """How many topics there are, and how many partitions they have."""

@@ -277,6 +277,7 @@ class _Opening:
                 supervision=self._supervision,
                 new_id=ports.new_uuid,
                 remote_store=remote_store,
+                topics_as_of=nameserver.lookups.topics_as_of,
                 read_cache_config=config.read_cache,
                 remote_url=remote_url,
                 remote_folder=remote_folder,

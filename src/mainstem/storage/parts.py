@@ -33,6 +33,7 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
 from mainstem.storage.remote.remote_chain import RemoteChain
+from mainstem.storage.remote.topic_list_writing import TopicListWriter
 from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
@@ -367,6 +368,11 @@ class StorageParts:
         store = setup.remote_store
         self.remote_upkeep = RemoteUpkeep(self.remote, store, groups) if store is not None else None
         self.remote_chain = RemoteChain(self.remote, store, groups) if store is not None else None
+        self.topic_lists = (
+            TopicListWriter(self.remote, store, groups, setup.topics_as_of)
+            if store is not None and setup.topics_as_of is not None
+            else None
+        )
         self.remote_retention = RemoteRetention(tier, lambda group: groups[group].serving, self.placement, liveness)
         self.local_copies = LocalCopies(
             state.table,

@@ -125,6 +125,8 @@ class StorageSamples:
             yield from storage.remote_upkeep.samples()
         if storage.remote_chain is not None:
             yield from storage.remote_chain.samples()
+        if storage.topic_lists is not None:
+            yield from storage.topic_lists.samples()
         yield from storage.remote_retention.samples()
         yield from storage.local_copies.samples()
         yield from storage.tier_log.samples()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mainstem.model import FeatureLevel, Topic
+from mainstem.model import FeatureLevel, Topic, TopicsAsOf
 from mainstem.ports import Clock, Files, ObjectStore, SideWork
 from mainstem.side_thread import AtOnce
 from mainstem.storage.cluster.write_group_replication import Consensus
@@ -59,6 +59,8 @@ class StorageSetup:
 
     remote_store: ObjectStore | None = None
     """Where the remote tier lies, below its folder for this cluster; None: the node has none."""
+    topics_as_of: Callable[[], Awaitable[TopicsAsOf]] | None = None
+    """Gives the topics that the store is told of; None: it is told of none."""
     read_cache_config: ReadCacheConfig = field(default_factory=ReadCacheConfig)
     """What this node keeps near of the remote tier."""
     remote_url: str = ""

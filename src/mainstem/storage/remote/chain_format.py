@@ -69,12 +69,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_change(group: int, change: RemoteChanged) -> bytes:
-    return _frame(CHANGE_MAGIC, ChainedChange(group, change))
+    return frame(CHANGE_MAGIC, ChainedChange(group, change))
 
 
 def decode_change(content: Buffer, where: str, group: int, number: int) -> RemoteChanged:
     """Raises `FormatError` naming `where` if this is not change `number` of the write group."""
-    found = _only(content, CHANGE_MAGIC, ChainedChange, where)
+    found = only_frame(content, CHANGE_MAGIC, ChainedChange, where)
     if (found.group, found.change.number) != (group, number):
         raise FormatError(f"{where}: is change {found.change.number} of write group {found.group}")
     return found.change
@@ -87,11 +87,11 @@ def encode_image(
     intended, leaving = (
         {name: noted.epoch for name, noted in sorted(names.items())} for names in (notes.intended, notes.leaving)
     )
-    yield _frame(IMAGE_MAGIC, ImageStart(group, *position, intended, leaving, count))
+    yield frame(IMAGE_MAGIC, ImageStart(group, *position, intended, leaving, count))
     left = iter(files)
     while some := list(islice(left, FILES_PER_FRAME)):
-        yield _frame(IMAGE_MAGIC, _spans(some))
-    yield _frame(IMAGE_MAGIC, [])
+        yield frame(IMAGE_MAGIC, _spans(some))
+    yield frame(IMAGE_MAGIC, [])
 
 
 def _spans(files: Iterable[tuple[int, int, StoreFile]]) -> list[RemoteSpan]:
@@ -103,12 +103,12 @@ def _spans(files: Iterable[tuple[int, int, StoreFile]]) -> list[RemoteSpan]:
 
 def decode_image(content: Buffer, where: str, group: int) -> tuple[ImageStart, list[tuple[int, int, StoreFile]]]:
     """The start of an image and all its files. Raises `FormatError` naming `where`."""
-    frames = _frames(content, IMAGE_MAGIC, where)
-    start = _decoded(next(frames, b""), ImageStart, where)
+    payloads = frames(content, IMAGE_MAGIC, where)
+    start = decoded(next(payloads, b""), ImageStart, where)
     files: list[tuple[int, int, StoreFile]] = []
     ended = False
-    for payload in frames:
-        spans = _decoded(payload, list[RemoteSpan], where)
+    for payload in payloads:
+        spans = decoded(payload, list[RemoteSpan], where)
         if ended:
             raise FormatError(f"{where}: goes on behind its end")
         ended = not spans
@@ -122,23 +122,25 @@ def decode_image(content: Buffer, where: str, group: int) -> tuple[ImageStart, l
 
 
 def encode_head(head: Head) -> bytes:
-    return _frame(HEAD_MAGIC, head)
+    return frame(HEAD_MAGIC, head)
 
 
 def decode_head(content: Buffer, where: str, group: int) -> Head:
     """Raises `FormatError` naming `where`."""
-    head = _only(content, HEAD_MAGIC, Head, where)
+    head = only_frame(content, HEAD_MAGIC, Head, where)
     if head.group != group:
         raise FormatError(f"{where}: is the head of write group {head.group}")
     return head
 
 
-def _frame(magic: bytes, message: object) -> bytes:
+def frame(magic: bytes, message: object) -> bytes:
+    """The bytes of a frame."""
     payload = msgspec.msgpack.encode(message)
     return FRAME.pack(magic, len(payload), google_crc32c.value(payload)) + payload
 
 
-def _frames(content: Buffer, magic: bytes, where: str) -> Iterator[bytes]:
+def frames(content: Buffer, magic: bytes, where: str) -> Iterator[bytes]:
+    """The payloads of an object's frames. Raises `FormatError` naming `where`."""
     position = 0
     while position < len(content):
         if len(content) - position < FRAME.size:
@@ -153,14 +155,16 @@ def _frames(content: Buffer, magic: bytes, where: str) -> Iterator[bytes]:
         position += FRAME.size + size
 
 
-def _only(content: Buffer, magic: bytes, kind: type[T], where: str) -> T:
-    payloads = list(_frames(content, magic, where))
+def only_frame(content: Buffer, magic: bytes, kind: type[T], where: str) -> T:
+    """The message of an object that is one frame. Raises `FormatError` naming `where`."""
+    payloads = list(frames(content, magic, where))
     if len(payloads) != 1:
         raise FormatError(f"{where}: has {len(payloads)} frames, not one")
-    return _decoded(payloads[0], kind, where)
+    return decoded(payloads[0], kind, where)
 
 
-def _decoded(payload: bytes, kind: type[T], where: str) -> T:
+def decoded(payload: bytes, kind: type[T], where: str) -> T:
+    """Raises `FormatError` naming `where`."""
     try:
         return msgspec.msgpack.decode(payload, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -44,7 +44,7 @@ async def read_chain(store: ObjectStore, group: int) -> StoredTier | None:
 async def _newest_image(store: ObjectStore, group: int) -> int:
     """The number of the newest image; 0: there is none that is known."""
     try:
-        head = decode_head(await _whole(store, head_object(group)), head_object(group), group).image
+        head = decode_head(await whole_object(store, head_object(group)), head_object(group), group).image
     except (ObjectAbsent, FormatError):
         head = 0
     listed, folder = head, f"{group_folder(group)}/images"
@@ -59,14 +59,14 @@ async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier |
     state, files = RemoteState(), dict[str, tuple[int, int, StoreFile]]()
     if image:
         name = image_object(group, image)
-        start, there = decode_image(await _whole(store, name), name, group)
+        start, there = decode_image(await whole_object(store, name), name, group)
         files = {file.name: (after, upto, file) for after, upto, file in there}
         notes = Notes(_noted(start.intended), _noted(start.leaving))
         state = RemoteState(RemotePosition(start.number, start.epoch, start.upto), notes)
     while True:
         name = change_object(group, state.position.number + 1)
         try:
-            content = await _whole(store, name)
+            content = await whole_object(store, name)
         except ObjectAbsent:
             break
         change = decode_change(content, name, group, state.position.number + 1)
@@ -94,7 +94,8 @@ def _in_order(files: dict[str, tuple[int, int, StoreFile]]) -> Iterator[tuple[in
     )
 
 
-async def _whole(store: ObjectStore, name: str) -> Buffer:
+async def whole_object(store: ObjectStore, name: str) -> Buffer:
+    """All bytes of a small object. Raises `ObjectAbsent`, and `StorageError`."""
     size = (await store.info(name)).size_bytes
     (content,) = await store.read(name, [ObjectRange(0, size)])
     return content

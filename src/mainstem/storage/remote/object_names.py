@@ -4,6 +4,8 @@
     groups/<write group>/chain/<number, 20 digits>    a change, as the log has it
     groups/<write group>/images/<number, 20 digits>   all that counted with that change
     groups/<write group>/head                         a hint at the newest change
+    topics/lists/<version, 20 digits>                 the topics of the cluster, as of this entry of the metadata's log
+    topics/head                                       a hint at the newest list
 
 A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such
 a part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which
@@ -16,6 +18,11 @@ from mainstem.storage.store_files.store_file import paths_of
 
 PART_LENGTH_MAX = 200
 """Of what lies between two slashes, as `object_stores/names.py` has it."""
+
+TOPIC_LISTS = "topics/lists"
+"""Where the lists of topics lie."""
+
+TOPIC_HEAD = "topics/head"
 
 _DOT = "=2E"
 
@@ -46,6 +53,10 @@ def image_object(group: int, number: int) -> str:
 
 def head_object(group: int) -> str:
     return f"{group_folder(group)}/head"
+
+
+def topic_list_object(version: int) -> str:
+    return f"{TOPIC_LISTS}/{version:020d}"
 
 
 def _as_part(part: str) -> str:
