@@ -356,6 +356,17 @@ def test_pages_have_all_objects_below_a_folder_once_and_in_order(tell: Callable[
     tell(story)
 
 
+def test_pages_of_the_whole_store_pass_over_folders(tell: Callable[[Story], None]) -> None:
+    async def story(store: ObjectStore) -> None:
+        names = ["a", "b/1/x", "b/2", "b0/1", "c"]
+        for name in names:
+            await store.write(name, b"content")
+        assert [each.name for each in await store.page_for_upkeep("")] == names
+        assert [each.name for each in await store.page_for_upkeep("", after="b0")] == ["b0/1", "c"]
+
+    tell(story)
+
+
 @pytest.mark.parametrize(
     "name", ["", "/a", "a/", "a//b", "../a", "a/./b", ".hidden", "a b", "ä", "x" * 250, "a/" * 460 + "a"]
 )

@@ -187,13 +187,13 @@ class SimulatedObjectStore:
             below = sorted(
                 (name, there)
                 for name, there in self.bucket.listed().items()
-                if name.startswith(f"{prefix}/") and name > after
+                if name.startswith(f"{prefix}/" if prefix else "") and name > after
             )
             return [
                 ListedObject(name, len(there.content), there.modified_ms) for name, there in below[:PAGE_OBJECTS_MAX]
             ]
 
-        return await self._send(prefix, work)
+        return await self._send(prefix or "all", work)
 
     def _there(self, name: str) -> Stored:
         try:

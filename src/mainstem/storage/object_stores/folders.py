@@ -11,7 +11,7 @@ PAGE_OBJECTS_MAX = 1000
 """As many as S3 gives at once."""
 
 Entries = Callable[[str], list[tuple[str, ListedObject | None]]]
-"""Folder → the names in it, each with its object; None: a folder."""
+"""Folder, empty: the root, → the names in it, each with its object; None: a folder."""
 
 
 def page_of(entries: Entries, prefix: str, after: str) -> list[ListedObject]:
@@ -21,12 +21,13 @@ def page_of(entries: Entries, prefix: str, after: str) -> list[ListedObject]:
 
 def _walk(entries: Entries, folder: str, after: str) -> Iterator[ListedObject]:
     # A folder's objects begin with its name and a slash: that is how it is sorted among its neighbours.
+    prefix = f"{folder}/" if folder else ""
     for name, found in sorted(entries(folder), key=lambda entry: entry[0] if entry[1] else f"{entry[0]}/"):
         if found is not None:
             if found.name > after:
                 yield found
-        elif not _passed(f"{folder}/{name}/", after):
-            yield from _walk(entries, f"{folder}/{name}", after)
+        elif not _passed(f"{prefix}{name}/", after):
+            yield from _walk(entries, f"{prefix}{name}", after)
 
 
 def _passed(folder: str, after: str) -> bool:

@@ -35,7 +35,7 @@ from mainstem.storage.object_stores.errors import (
     ReplaceUnsupported,
 )
 from mainstem.storage.object_stores.folders import page_of
-from mainstem.storage.object_stores.names import UNFINISHED, checked
+from mainstem.storage.object_stores.names import UNFINISHED, checked, checked_folder
 
 T = TypeVar("T")
 
@@ -110,19 +110,20 @@ class HdfsObjectStore:
                 await self._run(name, partial(self._client.delete, self._path(name)))
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
+        checked_folder(prefix)
         return await self._run(prefix, lambda: page_of(self._entries, prefix, after))
 
     def _entries(self, folder: str) -> list[tuple[str, ListedObject | None]]:
         """What lies in a folder: names, and the object; None for a folder."""
         found: list[tuple[str, ListedObject | None]] = []
         try:
-            statuses: list[FileStatus] = list(self._client.list_status(self._path(folder)))
+            statuses: list[FileStatus] = list(self._client.list_status(self._path(folder) if folder else self._folder))
         except FileNotFoundError:
             return found
         for status in statuses:
             name = status.path.rpartition("/")[2]
             if not name.startswith("."):
-                listed = ListedObject(f"{folder}/{name}", status.length, status.modification_time)
+                listed = ListedObject(f"{folder}/{name}" if folder else name, status.length, status.modification_time)
                 found.append((name, None if status.isdir else listed))
         return found
 

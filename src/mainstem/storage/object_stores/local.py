@@ -32,7 +32,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectTooShort,
 )
 from mainstem.storage.object_stores.folders import page_of
-from mainstem.storage.object_stores.names import UNFINISHED, checked
+from mainstem.storage.object_stores.names import UNFINISHED, checked, checked_folder
 
 T = TypeVar("T")
 
@@ -88,11 +88,14 @@ class LocalObjectStore:
             await self._run(name, self._delete)
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        return await self._run(prefix, lambda _path: page_of(self._entries, prefix, after))
+        folder = self._directory / checked_folder(prefix)
+        return await self._run_at(folder, lambda _path: page_of(self._entries, prefix, after))
 
     async def _run(self, name: str, work: Callable[[Path], T]) -> T:
         """Have a thread do what may block, with the object's path; translates its errors."""
-        path = self._directory / checked(name)
+        return await self._run_at(self._directory / checked(name), work)
+
+    async def _run_at(self, path: Path, work: Callable[[Path], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, path)
         except OSError as error:
@@ -154,7 +157,7 @@ class LocalObjectStore:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                name = f"{folder}/{entry.name}"
+                name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     found.append((entry.name, None))
                     continue

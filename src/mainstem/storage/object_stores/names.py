@@ -13,6 +13,11 @@ _PART = re.compile(r"[A-Za-z0-9_=+-][A-Za-z0-9._=+-]{0,199}")
 """File systems take 255 bytes. None begins with a dot: such names are the stores' own."""
 
 
+def checked_folder(folder: str) -> str:
+    """The folder, if every kind of store can have it; empty: the whole store. Raises ValueError."""
+    return checked(folder) if folder else folder
+
+
 def checked(name: str) -> str:
     """The name, if every kind of store can have it. Raises ValueError: names come from the program, not from users."""
     if len(name) > NAME_BYTES_MAX or not all(_PART.fullmatch(part) for part in name.split("/")):

@@ -36,7 +36,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectTooShort,
 )
 from mainstem.storage.object_stores.folders import PAGE_OBJECTS_MAX
-from mainstem.storage.object_stores.names import checked
+from mainstem.storage.object_stores.names import checked, checked_folder
 
 T = TypeVar("T")
 
@@ -190,7 +190,8 @@ class RemoteObjectStore:
                         continue
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        pages = obstore.list(self._once, checked(prefix), offset=after or None, chunk_size=PAGE_OBJECTS_MAX)
+        folder = checked_folder(prefix) or None
+        pages = obstore.list(self._once, folder, offset=after or None, chunk_size=PAGE_OBJECTS_MAX)
 
         async def first() -> list[ListedObject]:
             async for page in pages:

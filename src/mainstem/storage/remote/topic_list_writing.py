@@ -54,13 +54,13 @@ class _Written:
     def __init__(self, term: int, versions: list[int], head: int, tag: str | None) -> None:
         self.term = term
         self.versions = versions
-        """Of the lists that are there, rising."""
+        """Of the lists that are there, or were to be written, rising."""
         self.head = head
         """The version that the head has."""
         self.tag = tag
         """Of the head's object; None: there is none."""
         self.said: TopicsAsOf | None = None
-        """What the newest list says, or a later version of the same."""
+        """What the newest list says, or a later version of the same; None: that is not known."""
 
 
 class TopicListWriter:
@@ -149,6 +149,9 @@ class TopicListWriter:
             frames.append(part)
             await asyncio.sleep(0)
         name, content = topic_list_object(now.version), b"".join(frames)
+        written.said = None  # after a failure nobody knows whether it is there
+        if now.version not in written.versions:
+            written.versions.append(now.version)
         try:
             await self._store.write(name, content)
         except ObjectExists as error:
@@ -158,8 +161,6 @@ class TopicListWriter:
                 ) from error
         else:
             self.lists_written += 1
-        if now.version not in written.versions:
-            written.versions.append(now.version)
 
     async def _has(self, name: str, content: bytes) -> bool:
         try:
