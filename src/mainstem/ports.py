@@ -619,7 +619,7 @@ class ObjectStore(Protocol):
         ...
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        """Some of the objects below the folder `prefix`, empty: of all objects, whose names come after `after`, sorted by name; empty: there
-        are no more. A store may list an object late, and a deleted one still: upkeep alone may ask, and nothing follows
-        from an object's absence."""
+        """Some of the objects below the folder `prefix`, of all if that is empty, whose names come after `after`, by
+        their names; none: there are no more. A store may list an object late, and a deleted one still: upkeep alone may
+        ask, and nothing follows from an object's absence."""
         ...

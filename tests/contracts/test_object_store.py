@@ -358,11 +358,16 @@ def test_pages_have_all_objects_below_a_folder_once_and_in_order(tell: Callable[
 
 def test_pages_of_the_whole_store_pass_over_folders(tell: Callable[[Story], None]) -> None:
     async def story(store: ObjectStore) -> None:
-        names = ["a", "b/1/x", "b/2", "b0/1", "c"]
+        names = ["top-a", "top-b/1/x", "top-b/2", "top-b0/1", "top-c"]
         for name in names:
             await store.write(name, b"content")
-        assert [each.name for each in await store.page_for_upkeep("")] == names
-        assert [each.name for each in await store.page_for_upkeep("", after="b0")] == ["b0/1", "c"]
+        found: list[str] = []
+        while page := await store.page_for_upkeep("", found[-1] if found else ""):
+            found += [each.name for each in page]
+        assert [name for name in found if name.startswith("top-")] == names
+        assert found == sorted(found)
+        behind = await store.page_for_upkeep("", after="top-b0")
+        assert [each.name for each in behind][:2] == ["top-b0/1", "top-c"]
 
     tell(story)
 

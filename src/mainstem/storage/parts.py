@@ -33,10 +33,10 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
 from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
 from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
+from mainstem.storage.remote.topic_list_writing import TopicListWriter
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses

@@ -31,5 +31,7 @@ class StoreFolder:
         await self._store.delete([self._prefix + name for name in names])
 
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
-        page = await self._store.page_for_upkeep((self._prefix + prefix).rstrip("/"), self._prefix + after if after else "")
+        page = await self._store.page_for_upkeep(
+            (self._prefix + prefix).rstrip("/"), self._prefix + after if after else ""
+        )
         return [listed._replace(name=listed.name.removeprefix(self._prefix)) for listed in page]

@@ -19,17 +19,21 @@ from mainstem.storage.store_files.store_file import paths_of
 PART_LENGTH_MAX = 200
 """Of what lies between two slashes, as `object_stores/names.py` has it."""
 
-TOPIC_LISTS = "topics/lists"
+GROUPS = "groups"
+TOPICS = "topics"
+"""The two folders of a cluster."""
+
+TOPIC_LISTS = f"{TOPICS}/lists"
 """Where the lists of topics lie."""
 
-TOPIC_HEAD = "topics/head"
+TOPIC_HEAD = f"{TOPICS}/head"
 
 _DOT = "=2E"
 
 
 def group_folder(group: int) -> str:
     """Where all objects of a write group lie."""
-    return f"groups/{group}"
+    return f"{GROUPS}/{group}"
 
 
 def file_objects(group: int, name: str) -> list[str]:

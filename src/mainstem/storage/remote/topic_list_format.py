@@ -6,8 +6,8 @@ Objects are frames, as those of the chain are (`chain_format.py`):
     list     a frame with the version, frames with some topics each, and a frame without any
     head     one frame: the version of the newest list
 
-The version is that of the metadata, the index of its log's entry: a list of a version has the same bytes, whichever node
-writes it.
+The version is that of the metadata, the index of its log's entry: a list of a version has the same bytes, whichever
+node writes it.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class KnownHead(NamedTuple):
 
 
 async def read_topic_list(store: ObjectStore) -> TopicList | None:
-    """The newest list of topics in a cluster's folder; None: it has none. Raises `FormatError` naming the object that is
-    damaged, and `StorageError`."""
+    """The newest list of topics in a cluster's folder; None: it has none. Raises `FormatError` naming the object that
+    is damaged, and `StorageError`."""
     for _ in range(ATTEMPTS):
         version = max([(await read_topic_head(store)).version, *await listed_versions(store)])
         if not version:

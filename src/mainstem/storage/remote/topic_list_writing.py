@@ -41,7 +41,7 @@ from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 10.0
+PAUSE_SECONDS = 5.0
 """Topics that are created one by one share a list: with 200,000 of them it has 25 MB."""
 
 KEPT_LISTS = 2
