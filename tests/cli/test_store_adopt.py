@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 from tests.cli.documented import documented_keys, keys_of
 from tests.storage.object_stores.servers import s3_server
-from tests.storage.remote.test_store_survey import CLUSTER, Tiered, told
+from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_of, told
 
 from mainstem.cli.main import run
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
 
 
-def filled(directory: Path) -> dict[str, bytes]:
-    """The objects of a store that holds a cluster."""
+def filled(directory: Path, *, overlaps: bool = False) -> dict[str, bytes]:
+    """The objects of a store that holds a cluster; `overlaps`: some batches are in two of its files."""
     objects: dict[str, bytes] = {}
 
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.fill()
+        if overlaps:
+            await there.upload("again.pack", batches_of(3, 0, range(30, 90, 3)))
+            await there.upload("once-more.pack", batches_of(3, 0, range(60, 75, 3)))
+            await there.tell()
         objects.update({name: stored.content for name, stored in there.bucket.objects.items()})
 
     told(directory, story)
@@ -59,6 +63,40 @@ def test_a_directory_is_told_as_a_table_and_as_data(tmp_path: Path, capsys: pyte
     (root / CLUSTER / "groups/0/files/packed/first.pack").unlink()
     assert run(["store", "adopt", str(root), "--list"]) == 1
     assert "groups/0/files/packed/first.pack" in capsys.readouterr().out
+
+
+def test_what_a_store_has_of_a_topic_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "node").mkdir()
+    root, to = tmp_path / "store", tmp_path / "exported"
+    for name, content in filled(tmp_path / "node", overlaps=True).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    command = ["store", "adopt", str(root), "--export"]
+    assert run([*command, str(to), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    keys = documented_keys()["store adopt --export"]
+    assert keys_of(found, keys) == keys
+    assert [(it["topic"], it["partition"], it["first_offset"], it["end_offset"]) for it in found["partitions"]] == [
+        ("topic-3", 0, 0, 903), ("topic-3", 1, 6, 30),
+    ]  # fmt: skip
+    assert sorted(path.name for path in to.iterdir()) == ["topic-3-0", "topic-3-1"]
+    expected = [*batches_of(3, 0, range(0, 903, 3)), *batches_of(3, 1, range(6, 30, 3))]
+    written = b"".join(path.read_bytes() for path in sorted(to.glob("*/*.log")))
+    assert written == b"".join(batch.data for batch in expected)
+    assert (to / "topic-3-1" / f"{6:020}.log").exists()
+
+    assert run([*command, str(to)]) == 1
+    assert "nothing is written over" in capsys.readouterr().err
+    assert run([*command, str(tmp_path / "other"), "--topic", "topic-5"]) == 1
+    assert "has nothing of a topic topic-5" in capsys.readouterr().err
+
+    damaged = root / CLUSTER / "groups/0/files/queues/orders/0/u/00000000000000000060.log"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
+    assert run([*command, str(tmp_path / "damaged"), "--topic", "topic-3"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "orders/0/u/00000000000000000060.log: the extent at 0 fails its CRC" in told
+    assert not (tmp_path / "damaged" / "topic-3-0").exists()
 
 
 def test_nothing_is_told_of_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

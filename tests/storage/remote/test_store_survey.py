@@ -2,99 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import random
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
-from tests.storage.queue_store.runs import Batch, make_batch, write_merged
-from tests.storage.remote.remote_files import span
-from tests.storage.small_node import SmallNode, simulated, topic
+from tests.storage.queue_store.runs import write_merged
+from tests.storage.remote.stored_cluster import CLUSTER, GONE, IDLE, ORDERS, StoredCluster, batches_of, told
 
-from mainstem.model import TopicsAsOf, queue_id_of
 from mainstem.storage.object_stores.errors import ObjectStoreOutage
-from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.remote import store_survey
 from mainstem.storage.remote.object_names import object_of, topic_list_object
 from mainstem.storage.remote.remote_chain import RemoteChain
 from mainstem.storage.remote.store_survey import ClusterSurvey, PartitionSurvey, cluster_ids, survey
 from mainstem.storage.remote.topic_list_format import listed
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
-from mainstem.storage.store_files.store_file import StoreFile, index_path_of, paths_of
-
-CLUSTER = "c1-_x"
-
-ORDERS = dataclasses.replace(topic(3, 2, remote_storage_enable=True), configs={"remote.storage.enable": "true"})
-IDLE = topic(5, 8)
-GONE = 4
-"""The number of a topic that was deleted."""
-
-Story = Callable[["Tiered"], Awaitable[None]]
-
-
-def batches_of(number: int, partition: int, offsets: Sequence[int], *, records: int = 3) -> list[Batch]:
-    queue = queue_id_of(number, partition)
-    return [make_batch(queue, at, records=records, size=700, timestamp=1_000 + at) for at in offsets]
-
-
-class Tiered:
-    """A node whose remote tier lies in a bucket, beside what is somebody else's."""
-
-    def __init__(self, node: SmallNode) -> None:
-        self.node = node
-        self.bucket = SimulatedBucket(node.clock, random.Random(1))
-        self.store = SimulatedObjectStore(self.bucket)
-        self.folder = StoreFolder(self.store, CLUSTER)
-        self.blocks = 0
-        self.bucket.put("mainstem.txt", b"a file of somebody else")
-        self.bucket.put(f"{CLUSTER}0/other/thing", b"a folder of somebody else")
-
-    async def upload(self, name: str, batches: Sequence[Batch]) -> StoreFile:
-        """Write a merged file into the store, and have it count."""
-        disk, tier = SimulatedFiles(), self.node.storage.remote
-        file = write_merged(disk, name, 0, batches)
-        for path in paths_of(name):
-            self.bucket.put(f"{CLUSTER}/{object_of(0, path)}", disk.content(path))
-        assert await tier.record(0, intended=[name]) == "recorded"
-        before, self.blocks = self.blocks, self.blocks + 10
-        assert await tier.record(0, upto=self.blocks, spans=[span(before, self.blocks, file)]) == "recorded"
-        return file
-
-    async def tell(self) -> None:
-        """Write chain and topics to the store."""
-
-        async def as_of() -> TopicsAsOf:
-            return TopicsAsOf(17, 6, 1, (ORDERS, IDLE))
-
-        storage = self.node.storage
-        await self.chain().follow(0)
-        await TopicListWriter(storage.remote, self.folder, storage.groups, as_of).follow()
-
-    def chain(self) -> RemoteChain:
-        storage = self.node.storage
-        return RemoteChain(storage.remote, self.folder, storage.groups, held_max=1)
-
-    async def fill(self) -> list[StoreFile]:
-        mixed = [*batches_of(3, 0, range(0, 60, 3)), *batches_of(3, 1, range(6, 30, 3)), *batches_of(GONE, 0, [0])]
-        files = [
-            await self.upload("first.pack", mixed),
-            await self.upload("orders/0/u/00000000000000000060.log", batches_of(3, 0, range(60, 900, 3))),
-            await self.upload("last.pack", [*batches_of(3, 0, [900]), *batches_of(9, 2, [5])]),
-        ]
-        await self.tell()
-        return files
-
-
-def told(directory: Path, story: Story) -> None:
-    stores: list[Tiered] = []
-
-    async def on(_node: SmallNode) -> None:
-        await story(stores[0])
-
-    simulated(directory, on, lambda node: stores.append(Tiered(node)))
+from mainstem.storage.store_files.store_file import index_path_of
 
 
 def check_parts(found: ClusterSurvey) -> None:
@@ -110,7 +31,7 @@ def check_parts(found: ClusterSurvey) -> None:
 
 
 def test_clusters_groups_topics_and_offsets_are_found(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         assert await cluster_ids(there.store) == []
         files = await there.fill()
         assert await cluster_ids(there.store) == [CLUSTER]
@@ -129,7 +50,7 @@ def test_clusters_groups_topics_and_offsets_are_found(tmp_path: Path) -> None:
 
 
 def test_files_that_left_the_tier_are_not_counted(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.fill()
         assert await there.node.storage.remote.record(0, gone=["first.pack"]) == "recorded"
         await there.chain().follow(0)
@@ -142,7 +63,7 @@ def test_files_that_left_the_tier_are_not_counted(tmp_path: Path) -> None:
 def test_a_long_index_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_survey, "TAIL_BYTES", 200)
 
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.fill()
         found = await survey(there.store, CLUSTER)
         assert not found.faults
@@ -152,7 +73,7 @@ def test_a_long_index_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_folders_are_found_however_much_is_in_them(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         for number in range(2_500):
             there.bucket.put(f"a/groups/1/files/packed/{number}.pack", b"")
         for name in ("a/groups/10/head", "a/groups/2/head", "a-/topics/head", "a0/groups/0/head", "a/other"):
@@ -166,10 +87,10 @@ def test_folders_are_found_however_much_is_in_them(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-@pytest.mark.parametrize("how", ["lost", "damaged", "cut", "another's"])
+@pytest.mark.parametrize("how", ["lost", "damaged", "cut", "another's", "rewritten"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_file_that_is_not_what_it_was_is_named_and_the_rest_is_told(tmp_path: Path, how: str, which: int) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         files = await there.fill()
         name = object_of(0, index_path_of(files[which].name))
         content = there.bucket.objects[f"{CLUSTER}/{name}"].content
@@ -183,6 +104,11 @@ def test_a_file_that_is_not_what_it_was_is_named_and_the_rest_is_told(tmp_path: 
             case "another's":
                 other = object_of(0, index_path_of(files[2].name))
                 there.bucket.put(f"{CLUSTER}/{name}", there.bucket.objects[f"{CLUSTER}/{other}"].content)
+            case "rewritten":
+                disk, count = SimulatedFiles(), files[which].batch_count
+                later = batches_of(3, 0, range(3000, 3000 + 3 * count, 3))
+                write_merged(disk, files[which].name, 0, later)
+                there.bucket.put(f"{CLUSTER}/{name}", disk.content(index_path_of(files[which].name)))
         found = await survey(there.store, CLUSTER)
         assert [fault.place for fault in found.faults] == [name]
         assert [part[:3] for part in found.topics[-1].partitions] == [(2, 5, 8)]
@@ -191,7 +117,7 @@ def test_a_file_that_is_not_what_it_was_is_named_and_the_rest_is_told(tmp_path: 
 
 
 def test_a_chain_or_a_list_that_is_damaged_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.fill()
         topics = f"{CLUSTER}/{topic_list_object(17)}"
         content = there.bucket.objects[topics].content
@@ -210,7 +136,7 @@ def test_a_chain_or_a_list_that_is_damaged_is_named_and_the_rest_is_told(tmp_pat
 
 
 def test_without_a_list_of_topics_numbers_are_told(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.upload("first.pack", batches_of(3, 0, [0]))
         await RemoteChain(there.node.storage.remote, there.folder, there.node.storage.groups).follow(0)
         found = await survey(there.store, CLUSTER)
@@ -221,7 +147,7 @@ def test_without_a_list_of_topics_numbers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_out_ends_a_survey(tmp_path: Path) -> None:
-    async def story(there: Tiered) -> None:
+    async def story(there: StoredCluster) -> None:
         await there.fill()
         there.bucket.weather.down = True
         with pytest.raises(ObjectStoreOutage):

@@ -8,7 +8,7 @@ command = LazyGroup(
     name="store",
     help="Look after the files of the queue store on disk 2.",
     commands_by_name={
-        "adopt": LazyCommand("mainstem.cli.store.adopt", "Show what an object store holds of clusters."),
+        "adopt": LazyCommand("mainstem.cli.store.adopt", "Show or export what an object store holds."),
         "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
         "compact": LazyCommand("mainstem.cli.store.compact", "Compact queues of topics that ask for it."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from mainstem.cli.errors import CommandFailed
 from mainstem.cli.parameters import options
-from mainstem.cli.terminal.output import counted, print_json, print_table, print_text, size
+from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text, size
+from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 
 if TYPE_CHECKING:
+    from mainstem.cli.store.queue_copy import Written
     from mainstem.node.config import NodeConfig
-    from mainstem.storage.remote.store_survey import ClusterSurvey, TopicSurvey
+    from mainstem.storage.remote.store_survey import ClusterSurvey, PartitionSurvey, TopicSurvey
+    from mainstem.storage.remote.topic_list_format import ListedTopic
+
+SEGMENT_BYTES = 1 << 30
+"""Kafka's default for `segment.bytes`."""
 
 
 @click.command("adopt")
 @click.argument("url")
-@click.option("--list", "lists", is_flag=True, required=True, help="Show what the store holds, and change nothing.")
+@click.option("--list", "lists", is_flag=True, help="Show what the store holds.")
+@click.option(
+    "--export",
+    "root",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write what the store holds of a cluster as the files in which Kafka keeps it, below this directory.",
+)
+@click.option("--topic", "-t", "topics", metavar="TOPIC", multiple=True, help="Export this topic only; repeatable.")
 @click.option("--cluster", metavar="ID", help="Look at this cluster only. Default: at all that the store has.")
 @click.option("--partitions", "by_partition", is_flag=True, help="Show each partition.")
 @click.option(
@@ -34,26 +49,39 @@ if TYPE_CHECKING:
 @click.option(
     "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set any key of the configuration; repeatable."
 )
+@progress_option
 @options.neither
 @options.as_json
 def command(
     url: str,
     lists: bool,
+    root: Path | None,
+    topics: tuple[str, ...],
     cluster: str | None,
     by_partition: bool,
     file: Path | None,
     assignments: tuple[str, ...],
+    progress: bool | None,
     as_json: bool,
 ) -> int:
-    """Show what an object store holds of the remote tiers of clusters, by what lies in it alone.
+    """Show or export what an object store holds of the remote tiers of clusters, by what lies in it alone.
 
     URL is what `remote_dir` was: a directory, s3://bucket/prefix, gs://bucket/prefix or hdfs://namenode:8020/folder. No
-    node is asked. What is shown of a partition is what was in the remote tier: what was on disks only is not there. The
-    exit code is 1 when something is missing or damaged.
+    node is asked, and nothing in the store is changed. Of a partition there is what was in the remote tier: what was on
+    disks only is not there. The exit code is 1 when something is missing or damaged.
+
+    --export writes a directory TOPIC-N for each partition, as `mainstem store export` does. Nothing is written over. A
+    directory has its name when it is whole; one that ends in .partial is not.
     """
+    if lists == (root is not None):
+        raise click.UsageError("takes one of --list and --export DIR")
+    if topics and root is None:
+        raise click.UsageError("--topic goes with --export")
     from mainstem.node.config_sources import load
 
     config = load(file=file, environment=os.environ, flags={}, assignments=assignments)
+    if root is not None:
+        return _export(url, config, cluster, topics, root, progress, as_json)
     found = asyncio.run(_surveys(url, config, cluster))
     if cluster is not None and not any(one.groups or one.topics for one in found):
         raise CommandFailed(f"{url} has no cluster {cluster}")
@@ -62,6 +90,108 @@ def command(
     else:
         _print(found, url, by_partition)
     return 1 if any(one.faults for one in found) else 0
+
+
+def _export(
+    url: str,
+    config: NodeConfig,
+    cluster: str | None,
+    topics: tuple[str, ...],
+    root: Path,
+    progress: bool | None,
+    as_json: bool,
+) -> int:
+    from mainstem.cli.store.queue_copy import directory_of, export_partition, refuse_existing
+    from mainstem.cli.store.stored_topic import StoredTopic
+    from mainstem.storage.errors import StorageError
+    from mainstem.storage.object_stores.names import checked
+    from mainstem.storage.object_stores.store_folder import StoreFolder
+    from mainstem.storage.object_stores.urls import open_object_store
+    from mainstem.storage.remote.store_survey import cluster_ids, survey
+    from mainstem.storage.remote.stored_queues import StoredQueues
+
+    store, queues = open_object_store(url, config.object_store), StoredQueues()
+    started = time.monotonic()
+    done: list[tuple[str, Written]] = []
+    total = 0
+    try:
+        with asyncio.Runner() as runner, ProgressLine(progress) as line:
+            name = checked(cluster) if cluster is not None else _only(url, runner.run(cluster_ids(store)))
+            found = runner.run(survey(store, name, queues.add))
+            chosen = _chosen(found, topics)
+            for topic in chosen:
+                for part in topic.partitions:
+                    refuse_existing(directory_of(root, topic.listed.name, part.partition))
+            root.mkdir(parents=True, exist_ok=True)
+
+            def told(count: int) -> None:
+                nonlocal total
+                total += count
+                line.offer(total, lambda: f"{size(total)}, {counted(len(done), 'partition')} done")
+
+            for topic in chosen:
+                parts = {part.partition: part for part in topic.partitions}
+                source = StoredTopic(runner, StoreFolder(store, name), topic.listed, parts, queues)
+                limit = int(topic.listed.configs.get("segment.bytes", SEGMENT_BYTES))
+                for partition in parts:
+                    done.append((source.topic, export_partition(source, partition, root, limit, told)))
+    except (StorageError, ValueError) as error:
+        raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(f"{error.filename or root}: {error.strerror or error}") from error
+    _print_export(found, done, total, time.monotonic() - started, as_json)
+    return 1 if found.faults else 0
+
+
+def _only(url: str, clusters: list[str]) -> str:
+    if len(clusters) != 1:
+        raise CommandFailed(f"{url} holds {counted(len(clusters), 'cluster')}; name one by --cluster: {clusters}")
+    return clusters[0]
+
+
+class _Chosen(NamedTuple):
+    listed: ListedTopic
+    partitions: tuple[PartitionSurvey, ...]
+
+
+def _chosen(found: ClusterSurvey, topics: tuple[str, ...]) -> list[_Chosen]:
+    """The topics to export: these, or all that have a name and something in the store."""
+    named = {
+        topic.listed.name: _Chosen(topic.listed, topic.partitions)
+        for topic in found.topics
+        if topic.listed is not None and topic.partitions
+    }
+    for name in topics:
+        if name not in named:
+            raise CommandFailed(f"the store has nothing of a topic {name} of cluster {found.cluster_id}")
+    return [named[name] for name in topics or named]
+
+
+def _print_export(
+    found: ClusterSurvey, done: list[tuple[str, Written]], total: int, seconds: float, as_json: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "ok": not found.faults,
+                "cluster_id": found.cluster_id,
+                "seconds": round(seconds, 3),
+                "partitions": [{"topic": topic, **written._asdict()} for topic, written in done],
+                "faults": [it._asdict() for it in found.faults],
+            }
+        )
+        return
+    print_table(
+        ["~DIRECTORY", ">START", ">END", ">SEGMENTS", ">BATCHES", ">SIZE"],
+        [
+            (it.directory, it.first_offset, it.end_offset, it.segments, f"{it.batches:,}", size(it.bytes))
+            for _topic, it in done
+        ],
+        empty="no topic that has a name has anything in the store",
+    )
+    for fault in found.faults:
+        print_text(f"{fault.place}: {fault.what}")
+    print_text(f"exported {size(total)} in {duration(seconds)}")
 
 
 async def _surveys(url: str, config: NodeConfig, cluster: str | None) -> list[ClusterSurvey]:

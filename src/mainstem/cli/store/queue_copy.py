@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy
@@ -21,6 +21,7 @@ from mainstem.address import Address
 from mainstem.cli.errors import CommandFailed, NodeUnreachable, RequestRefused
 from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.kernel import first_damaged, walk_batches
+from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.list_offsets import (
@@ -71,6 +72,24 @@ class Written(NamedTuple):
     bytes: int
 
 
+class PartitionSource(Protocol):
+    """A topic, to be read partition by partition. Raises `MainstemError`s that say what cannot be read."""
+
+    topic: str
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind its last."""
+        ...
+
+    def batches(self, partition: int, first: int, end: int) -> Iterator[tuple[memoryview, Integers]]:
+        """Whole batches from the one with offset `first` on, as far as they begin before `end`: bytes, which were
+        checked, and a row of `BATCH_FIELDS` for each."""
+        ...
+
+
 class TopicSource:
     """A topic of a cluster, to be read. Close it."""
 
@@ -83,6 +102,10 @@ class TopicSource:
 
     def close(self) -> None:
         self._connections.close()
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.places.topic_id
 
     def _places(self) -> TopicPlaces:
         request = MetadataRequest(topics=(MetadataRequestTopic(name=self.topic),), allow_auto_topic_creation=False)
@@ -110,7 +133,7 @@ class TopicSource:
         `BATCH_FIELDS` for each. Raises RequestRefused, CommandFailed."""
         offset, since = first, time.monotonic()
         while offset < end:
-            content, rows = _whole(self._fetched(partition, offset))
+            content, rows = whole_batches(self._fetched(partition, offset))
             wanted = (rows[:, 3] >= offset) & (rows[:, 2] < end)
             if not wanted.any():
                 if time.monotonic() - since > PATIENCE_SECONDS:
@@ -121,17 +144,9 @@ class TopicSource:
             rows = rows[wanted]
             begin, stop = int(rows[0, 0]), int(rows[-1, 0] + rows[-1, 1])
             rows[:, 0] -= begin
-            self._check(partition, content[begin:stop], rows)
+            check_batches(f"partition {partition} of {self.topic}", content[begin:stop], rows)
             yield content[begin:stop], rows
             offset, since = int(rows[-1, 3]) + 1, time.monotonic()
-
-    def _check(self, partition: int, content: memoryview, rows: Integers) -> None:
-        position, length, base, epoch = (numpy.ascontiguousarray(rows[:, at]) for at in (0, 1, 2, 6))
-        damaged = first_damaged(content, position.data, length.data, base.data, epoch.data)
-        if damaged >= 0:
-            raise CommandFailed(
-                f"partition {partition} of {self.topic}: the batch with offset {base[damaged]} fails its CRC"
-            )
 
     def _fetched(self, partition: int, offset: int) -> bytes:
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
@@ -176,7 +191,15 @@ def _said(code: int) -> str:
         return f"error {code}"
 
 
-def _whole(content: bytes) -> tuple[memoryview, Integers]:
+def check_batches(where: str, content: memoryview, rows: Integers) -> None:
+    """Raises CommandFailed naming `where` and the first batch that fails its CRC."""
+    position, length, base, epoch = (numpy.ascontiguousarray(rows[:, at]) for at in (0, 1, 2, 6))
+    damaged = first_damaged(content, position.data, length.data, base.data, epoch.data)
+    if damaged >= 0:
+        raise CommandFailed(f"{where}: the batch with offset {base[damaged]} fails its CRC")
+
+
+def whole_batches(content: Buffer) -> tuple[memoryview, Integers]:
     """The whole batches at the beginning of an answer, which may end within one."""
     view = memoryview(content)
     rows = numpy.zeros((len(view) // 61 + 1, len(BATCH_FIELDS)), numpy.int64)
@@ -309,12 +332,12 @@ def _checkpoint(epochs: list[tuple[int, int]]) -> str:
 
 
 def export_partition(
-    source: TopicSource, partition: int, root: Path, segment_bytes: int, told: Callable[[int], None]
+    source: PartitionSource, partition: int, root: Path, segment_bytes: int, told: Callable[[int], None]
 ) -> Written:
     """Write one partition, up to its end as of now. `told` hears of bytes that were written. Raises CommandLineError,
     FormatError, OSError."""
     first, end = source.bounds(partition)
-    files = PartitionFiles(root, source.topic, partition, source.places.topic_id, segment_bytes)
+    files = PartitionFiles(root, source.topic, partition, source.topic_id, segment_bytes)
     files.begin()
     try:
         last = first

@@ -12,7 +12,7 @@ refuses, ends a survey.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 import numpy
@@ -31,7 +31,7 @@ from mainstem.storage.remote.object_files import TAIL_BYTES
 from mainstem.storage.remote.object_names import GROUPS, TOPICS, object_of
 from mainstem.storage.remote.topic_list_format import ListedTopic, TopicList
 from mainstem.storage.remote.topic_list_reading import read_topic_list
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 
 INDEXES_AT_ONCE = 8
 """Each is a quarter of a mebibyte, and waits for the store twice."""
@@ -108,8 +108,15 @@ async def cluster_ids(store: ObjectStore) -> list[str]:
     ]
 
 
-async def survey(store: ObjectStore, cluster_id: str) -> ClusterSurvey:
-    """What the store has of a cluster. Raises `StorageError` while the store is out, or refuses."""
+def _nobody(_name: str, _index: ExtentIndex) -> None:
+    return
+
+
+async def survey(
+    store: ObjectStore, cluster_id: str, each: Callable[[str, ExtentIndex], None] = _nobody
+) -> ClusterSurvey:
+    """What the store has of a cluster. `each` hears of each file: the object, in the cluster's folder, in which its
+    batches lie, and its index. Raises `StorageError` while the store is out, or refuses."""
     folder = StoreFolder(store, cluster_id)
     faults: list[Fault] = []
     topics = await _topic_list(folder, faults)
@@ -120,7 +127,7 @@ async def survey(store: ObjectStore, cluster_id: str) -> ClusterSurvey:
         tier = await _tier(folder, group, faults)
         groups.append(_of_group(group, tier))
         if tier is not None:
-            await _add_files(folder, group, [file for _after, _upto, file in tier.files], parts, faults)
+            await _add_files(folder, group, [file for _after, _upto, file in tier.files], parts, each, faults)
     if topics is None and any(group.files for group in groups) and not any(it.place == TOPICS for it in faults):
         faults.append(Fault(TOPICS, "there is no list of topics: names and configs of topics are not known"))
     return ClusterSurvey(
@@ -181,7 +188,12 @@ def _of_group(group: int, tier: StoredTier | None) -> GroupSurvey:
 
 
 async def _add_files(
-    folder: ObjectStore, group: int, files: Iterable[StoreFile], parts: _Parts, faults: list[Fault]
+    folder: ObjectStore,
+    group: int,
+    files: Iterable[StoreFile],
+    parts: _Parts,
+    each: Callable[[str, ExtentIndex], None],
+    faults: list[Fault],
 ) -> None:
     """Add what lies in files, by their indexes. A file that left the tier meanwhile is no fault."""
     left = iter(files)
@@ -190,7 +202,9 @@ async def _add_files(
     async def work() -> None:
         for file in left:
             try:
-                parts.add(await _index(folder, group, file))
+                index = await _index(folder, group, file)
+                parts.add(index)
+                each(object_of(group, path_of(file.name)), index)
             except OutOfReach:
                 raise
             except ObjectAbsent as error:

@@ -54,7 +54,9 @@ class _Written:
     def __init__(self, term: int, versions: list[int], head: int, tag: str | None) -> None:
         self.term = term
         self.versions = versions
-        """Of the lists that are there, or were to be written, rising."""
+        """Of the lists that are there, rising."""
+        self.doubtful: set[int] = set()
+        """Versions that were to be written, and of which nobody knows whether they are there."""
         self.head = head
         """The version that the head has."""
         self.tag = tag
@@ -149,9 +151,8 @@ class TopicListWriter:
             frames.append(part)
             await asyncio.sleep(0)
         name, content = topic_list_object(now.version), b"".join(frames)
-        written.said = None  # after a failure nobody knows whether it is there
-        if now.version not in written.versions:
-            written.versions.append(now.version)
+        written.said = None
+        written.doubtful.add(now.version)
         try:
             await self._store.write(name, content)
         except ObjectExists as error:
@@ -161,6 +162,9 @@ class TopicListWriter:
                 ) from error
         else:
             self.lists_written += 1
+        written.doubtful.discard(now.version)
+        if now.version not in written.versions:
+            written.versions.append(now.version)
 
     async def _has(self, name: str, content: bytes) -> bool:
         try:
@@ -184,10 +188,11 @@ class TopicListWriter:
         written.head = version
 
     async def _delete_old(self, written: _Written) -> None:
-        old = written.versions[:-KEPT_LISTS]
+        old = [*written.versions[:-KEPT_LISTS], *sorted(written.doubtful)]
         if old and self._written is written:
             await self._store.delete([topic_list_object(version) for version in old])
-            del written.versions[: len(old)]
+            del written.versions[:-KEPT_LISTS]
+            written.doubtful.clear()
 
     # --- statistics -----------------------------------------------------------------------------------------
 
