@@ -291,6 +291,19 @@ def test_an_exported_queue_has_the_batches_of_its_segment(story: Story) -> None:
     assert b"".join(path.read_bytes() for path in logs) == (story.node.store_dir / path_of(segment)).read_bytes()
 
 
+def test_the_object_store_alone_has_the_batches_of_the_segment(story: Story, tmp_path: Path) -> None:
+    def uploaded() -> bool:
+        found = mainstem_json(story.node, "store", "adopt", str(story.remote), "--list")
+        files = sum(group["files"] for cluster in found["clusters"] for group in cluster["groups"])
+        return files == 1 and any(topic["name"] == BULK.topic for topic in found["clusters"][0]["topics"])
+
+    eventually(uploaded, seconds=PATIENCE_SECONDS, what="the chain and the topics in the store")
+    mainstem(story.node, "store", "adopt", str(story.remote), "--export", str(tmp_path), "--topic", BULK.topic)
+    (segment,) = [name for name in story.after if name.endswith(SEGMENT_SUFFIX)]
+    logs = sorted(tmp_path.glob(f"{BULK.topic}-0/*.log"))
+    assert b"".join(path.read_bytes() for path in logs) == (story.node.store_dir / path_of(segment)).read_bytes()
+
+
 def pieces(path: Path, size: int) -> list[bytes]:
     data = path.read_bytes()
     return [data[at : at + size] for at in range(0, len(data), size)]
