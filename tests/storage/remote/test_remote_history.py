@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.fakes.simulated_loop import SimulatedLoop
@@ -40,7 +41,9 @@ class World:
         self.bucket = SimulatedBucket(loop, random.Random(1))
         self.disk = SimulatedFiles()
         self.path = str(directory / "remote-manifest.sqlite")
-        self.config = ReadCacheConfig(memory_bytes=32 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=16)
+        self.config = ReadCacheConfig(
+            memory_bytes=32 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=16, request_bytes=CHUNK
+        )
         self.tier: RemoteTier
         self.manifest: Manifest
         self.history: RemoteHistory
@@ -54,6 +57,12 @@ class World:
         self.history = await RemoteHistory.open(
             self.tier, SimulatedObjectStore(self.bucket), self.config, self.loop, self.disk
         )
+
+    async def reopen_with(self, **config: int) -> None:
+        """Readers with nothing in memory and other settings."""
+        await self.history.close()
+        self.config = structs.replace(self.config, **config)
+        await self.reopen()
 
     async def add(self, name: str, batches: Sequence[Batch]) -> StoreFile:
         """A file of the next ten blocks."""
@@ -154,12 +163,57 @@ def test_many_chunks_are_on_their_way_for_one_reader(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_neighbouring_chunks_come_in_one_request_and_no_later(tmp_path: Path) -> None:
+    """By the clock of a loop on which nothing but the store takes time."""
+
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        batches = history_of(1600)
+        file = await world.add("a.pack", batches)
+        chunks = file.bytes / CHUNK
+        spent = {}
+        for request_bytes in (CHUNK, 4 * CHUNK):
+            await world.reopen_with(request_bytes=request_bytes, read_ahead_chunks_max=64)
+            asked, began = world.bucket.asked, world.loop.time()
+            assert await world.read_all(bytes_max=CHUNK) == datas(batches)
+            spent[request_bytes] = world.bucket.asked - asked, world.loop.time() - began
+        assert spent[CHUNK][0] >= chunks - 4
+        assert spent[4 * CHUNK][0] <= chunks / 3
+        assert spent[4 * CHUNK][1] <= spent[CHUNK][1] + 2 * LATENCY_SECONDS
+
+    play(tmp_path, story)
+
+
+def test_all_that_a_read_wants_comes_in_the_time_of_one_request(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        batches = history_of(100)
+        await world.add("a.pack", batches)
+        await world.reopen_with(request_bytes=4 * CHUNK)
+        await world.history.first_offset(QUEUE, 0, 0)
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        asked, began = world.bucket.asked, world.loop.time()
+        found = await world.history.read(QUEUE, 0, 0, 6 * CHUNK)
+        assert found is not None
+        assert not found.from_cache
+        assert [*map(bytes, found.batches)] == datas(batches)[: len(found.batches)]
+        assert sum(map(len, found.batches)) > 5 * CHUNK
+        assert world.bucket.asked - asked == 2
+        assert world.loop.time() - began < 1.5 * LATENCY_SECONDS
+        again = await world.history.read(QUEUE, 0, 0, 6 * CHUNK)
+        assert again is not None
+        assert again.from_cache
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize(("spoil", "error"), [("lose", ObjectAbsent), ("cut", ObjectTooShort), ("flip", FormatError)])
 @pytest.mark.parametrize("name", ["a.pack", SEGMENT])
+@pytest.mark.parametrize("request_bytes", [CHUNK, 4 * CHUNK])
 def test_a_lost_or_damaged_object_is_named_as_damage_and_others_are_served(
-    tmp_path: Path, spoil: str, error: type[Exception], name: str
+    tmp_path: Path, spoil: str, error: type[Exception], name: str, request_bytes: int
 ) -> None:
     async def story(world: World) -> None:
+        await world.reopen_with(request_bytes=request_bytes)
         first = 300 if name == SEGMENT else 0
         await world.add(name, history_of(100, first=first))
         rest = history_of(10, first=first + 100)
@@ -275,12 +329,17 @@ def test_small_queues_are_read_in_a_few_requests_per_file_and_without_their_neig
     play(tmp_path, story)
 
 
-def test_what_is_read_again_and_again_comes_from_disk_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_bytes", [CHUNK, 4 * CHUNK])
+def test_what_is_read_again_and_again_comes_from_disk_2(tmp_path: Path, request_bytes: int) -> None:
     async def story(world: World) -> None:
         batches = history_of(300)
         file = await world.add("a.pack", batches)
         world.config = ReadCacheConfig(
-            memory_bytes=1 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=4, disk_bytes=64 * CHUNK
+            memory_bytes=1 << 20,
+            chunk_bytes=CHUNK,
+            read_ahead_chunks_max=4,
+            disk_bytes=64 * CHUNK,
+            request_bytes=request_bytes,
         )
         await world.history.close()
         await world.reopen()
@@ -312,7 +371,9 @@ def test_files_that_are_too_old_are_not_asked_for_a_time(tmp_path: Path) -> None
     play(tmp_path, story)
 
 
-@pytest.mark.parametrize("wrong", [{"memory_bytes": 0}, {"disk_bytes": -1}, {"chunk_bytes": 1000}, {"index_bytes": 5}])
+@pytest.mark.parametrize(
+    "wrong", [{"memory_bytes": 0}, {"disk_bytes": -1}, {"chunk_bytes": 1000}, {"index_bytes": 5}, {"request_bytes": 9}]
+)
 def test_a_config_that_cannot_work_is_refused_by_its_key(wrong: dict[str, int]) -> None:
     [key] = wrong
     with pytest.raises(ConfigError, match=rf"read_cache\.{key}"):

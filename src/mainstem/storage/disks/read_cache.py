@@ -10,6 +10,9 @@ never those that are read again and again.
 Where many queues have a little each in many files, a reader brings the extents that it will ask for, alone and all in
 one go (`bring`). They stand for their chunks until another extent of one of these is asked for, which loads the chunk.
 
+Where each read takes long to come, whatever it brings, neighbouring chunks are loaded in one read. They are then views
+of the same bytes, whose memory counts until the last of them is evicted.
+
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
 checksums of their own; its caller checks them.) Chunks are never changed; views of them stay valid as long as they are
@@ -21,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -29,8 +32,9 @@ from mainstem.errors import MainstemError
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
+from mainstem.storage.disks.cached_chunk import PIECE_BYTES_MORE, CachedChunk, ViewedBytes
 from mainstem.storage.disks.single_flight import SingleFlight
-from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -50,6 +54,10 @@ AHEAD_LOADS_MAX = 32
 """Chunks that are read ahead at once for all readers, where more than one is for each: half of what an object store is
 asked at once, so that those who wait for a chunk find a free place."""
 
+READS_AHEAD_LEAST = 8
+"""Neighbouring chunks are loaded in one read as far as that leaves so many reads on their way for what is read ahead:
+they come beside each other, and each brings no more than one connection does."""
+
 AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
 used."""
@@ -62,9 +70,6 @@ BROUGHT_SHARE = 0.1
 
 BROUGHT_BYTES_MAX = 1 << 20
 """As long as the disk takes for that other reads wait, as for a chunk."""
-
-PIECE_BYTES_MORE = 512
-"""What a piece of a chunk takes besides its bytes."""
 
 ChunkKey = tuple[str, int]
 """File name and number of the chunk in it."""
@@ -94,27 +99,6 @@ ReadTogether = Callable[[Sequence[tuple[str, int, int]]], Awaitable[Sequence[Buf
 """Reads parts of files, by name, position and length, in one go; None for what cannot be read so."""
 
 
-class _Chunk:
-    """A chunk, or the bytes of some extents in it that follow each other."""
-
-    __slots__ = ("ahead", "checked", "data", "end", "held_bytes", "is_new", "last_position", "start")
-
-    def __init__(self, data: Buffer, start: int, end: int, *, ahead: bool = False, is_new: bool = False) -> None:
-        """`data` are the bytes of the file from `start` on. `end`: of what it stands for, even behind the file's."""
-        self.data = data
-        self.start = start
-        self.end = end
-        self.held_bytes = len(data) + PIECE_BYTES_MORE * is_new
-        self.is_new = is_new
-        """True of extents that were brought, until their reader has come for them: it has waited for the disk."""
-        self.ahead = ahead
-        """True until a reader has used it."""
-        self.checked: set[int] = set()
-        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
-        self.last_position = -1
-        """Where the last read of the chunk started, in the file."""
-
-
 class ReadCache:
     """Extents by way of memory. Sizes in bytes; `bytes_max` 0 reads and checks every extent from disk."""
 
@@ -129,10 +113,12 @@ class ReadCache:
         pace: Callable[[int], Awaitable[bool]] | None = None,
         supervision: Supervision | None = None,
         ahead_together: int = 1,
+        chunks_per_read: int = 1,
     ) -> None:
         """`pace(bytes)` is awaited before bytes are read from a disk, and returns whether the disk is otherwise idle.
         `ahead_together`: chunks that are read ahead at once for one reader; more than one hides the time that each
-        takes to come from far away, and would have a disk seek."""
+        takes to come from far away, and would have a disk seek. `chunks_per_read`: neighbouring chunks that may be
+        loaded in one read."""
         self._clock = clock
         self._sleep = sleep
         self._pace = pace
@@ -140,18 +126,19 @@ class ReadCache:
         self.chunk_bytes = chunk_bytes
         self._bytes_per_second = bytes_per_second
         self._paid_until = 0.0
-        self._probation: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
-        self._protected: OrderedDict[ChunkKey, _Chunk] = OrderedDict()
+        self._probation: OrderedDict[ChunkKey, CachedChunk] = OrderedDict()
+        self._protected: OrderedDict[ChunkKey, CachedChunk] = OrderedDict()
         self._bytes = 0
         self._protected_bytes = 0
-        self._loads: SingleFlight[ChunkKey, _Chunk] = SingleFlight()
+        self._loads: SingleFlight[ChunkKey, CachedChunk] = SingleFlight()
         self._brings: SingleFlight[ChunkKey, None] = SingleFlight()
         """What is brought together, by the first of it."""
         self._ahead = Errands(supervision, "read ahead")
         self._ahead_together = ahead_together
+        self._chunks_per_read = max(1, min(chunks_per_read, int(bytes_max * DIRECT_SHARE) // chunk_bytes))
         self._ahead_loads = Errands(supervision, "chunk ahead")
         self._ahead_under_way = 0
-        """Of `_ahead_loads`."""
+        """Chunks that `_ahead_loads` are loading."""
         self._hits = 0
         self._misses = 0
         self._disk_bytes = 0
@@ -169,6 +156,11 @@ class ReadCache:
     def bytes_held(self) -> int:
         return self._bytes
 
+    @property
+    def loads_stretches(self) -> bool:
+        """Whether neighbouring chunks are loaded in one read."""
+        return self._chunks_per_read > 1
+
     async def read(self, extent: Extent) -> tuple[memoryview, bool]:
         """The extent's bytes, and whether memory had all of them.
 
@@ -178,6 +170,9 @@ class ReadCache:
             data = await self._from_disk(extent.source, extent.position, extent.length)
             self._check(extent, data)
             return memoryview(data), False
+        view = self._held(extent)
+        if view is not None:
+            return view, True
         chunks, hit = await self._chunks(extent.source, extent.position, extent.length, protects=True)
         view = self._joined(chunks, extent.position, extent.length)
         if not all(extent.position in chunk.checked for chunk in chunks):
@@ -189,6 +184,28 @@ class ReadCache:
             for chunk in chunks:
                 chunk.checked.add(extent.position)
         return view, hit
+
+    def _held(self, extent: Extent) -> memoryview | None:
+        """As `read`, of an extent that memory has in one chunk, which is what most are; None: it is another."""
+        position, end = extent.position, extent.position + extent.length
+        number = position // self.chunk_bytes
+        if end > (number + 1) * self.chunk_bytes:
+            return None
+        chunk = self._look_up((extent.source.name, number), position, end, protects=True)
+        if chunk is None:
+            return None
+        if chunk.is_new:  # `_chunks` tells that its reader has waited
+            return None
+        view = chunk.data[position - chunk.start : end - chunk.start]
+        if position not in chunk.checked:
+            try:
+                self._check(extent, view)
+            except FormatError:
+                self.forget(extent.source.name)  # the next read asks the disk again
+                raise
+            chunk.checked.add(position)
+        self._hits += 1
+        return view
 
     async def span(self, source: CachedFile, position: int, length: int) -> tuple[memoryview, bool]:
         """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them. For readers who
@@ -209,7 +226,7 @@ class ReadCache:
         chunk = self._probation.get(key) or self._protected.get(key)
         return key in self._loads or (chunk is not None and self._is_whole(chunk))
 
-    def _is_whole(self, chunk: _Chunk) -> bool:
+    def _is_whole(self, chunk: CachedChunk) -> bool:
         return chunk.end - chunk.start == self.chunk_bytes
 
     def is_small(self, length: int) -> bool:
@@ -251,10 +268,10 @@ class ReadCache:
             if data is None or len(data) != end - start or key in self._probation or key in self._protected:
                 continue
             self._disk_bytes += len(data)
-            self._keep(key, _Chunk(data, start, end, is_new=True))
+            self._keep(key, CachedChunk(data, start, end, is_new=True))
 
-    def _joined(self, chunks: list[_Chunk], position: int, length: int) -> memoryview:
-        parts = [memoryview(chunk.data) for chunk in chunks]
+    def _joined(self, chunks: list[CachedChunk], position: int, length: int) -> memoryview:
+        parts = [chunk.data for chunk in chunks]
         parts[-1] = parts[-1][: position + length - chunks[-1].start]
         parts[0] = parts[0][position - chunks[0].start :]
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
@@ -265,6 +282,37 @@ class ReadCache:
         if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX:
             return
         self._ahead.start(self._load_ahead(extents, chunk_count))
+
+    async def load_stretch(self, extent: Extent, length: int) -> bool:
+        """Load the chunks that memory lacks of an extent and what follows it, `length` bytes in all, neighbours in one
+        read where these take long; whether a reader waited for that. What cannot be loaded so is left to `read`, which
+        reports what is wrong, but for `OutOfReach`."""
+        if not self.loads_stretches or extent.length > self.bytes_max * DIRECT_SHARE:
+            return False
+        source, position = extent.source, extent.position
+        end = position + max(extent.length, min(length, int(self.bytes_max * DIRECT_SHARE)))
+        numbers = range(position // self.chunk_bytes, (end - 1) // self.chunk_bytes + 1)
+        missing = [*self._missing(source, numbers, self._chunks_per_read)]
+        if sum(map(len, missing)) < 2:
+            return False
+        self._misses += 1
+        if len(missing) == 1:
+            await self._load_part(source, missing[0])
+            return True
+        loads = (self._load_part(source, some) for some in missing)
+        for failure in await asyncio.gather(*loads, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        return True
+
+    async def _load_part(self, source: CachedFile, numbers: range) -> None:
+        """Load neighbouring chunks of a stretch. Of what reads raise, raises `OutOfReach` alone."""
+        try:
+            await self._load_together(source, numbers)
+        except OutOfReach:
+            raise
+        except (MainstemError, OSError) as error:
+            log.debug("chunks %s of %s cannot be read: %s", numbers, source.name, error)
 
     def forget(self, name: str) -> None:
         """Drop the chunks of a file that is gone."""
@@ -302,10 +350,10 @@ class ReadCache:
 
     async def _chunks(
         self, source: CachedFile, position: int, length: int, *, protects: bool
-    ) -> tuple[list[_Chunk], bool]:
+    ) -> tuple[list[CachedChunk], bool]:
         first = position // self.chunk_bytes
         last = (position + length - 1) // self.chunk_bytes
-        chunks: list[_Chunk] = []
+        chunks: list[CachedChunk] = []
         hit = True
         for number in range(first, last + 1):
             chunk = self._look_up((source.name, number), position, position + length, protects=protects)
@@ -323,12 +371,12 @@ class ReadCache:
             self._misses += 1
         return chunks, hit
 
-    def _came_for(self, chunk: _Chunk) -> None:
+    def _came_for(self, chunk: CachedChunk) -> None:
         if chunk.ahead:
             chunk.ahead = False
             self._ahead_bytes -= chunk.held_bytes
 
-    def _look_up(self, key: ChunkKey, position: int, end: int, *, protects: bool) -> _Chunk | None:
+    def _look_up(self, key: ChunkKey, position: int, end: int, *, protects: bool) -> CachedChunk | None:
         chunk = self._protected.get(key) or self._probation.get(key)
         if chunk is None:
             return None
@@ -345,7 +393,8 @@ class ReadCache:
         chunk.last_position = position
         return chunk
 
-    def _protect(self, key: ChunkKey, chunk: _Chunk) -> None:
+    def _protect(self, key: ChunkKey, chunk: CachedChunk) -> None:
+        self._bytes += chunk.keep_alone()
         del self._probation[key]
         self._protected[key] = chunk
         self._protected_bytes += chunk.held_bytes
@@ -353,28 +402,82 @@ class ReadCache:
             oldest, demoted = self._protected.popitem(last=False)
             self._protected_bytes -= demoted.held_bytes
             self._probation[oldest] = demoted
+        self._evict()
 
-    async def _load(self, source: CachedFile, number: int, *, ahead: bool = False) -> _Chunk:
+    async def _load(self, source: CachedFile, number: int, *, ahead: bool = False) -> CachedChunk:
         key = (source.name, number)
 
-        async def load() -> _Chunk:
+        async def load() -> CachedChunk:
             start = number * self.chunk_bytes
             data = await self._from_disk(source, start, self.chunk_bytes)
-            chunk = _Chunk(data, start, start + self.chunk_bytes, ahead=ahead)
-            for segment in (self._probation, self._protected):
-                if key in segment:  # some extents of it
-                    self._remove(key, segment)
-            self._keep(key, chunk)
+            chunk = CachedChunk(data, start, start + self.chunk_bytes, ahead=ahead)
+            self._put(source, chunk)
+            self._evict()
             return chunk
 
         return await self._loads.run(key, load)
 
-    def _keep(self, key: ChunkKey, chunk: _Chunk) -> None:
+    async def _load_together(self, source: CachedFile, numbers: range, *, ahead: bool = False) -> None:
+        """Load neighbouring chunks in one read, but for those that came, or were begun, meanwhile. If that fails, and
+        not because the source is out of reach, whoever wants one of them loads it alone: only one may be damaged."""
+        for some in self._missing(source, numbers, len(numbers)):
+            if len(some) == 1:
+                await self._load(source, some.start, ahead=ahead)
+                continue
+
+            async def load(some: range = some) -> Sequence[CachedChunk | None]:
+                begin = some.start * self.chunk_bytes
+                try:
+                    data = memoryview(await self._from_disk(source, begin, len(some) * self.chunk_bytes))
+                except OutOfReach:
+                    raise
+                except (MainstemError, OSError) as error:
+                    log.debug("chunks %s of %s cannot be read together: %s", some, source.name, error)
+                    return [None] * len(some)
+                shared = ViewedBytes(len(data), len(some))
+                chunks: list[CachedChunk] = []
+                for number in some:
+                    start, end = number * self.chunk_bytes, (number + 1) * self.chunk_bytes
+                    part = data[start - begin : end - begin]
+                    chunks.append(CachedChunk(part, start, end, ahead=ahead, shared=shared))
+                    self._put(source, chunks[-1])
+                self._evict()
+                return chunks
+
+            await self._loads.run_together([(source.name, number) for number in some], load)
+
+    def _missing(self, source: CachedFile, numbers: range, count_max: int) -> Iterator[range]:
+        """Yield the chunks among these that memory has not, nor are on their way: neighbours together, up to
+        `count_max`."""
+        first = numbers.start
+        for number in numbers:
+            if self.holds(source, number):
+                if first < number:
+                    yield range(first, number)
+                first = number + 1
+            elif number + 1 - first == count_max:
+                yield range(first, number + 1)
+                first = number + 1
+        if first < numbers.stop:
+            yield range(first, numbers.stop)
+
+    def _put(self, source: CachedFile, chunk: CachedChunk) -> None:
+        """Add a whole chunk, in place of what there is of it."""
+        key = (source.name, chunk.start // self.chunk_bytes)
+        for segment in (self._probation, self._protected):
+            if key in segment:  # some extents of it
+                self._remove(key, segment)
+        self._add(key, chunk)
+
+    def _keep(self, key: ChunkKey, chunk: CachedChunk) -> None:
+        self._add(key, chunk)
+        self._evict()
+
+    def _add(self, key: ChunkKey, chunk: CachedChunk) -> None:
         self._probation[key] = chunk
         self._bytes += chunk.held_bytes
         if chunk.ahead:
             self._ahead_bytes += chunk.held_bytes
-        self._evict()
 
     def _evict(self) -> None:
         while self._bytes > self.bytes_max:
@@ -382,56 +485,81 @@ class ReadCache:
             self._remove(next(iter(segment)), segment)
             self._evicted_chunks += 1
 
-    def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, _Chunk]) -> None:
+    def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, CachedChunk]) -> None:
         chunk = segment.pop(key)
         self._came_for(chunk)
-        self._bytes -= chunk.held_bytes
+        self._bytes -= chunk.let_go()
         if segment is self._protected:
             self._protected_bytes -= chunk.held_bytes
 
     # --- disk ---------------------------------------------------------------------------------------------
 
     async def _load_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
-        mine: set[asyncio.Task[bool]] = set()
-        """The loads of this reader that are under way."""
         try:
             async with aclosing(extents):
+                if self._ahead_together > 1:
+                    await self._load_ahead_together(extents, chunk_count)
+                    return
                 async for source, number in self._chunk_places(extents):
-                    on_their_way = self._ahead_under_way * self.chunk_bytes
-                    if chunk_count == 0 or self._ahead_bytes + on_their_way >= self.bytes_max * AHEAD_SHARE:
+                    if chunk_count == 0 or not self._has_room_ahead(1):
                         return
                     chunk_count -= 1
-                    if self.holds(source, number):
-                        continue
-                    self._ahead_chunks += 1
-                    if self._ahead_together == 1:
+                    if not self.holds(source, number):
+                        self._ahead_chunks += 1
                         await self._load(source, number, ahead=True)
-                    elif not await self._load_beside(source, number, mine):
-                        return
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead stopped: %s", error)
 
-    async def _load_beside(self, source: CachedFile, number: int, mine: set[asyncio.Task[bool]]) -> bool:
-        """Begin to load a chunk, once there is room for one more. False: one failed, or all readers together have as
-        many on their way as they may."""
-        if self._ahead_under_way >= AHEAD_LOADS_MAX:
+    def _has_room_ahead(self, count: int) -> bool:
+        """Whether memory has room for so many more chunks that are read ahead."""
+        on_their_way = (self._ahead_under_way + count - 1) * self.chunk_bytes
+        return self._ahead_bytes + on_their_way < self.bytes_max * AHEAD_SHARE
+
+    async def _load_ahead_together(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
+        """Load chunks ahead of one reader, many at once, neighbours in one read. What would be a read of fewer for the
+        only reason that `chunk_count` ends there is left to the next call, which is for more."""
+        mine: set[asyncio.Task[bool]] = set()
+        """The loads of this reader that are under way."""
+        last: ChunkKey | None = None
+        async for source, position, length, _crc in extents:
+            first, end = position // self.chunk_bytes, (position + length - 1) // self.chunk_bytes + 1
+            if (source.name, first) == last:
+                first += 1
+            numbers = range(first, min(end, first + chunk_count))
+            at_once = max(chunk_count, self._ahead_under_way) // READS_AHEAD_LEAST
+            together = max(1, min(self._chunks_per_read, at_once))
+            for some in [*self._missing(source, numbers, together)]:
+                if len(some) < together and some.stop == numbers.stop < end:
+                    return
+                if not self._has_room_ahead(len(some)) or not await self._load_beside(source, some, mine):
+                    return
+            chunk_count -= len(numbers)
+            if chunk_count <= 0:
+                return
+            last = (source.name, end - 1)
+
+    async def _load_beside(self, source: CachedFile, numbers: range, mine: set[asyncio.Task[bool]]) -> bool:
+        """Begin to load neighbouring chunks, once there is room for one more read. False: one failed, or all readers
+        together have as much on its way as they may."""
+        if len(self._ahead_loads) >= AHEAD_LOADS_MAX:
             return False
-        self._ahead_under_way += 1
-        mine.add(self._ahead_loads.start(self._loaded_ahead(source, number)))
+        self._ahead_chunks += len(numbers)
+        self._ahead_under_way += len(numbers)
+        mine.add(self._ahead_loads.start(self._loaded_ahead(source, numbers)))
         if len(mine) >= self._ahead_together:
             done, _under_way = await asyncio.wait(mine, return_when=asyncio.FIRST_COMPLETED)
             mine -= done
             return all(task.result() for task in done)
         return True
 
-    async def _loaded_ahead(self, source: CachedFile, number: int) -> bool:
+    async def _loaded_ahead(self, source: CachedFile, numbers: range) -> bool:
         try:
-            await self._load(source, number, ahead=True)
+            await self._load_together(source, numbers, ahead=True)
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
-            log.debug("read ahead of chunk %d of %s failed: %s", number, source.name, error)
+            log.debug("read ahead of chunks %s of %s failed: %s", numbers, source.name, error)
             return False
         finally:
-            self._ahead_under_way -= 1
+            self._ahead_under_way -= len(numbers)
         return True
 
     async def _chunk_places(

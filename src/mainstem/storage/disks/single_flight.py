@@ -7,7 +7,7 @@ if the load fails, all who wait get the error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -49,3 +49,23 @@ class SingleFlight(Generic[Key, Value]):
         finally:
             del self._under_way[key]
             future.set_result(outcome)
+
+    async def run_together(self, keys: Sequence[Key], load: Callable[[], Awaitable[Sequence[Value | None]]]) -> None:
+        """Load several keys in one go, of which no load is under way. `load` brings None for those that whoever wants
+        them has to load alone. Raises what it does."""
+        assert not any(key in self._under_way for key in keys), "who asks for a key that is under way waits for it"
+        loop = asyncio.get_running_loop()
+        futures: dict[Key, asyncio.Future[_Landed[Value] | Exception | None]] = {
+            key: loop.create_future() for key in keys
+        }
+        self._under_way.update(futures)
+        outcomes: list[_Landed[Value] | Exception | None] = [None] * len(keys)
+        try:
+            outcomes = [None if value is None else _Landed(value) for value in await load()]
+        except Exception as error:
+            outcomes = [error] * len(keys)
+            raise
+        finally:
+            for (key, future), outcome in zip(futures.items(), outcomes, strict=True):
+                del self._under_way[key]
+                future.set_result(outcome)

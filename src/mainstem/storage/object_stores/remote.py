@@ -94,9 +94,12 @@ class RemoteObjectStore:
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
         spans = coalesced(ranges)
         contents: list[memoryview] = []
-        for start in range(0, len(spans), SPANS_AT_ONCE_MAX):
-            some = spans[start : start + SPANS_AT_ONCE_MAX]
-            contents += await asyncio.gather(*(self._span(name, span) for span in some))
+        if len(spans) == 1:  # as most are: it needs no task of its own
+            contents.append(await self._span(name, spans[0]))
+        else:
+            for start in range(0, len(spans), SPANS_AT_ONCE_MAX):
+                some = spans[start : start + SPANS_AT_ONCE_MAX]
+                contents += await asyncio.gather(*(self._span(name, span) for span in some))
         found: list[Buffer] = []
         for position, length in ranges:
             which = bisect_right(spans, position, key=lambda span: span.position) - 1

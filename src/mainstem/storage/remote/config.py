@@ -19,7 +19,10 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Room on disk 2 for pieces of remote files that are read again and again; 0: all of them come from the object
     store."""
     chunk_bytes: int = MEBIBYTE
-    """Bytes of one request to the object store: 20 ms and 50 MB/s each, so that several at once fill any link."""
+    """What memory holds and evicts at once, and the least that a reader has the object store asked for."""
+    request_bytes: int = 4 * MEBIBYTE
+    """Neighbouring chunks are asked for in one request, up to this: a request costs the same whatever it brings, but
+    one connection brings no more than some 50 MB/s, so that a reader has several on their way in any case."""
     read_ahead_chunks_max: int = 32
     """How far ahead of a sequential reader is read once it has waited for the object store again and again: 32 MiB are
     more than a link of 10 Gbit/s brings in 20 ms."""
@@ -36,3 +39,7 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ConfigError(f"read_cache.{key} = {getattr(self, key)}: must be 0 or more")
         if not 65_536 <= self.chunk_bytes <= 64 * MEBIBYTE:
             raise ConfigError(f"read_cache.chunk_bytes = {self.chunk_bytes}: must be 65536 to {64 * MEBIBYTE} bytes")
+        if not 65_536 <= self.request_bytes <= 64 * MEBIBYTE:
+            raise ConfigError(
+                f"read_cache.request_bytes = {self.request_bytes}: must be 65536 to {64 * MEBIBYTE} bytes"
+            )

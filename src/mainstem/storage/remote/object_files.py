@@ -152,7 +152,7 @@ class ObjectFiles:
         the store."""
         pieces = self._pieces
         if pieces is not None:
-            kept = [await pieces.read(KeptPiece(file.path, *place)) for place in ranges]
+            kept = [await self._kept(pieces, file, place) for place in ranges]
             held = [piece for piece in kept if piece is not None]
             if len(held) == len(ranges):
                 return held
@@ -162,8 +162,20 @@ class ObjectFiles:
             raise self._absent(file, error) from error
         if pieces is not None:
             for place, content in zip(ranges, found, strict=True):
-                pieces.keep(KeptPiece(file.path, *place), content)
+                for piece in _slots(place, pieces.slot_bytes):
+                    begins = piece.position - place.position
+                    pieces.keep(KeptPiece(file.path, *piece), memoryview(content)[begins : begins + piece.length])
         return found
+
+    async def _kept(self, pieces: PiecesOnDisk, file: ObjectFile, place: ObjectRange) -> Buffer | None:
+        """A stretch of an object from disk 2; None unless that has all of it."""
+        held: list[Buffer] = []
+        for piece in _slots(place, pieces.slot_bytes):
+            content = await pieces.read(KeptPiece(file.path, *piece))
+            if content is None:
+                return None
+            held.append(content)
+        return held[0] if len(held) == 1 else b"".join(held)
 
     def _absent(self, file: ObjectFile, error: ObjectAbsent) -> StorageError:
         groups = self._manifest.counts_for(file.owner)
@@ -214,6 +226,14 @@ class ObjectFile:
 
     async def close(self) -> None:
         return
+
+
+def _slots(place: ObjectRange, slot_bytes: int) -> list[ObjectRange]:
+    """A stretch in the parts that disk 2 keeps: several chunks are the same parts as each of them alone."""
+    if place.position % slot_bytes:
+        return [place]
+    end = place.position + place.length
+    return [ObjectRange(at, min(slot_bytes, end - at)) for at in range(place.position, end, slot_bytes)]
 
 
 def _refuse(path: str) -> NoReturn:

@@ -1,7 +1,8 @@
 """The history of each queue in the remote tier, as this node reads it.
 
 The same search, indexes and checks as on disk 2 (`queue_store/reading/`), over the tier's own manifest and objects in
-place of files (`object_files.py`), with a read cache of its own. Many chunks are on their way for one reader at once:
+place of files (`object_files.py`), with a read cache of its own. Neighbouring chunks come in one request, since each
+request takes the node's time, and many chunks are on their way for one reader at once:
 how many follows from the time that they take, since a reader that finds its next chunk in memory is read no further
 ahead of, and one that waits twice as far.
 """
@@ -76,6 +77,7 @@ class RemoteHistory:
             chunk_bytes=config.chunk_bytes,
             supervision=supervision,
             ahead_together=AHEAD_TOGETHER,
+            chunks_per_read=config.request_bytes // config.chunk_bytes,
         )
         self.stored = StoredFiles(
             self._files,

@@ -19,6 +19,7 @@ import numpy
 from mainstem.lru import Lru
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
@@ -47,6 +48,13 @@ INDEX_SPANS_MAX = 64
 
 INDEX_LOADS_MAX = 32
 """Indexes that are read ahead at once, for all readers."""
+
+
+_BASE_OFFSET, _LAST_OFFSET, _POSITION, _LENGTH, _BATCH_COUNT, _CRC = map(
+    (EXTENT_ROW.names or ()).index, ("base_offset", "last_offset", "position", "length", "batch_count", "crc")
+)
+"""Where the fields of an index row are once it is a tuple: to ask numpy for them one by one takes as long as all else
+that an extent takes here."""
 
 
 class _Near(NamedTuple):
@@ -240,37 +248,59 @@ class QueueHistory:
         if place is None:
             return None
         builder = SliceBuilder(offset, bytes_max)
-        brings, begun_at = True, place.at
-        while builder.has_room(place.extents.rows[place.row]):
-            if self._indexes_ahead and (reader is not None or place.at != begun_at):
+        place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
+        stored = builder.build()
+        self._read_ahead(queue_id, spans, place, reader, stored)
+        return stored
+
+    async def _fill(
+        self, builder: SliceBuilder, queue_id: int, spans: Spans, place: ExtentPlace, *, comes_back: bool
+    ) -> ExtentPlace:
+        """Give the builder extents from a place on, as long as it has room, and return the place where that ends.
+        `comes_back`: the reader is known. Raises as `read`, while the builder has nothing."""
+        begun_at, brings = place.at, True
+        while True:
+            if self._indexes_ahead and (comes_back or place.at != begun_at):
                 self._load_indexes(queue_id, spans, place.at)
-            extent = self._extent(place)
-            if brings and self._cache.takes_alone(extent) and self._stored.open_files.has_small_queues(place.file):
-                await self._bring(queue_id, spans, place, builder.bytes_left)
-                brings = not self._cache.takes_alone(extent)
-            try:
-                view, hit = await self._cache.read(extent)
-            except FileGone:
-                raise
-            except (StorageError, OSError) as error:
-                self._stored.damaged.note(extent.source.name, error)
-                if len(builder):
-                    break  # a reader that goes on there meets the error again
-                raise
-            if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
-                break
+            source = FileSource(self._stored.open_files, place.file)
+            has_small_queues = self._stored.open_files.has_small_queues(place.file)
+            end = min(place.end, place.row + max(builder.bytes_left, 0) // EXTENT_BYTES + 2)
+            rows = place.extents.rows[place.row : end].tolist()
+            next_offset, taken, waited = rows[0][_BASE_OFFSET], place.row, False
+            for row, fields in enumerate(rows, place.row):
+                if fields[_BASE_OFFSET] != next_offset:
+                    break  # another file of the span may have what lies between
+                next_offset = fields[_LAST_OFFSET] + 1
+                if not builder.has_room(fields[_BASE_OFFSET], fields[_BATCH_COUNT], fields[_LENGTH]):
+                    return place._replace(row=row)
+                taken = row
+                extent = Extent(source, fields[_POSITION], fields[_LENGTH], fields[_CRC])
+                if has_small_queues and brings and self._cache.takes_alone(extent):
+                    await self._bring(queue_id, spans, place._replace(row=row), builder.bytes_left)
+                    brings = not self._cache.takes_alone(extent)
+                try:
+                    if row == place.row and self._cache.loads_stretches and not has_small_queues:
+                        waited = await self._cache.load_stretch(extent, _stretch_bytes(rows, builder.bytes_left))
+                    view, hit = await self._cache.read(extent)
+                except FileGone:
+                    raise
+                except (StorageError, OSError) as error:
+                    self._stored.damaged.note(extent.source.name, error)
+                    if len(builder):
+                        return place._replace(row=row)  # a reader that goes on there meets the error again
+                    raise
+                if not builder.add(view, hit and not waited, f"{extent.source.name}: extent at {extent.position}"):
+                    return place._replace(row=row)
+            place = place._replace(row=taken)
             try:
                 following = await self._search.following(queue_id, spans, place)
             except FileGone:
                 raise
             except (StorageError, OSError):  # noted there; what was found so far is whole
-                break
+                return place
             if following is None:
-                break
+                return place
             place = following
-        stored = builder.build()
-        self._read_ahead(queue_id, spans, place, reader, stored)
-        return stored
 
     async def _bring(self, queue_id: int, spans: Spans, place: ExtentPlace, bytes_max: int) -> None:
         """Bring into memory what a read will ask for from a place on, about `bytes_max` bytes: all pages in one go,
@@ -345,8 +375,15 @@ class QueueHistory:
             yield Extent(source, position, int(end["position"]) + int(end["length"]) - position, 0)
             following = await self._search.following(queue_id, spans, last)
 
-    def _extent(self, place: ExtentPlace) -> Extent:
-        return _extent(FileSource(self._stored.open_files, place.file), place.extents.rows[place.row])
+
+def _stretch_bytes(rows: Sequence[tuple[int, ...]], bytes_max: int) -> int:
+    """How many bytes the extents of these rows have, up to the one in which `bytes_max` is reached."""
+    length = 0
+    for row in rows:
+        length = row[_POSITION] + row[_LENGTH] - rows[0][_POSITION]
+        if length >= bytes_max:
+            break
+    return length
 
 
 def _extent(source: FileSource, row: numpy.void) -> Extent:

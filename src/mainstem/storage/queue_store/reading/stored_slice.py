@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy
-
 from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.storage.errors import FormatError
 
@@ -44,13 +42,13 @@ class SliceBuilder:
     def bytes_left(self) -> int:
         return self._bytes_left
 
-    def has_room(self, extent: numpy.void) -> bool:
-        """Whether the extent is worth reading: it continues the slice, and its first batch may fit."""
+    def has_room(self, base_offset: int, batch_count: int, length: int) -> bool:
+        """Whether an extent is worth reading: it continues the slice, and its first batch may fit."""
         if not self._batches:
             return True
-        if int(extent["base_offset"]) != self._next_offset or self._bytes_left <= 0:
+        if base_offset != self._next_offset or self._bytes_left <= 0:
             return False
-        return int(extent["batch_count"]) > 1 or int(extent["length"]) <= self._bytes_left
+        return batch_count > 1 or length <= self._bytes_left
 
     def add(self, extent: memoryview, from_cache: bool, where: str) -> bool:
         """Take the extent's batches. False when the slice ends within it. Raises `FormatError` naming `where`

@@ -1,0 +1,71 @@
+"""A chunk of a file as the read cache holds it, and what memory it takes.
+
+Chunks that came in one read are views of the same bytes. That memory is free once the last of them is gone, and counts
+until then.
+"""
+
+from __future__ import annotations
+
+from mainstem.model import Buffer
+
+PIECE_BYTES_MORE = 512
+"""What a piece of a chunk takes besides its bytes."""
+
+
+class ViewedBytes:
+    """Bytes that several chunks are views of."""
+
+    __slots__ = ("held_bytes", "views")
+
+    def __init__(self, held_bytes: int, views: int) -> None:
+        self.held_bytes = held_bytes
+        self.views = views
+
+
+class CachedChunk:
+    """A chunk, or the bytes of some extents in it that follow each other."""
+
+    __slots__ = ("_shared", "ahead", "checked", "data", "end", "held_bytes", "is_new", "last_position", "start")
+
+    def __init__(
+        self,
+        data: Buffer,
+        start: int,
+        end: int,
+        *,
+        ahead: bool = False,
+        is_new: bool = False,
+        shared: ViewedBytes | None = None,
+    ) -> None:
+        """`data` are the bytes of the file from `start` on, its own unless they are of `shared`. `end`: of what it
+        stands for, even behind the file's."""
+        self.data = memoryview(data)
+        self._shared = shared
+        self.start = start
+        self.end = end
+        self.held_bytes = len(data) + PIECE_BYTES_MORE * is_new
+        self.is_new = is_new
+        """True of extents that were brought, until their reader has come for them: it has waited for the disk."""
+        self.ahead = ahead
+        """True until a reader has used it."""
+        self.checked: set[int] = set()
+        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
+        self.last_position = -1
+        """Where the last read of the chunk started, in the file."""
+
+    def let_go(self) -> int:
+        """Drop its bytes. Returns how much memory that frees: none, while other chunks are views of the same bytes."""
+        if self._shared is None:
+            return self.held_bytes
+        self._shared.views -= 1
+        return 0 if self._shared.views else self._shared.held_bytes
+
+    def keep_alone(self) -> int:
+        """Have bytes of its own, for it will stay longer than its neighbours. Returns how much more memory that
+        takes."""
+        if self._shared is None:
+            return 0
+        freed = self.let_go()
+        self._shared = None
+        self.data = memoryview(bytes(self.data))
+        return self.held_bytes - freed

@@ -1,0 +1,291 @@
+"""The read cache over a source from which each read takes long: neighbouring chunks come in one read, and memory is
+bounded all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine
+
+import google_crc32c
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes.clock import FakeClock
+
+from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, Extent, ReadCache
+from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.errors import FormatError, OutOfReach, StorageError
+
+CHUNK = 4096
+CHUNKS_PER_READ = 4
+CONTENT = bytes((position * 7 + position // 251) % 256 for position in range(100 * CHUNK + 1234))
+
+
+class FarFile:
+    """A file that counts its reads, holds them back while `gate` is closed, and knows how many bytes that it gave are
+    still held by anybody."""
+
+    def __init__(self, name: str = "a.pack") -> None:
+        self.name = name
+        self.reads: list[tuple[int, int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failure: Callable[[int, int], Exception | None] = lambda position, length: None
+        self.held_bytes = 0
+
+    async def read(self, position: int, length: int, *, at_once: bool) -> memoryview:
+        self.reads.append((position, length))
+        await self.gate.wait()
+        failure = self.failure(position, length)
+        if failure is not None:
+            raise failure
+        content = numpy.frombuffer(CONTENT[position : position + length], numpy.uint8).copy()
+        self.held_bytes += len(content)
+        weakref.finalize(content, self._dropped, len(content))
+        return content.data
+
+    def _dropped(self, size: int) -> None:
+        self.held_bytes -= size
+
+    def extent(self, position: int, length: int) -> Extent:
+        return Extent(self, position, length, google_crc32c.value(CONTENT[position : position + length]))
+
+
+def make_cache(chunks: int) -> ReadCache:
+    return ReadCache(
+        FakeClock(),
+        bytes_max=chunks * CHUNK,
+        chunk_bytes=CHUNK,
+        ahead_together=32,
+        chunks_per_read=CHUNKS_PER_READ,
+    )
+
+
+def play(scenario: Callable[[ReadCache, FarFile], Coroutine[None, None, None]], chunks: int = 80) -> None:
+    async def told() -> None:
+        cache = make_cache(chunks)
+        await scenario(cache, FarFile())
+        await cache.close()
+
+    asyncio.run(told())
+
+
+async def settled() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def all_of_it(file: FarFile) -> AsyncGenerator[Extent, None]:
+    yield Extent(file, 0, len(CONTENT), 0)
+
+
+@given(
+    st.integers(1, 60),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["read", "stretch", "ahead", "span"]),
+            st.integers(0, len(CONTENT) - 1),
+            st.sampled_from([1, 100, CHUNK, 3 * CHUNK, 40_000]),
+        ),
+        max_size=40,
+    ),
+)
+def test_whatever_is_asked_for_is_what_the_file_holds_and_memory_is_bounded(
+    chunks: int, asked: list[tuple[str, int, int]]
+) -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        for what, position, length in asked:
+            extent = file.extent(position, min(length, len(CONTENT) - position))
+            if what == "ahead":
+                cache.read_ahead(all_of_it(file), length // CHUNK)
+                await settled()
+            elif what == "span":
+                assert (await cache.span(file, *extent[1:3]))[0] == CONTENT[position : position + extent.length]
+            else:
+                if what == "stretch":
+                    await cache.load_stretch(extent, length)
+                assert (await cache.read(extent))[0] == CONTENT[position : position + extent.length]
+            assert file.held_bytes <= cache.bytes_held <= chunks * CHUNK
+        await cache.close()
+        assert cache.bytes_held == file.held_bytes == 0
+
+    play(scenario, chunks)
+
+
+def test_the_chunks_of_a_stretch_come_in_as_few_reads_as_they_may() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        await cache.read(file.extent(9 * CHUNK, 10))
+        file.reads.clear()
+        extent = file.extent(2 * CHUNK + 100, 1000)
+        assert await cache.load_stretch(extent, 9 * CHUNK), "its reader waited"
+        assert sorted(file.reads) == [(2 * CHUNK, 4 * CHUNK), (6 * CHUNK, 3 * CHUNK), (10 * CHUNK, 2 * CHUNK)]
+        file.reads.clear()
+        assert not await cache.load_stretch(extent, 9 * CHUNK), "memory has all of it"
+        view, hit = await cache.read(extent)
+        assert view == CONTENT[2 * CHUNK + 100 : 2 * CHUNK + 1100]
+        assert hit
+        assert not await cache.load_stretch(file.extent(20 * CHUNK, 10), CHUNK), (
+            "one chunk is read when it is asked for"
+        )
+        assert file.reads == []
+
+    play(scenario)
+
+
+def test_who_wants_a_chunk_that_comes_with_others_waits_for_that_read() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.gate.clear()
+        extents = [file.extent(number * CHUNK, 100) for number in range(4)]
+        stretches = [asyncio.ensure_future(cache.load_stretch(extents[0], 4 * CHUNK)) for _ in range(2)]
+        await settled()
+        readers = [asyncio.ensure_future(cache.read(extent)) for extent in extents]
+        await settled()
+        file.gate.set()
+        assert [hit for _view, hit in await asyncio.gather(*readers)] == [False] * 4
+        await asyncio.gather(*stretches)
+        assert file.reads == [(0, 4 * CHUNK)]
+
+    play(scenario)
+
+
+def test_who_waits_for_a_read_that_is_given_up_reads_by_itself() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.gate.clear()
+        stretch = asyncio.ensure_future(cache.load_stretch(file.extent(0, 100), 4 * CHUNK))
+        await settled()
+        reader = asyncio.ensure_future(cache.read(file.extent(CHUNK, 100)))
+        await settled()
+        stretch.cancel()
+        file.gate.set()
+        assert (await reader)[0] == CONTENT[CHUNK : CHUNK + 100]
+        assert file.reads == [(0, 4 * CHUNK), (CHUNK, CHUNK)]
+
+    play(scenario)
+
+
+def test_a_chunk_that_cannot_be_read_leaves_its_neighbours_readable() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.failure = lambda position, length: StorageError("lost") if position + length > 3 * CHUNK else None
+        assert await cache.load_stretch(file.extent(0, 100), 4 * CHUNK)
+        for number in range(3):
+            assert (await cache.read(file.extent(number * CHUNK, 100)))[0] == CONTENT[number * CHUNK :][:100]
+        with pytest.raises(StorageError, match="lost"):
+            await cache.read(file.extent(3 * CHUNK, 100))
+
+    play(scenario)
+
+
+def test_an_outage_reaches_all_who_wait_and_is_not_waited_for_twice() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.failure = lambda position, length: OutOfReach("out")
+        file.gate.clear()
+        stretch = asyncio.ensure_future(cache.load_stretch(file.extent(0, 100), 9 * CHUNK))
+        await settled()
+        reader = asyncio.ensure_future(cache.read(file.extent(CHUNK, 100)))
+        await settled()
+        file.gate.set()
+        for outcome in await asyncio.gather(stretch, reader, return_exceptions=True):
+            assert isinstance(outcome, OutOfReach)
+        assert sorted(file.reads) == [(0, 4 * CHUNK), (4 * CHUNK, 4 * CHUNK), (8 * CHUNK, CHUNK)]
+
+    play(scenario)
+
+
+def test_read_ahead_asks_for_more_at_once_the_further_it_goes() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        cache.read_ahead(all_of_it(file), READS_AHEAD_LEAST)
+        await settled()
+        assert file.reads == [(number * CHUNK, CHUNK) for number in range(READS_AHEAD_LEAST)]
+        file.reads.clear()
+        count = READS_AHEAD_LEAST * CHUNKS_PER_READ
+        cache.read_ahead(all_of_it(file), count)
+        await settled()
+        assert file.reads == [(first * CHUNK, 4 * CHUNK) for first in range(READS_AHEAD_LEAST, count, 4)]
+
+    play(scenario)
+
+
+def test_a_reader_that_goes_on_has_whole_reads_made_ahead_of_it() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        count = READS_AHEAD_LEAST * CHUNKS_PER_READ
+        for place in range(60):
+
+            async def rest(place: int = place) -> AsyncGenerator[Extent, None]:
+                yield Extent(file, place * CHUNK, len(CONTENT) - place * CHUNK, 0)
+
+            cache.read_ahead(rest(), count)
+            await settled()
+            for number in range(place, place + count - CHUNKS_PER_READ + 1):
+                assert cache.holds(file, number)
+            assert (await cache.read(file.extent(place * CHUNK, 100)))[1]
+        assert {length for _position, length in file.reads} == {4 * CHUNK}
+
+    play(scenario)
+
+
+def test_the_end_of_a_file_is_read_ahead_however_little_it_is() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        async def end() -> AsyncGenerator[Extent, None]:
+            yield Extent(file, 98 * CHUNK, len(CONTENT) - 98 * CHUNK, 0)
+            yield Extent(file, 10 * CHUNK, 2 * CHUNK, 0)
+
+        cache.read_ahead(end(), READS_AHEAD_LEAST * CHUNKS_PER_READ)
+        await settled()
+        assert file.reads == [(98 * CHUNK, 3 * CHUNK), (10 * CHUNK, 2 * CHUNK)]
+        assert (await cache.read(file.extent(100 * CHUNK, 1234)))[1]
+
+    play(scenario)
+
+
+def test_a_chunk_that_is_read_again_stays_without_the_memory_of_its_neighbours() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        other = FarFile("b.pack")
+        for first in range(0, 40, 4):
+            await cache.load_stretch(file.extent(first * CHUNK, 100), 4 * CHUNK)
+            for position in (500, 0):  # coming back protects it
+                await cache.read(file.extent(first * CHUNK + position, 100))
+        for first in range(0, 80, 4):
+            await cache.load_stretch(other.extent(first * CHUNK, 100), 4 * CHUNK)
+        assert all(cache.holds(file, first) for first in range(0, 40, 4))
+        assert not any(cache.holds(file, first + 1) for first in range(0, 40, 4))
+        assert file.held_bytes == 0, "each has bytes of its own, in place of those that came"
+        assert other.held_bytes + 10 * CHUNK <= cache.bytes_held <= 40 * CHUNK
+
+    play(scenario, 40)
+
+
+def test_bytes_that_came_together_are_checked() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        wrong = file.extent(CHUNK + 10, 100)._replace(crc=1)
+        await cache.load_stretch(wrong, 3 * CHUNK)
+        with pytest.raises(FormatError, match=r"a\.pack: extent of 100 bytes at 4106 fails its CRC"):
+            await cache.read(wrong)
+        assert not cache.holds(file, 1), "what failed is not kept"
+
+    play(scenario)
+
+
+def test_several_keys_are_loaded_in_one_flight() -> None:
+    async def scenario() -> None:
+        flights: SingleFlight[str, int] = SingleFlight()
+        gate = asyncio.Event()
+
+        async def load() -> list[int | None]:
+            await gate.wait()
+            return [1, None]
+
+        async def alone() -> int:
+            return 3
+
+        together = asyncio.ensure_future(flights.run_together(["a", "b"], load))
+        await asyncio.sleep(0)
+        waiting = [asyncio.ensure_future(flights.run(key, alone)) for key in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        gate.set()
+        assert await asyncio.gather(*waiting) == [1, 3, 3]
+        await together
+        assert "a" not in flights
+
+    asyncio.run(scenario())
