@@ -102,11 +102,11 @@ class DonePass(NamedTuple):
 
 
 class _Leading(NamedTuple):
-    """The merged files of a write group before its first runs."""
+    """The merged files with compacted queues of a write group before its first runs."""
 
     spans: SpanList
     end: int
-    """They are in the spans before this one."""
+    """They are in the spans before this one; 0: there are none, or one cannot be read."""
     entries: Sequence[FileRange]
 
 
@@ -204,13 +204,13 @@ class Compactions:
             group = (self._next_group + step) % groups
             if self._merges.holds_of(group) or (not drain and self._is_known_for_nothing(group)):
                 continue
-            leading = await self._leading(group)
-            if not leading.entries:
-                continue
-            entries = await self._look_at(leading.entries, rules, give_up)
-            if entries is None:
+            leading = await self._leading(group, rules, give_up)
+            if leading is None:
                 more = True
                 continue
+            if not leading.end:
+                continue
+            entries = leading.entries
             files = [self._file(entry.name) for entry in entries if entry.name in self._manifest.files]
             found = None
             if files and len(files) == len(entries):
@@ -233,54 +233,54 @@ class Compactions:
         same = len(spans) >= known.end and spans.has(known.spans, 0, known.end)
         return same and (len(spans) == known.end or bool(spans[known.end].runs))
 
-    async def _leading(self, group: int) -> _Leading:
-        """The files of a write group before its first span with runs, none if one of them is damaged."""
+    async def _leading(self, group: int, rules: CompactionRules, give_up: float) -> _Leading | None:
+        """The files with compacted queues of a write group before its first span with runs, once memory has what they
+        have of these; none if one of all the files there is damaged. None: it has not of all of them, as one is gone or
+        cannot be read, or the time is over."""
         spans = self._manifest.spans(group)
-        found: list[FileRange] = []
+        damaged = {damage.name for damage in self._stored.damaged.all()}
+        found: list[FileRange] = []  # not all files: a million of them would be the garbage collector's work
         end = gathered = 0
+        complete = True
         for span in spans:
             if span.runs:
                 break
             end, gathered = end + 1, gathered + 1
             for entry in span:
-                found.append(entry)
                 gathered += 1
                 if gathered >= FILES_PER_TURN:
                     gathered = 0
                     await asyncio.sleep(0)
-        damaged = {damage.name for damage in self._stored.damaged.all()}
-        return _Leading(spans, end, [] if damaged and any(entry.name in damaged for entry in found) else found)
+                if entry.name in damaged:
+                    return _Leading(spans, 0, [])
+                has = await self._has_compacted(entry.name, rules, give_up) if complete else None
+                complete = has is not None
+                if has:
+                    found.append(entry)
+        return _Leading(spans, end, found) if complete else None
 
-    async def _look_at(
-        self, entries: Sequence[FileRange], rules: CompactionRules, give_up: float
-    ) -> list[FileRange] | None:
-        """Those of these files that have compacted queues, once memory has what they have of them. None: it has not of
-        all of them, as one is gone or cannot be read, or the time is over."""
-        files = self._manifest.files
-        found: list[FileRange] = []
-        for number, entry in enumerate(entries, 1):
-            if number % FILES_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if entry.name not in self._parts:
-                row = files.row_of(entry.name)
-                if row is None:
-                    return None
-                if self._without.get(row) is not None:
-                    continue
-                if self._clock.monotonic() >= give_up:
-                    return None
-                try:
-                    index = await self._stored.open_files.index(self._stored.search.known(entry.name), keep=False)
-                except (FileGone, StorageError, OSError):  # noted there
-                    return None
-                parts = await asyncio.to_thread(parts_of, index)
-                parts = parts.of(rules.rules_of(parts.queue_ids).compacted)
-                if not len(parts.queue_ids):
-                    self._without.put(row, (1,))
-                    continue
-                self._parts[entry.name] = parts
-            found.append(entry)
-        return found
+    async def _has_compacted(self, name: str, rules: CompactionRules, give_up: float) -> bool | None:
+        """Whether a file has compacted queues; if so, memory has what it has of them. None: that cannot be told now."""
+        if name in self._parts:
+            return True
+        row = self._manifest.files.row_of(name)
+        if row is None:
+            return None
+        if self._without.get(row) is not None:
+            return False
+        if self._clock.monotonic() >= give_up:
+            return None
+        try:
+            index = await self._stored.open_files.index(self._stored.search.known(name), keep=False)
+        except (FileGone, StorageError, OSError):  # noted there
+            return None
+        parts = await asyncio.to_thread(parts_of, index)
+        parts = parts.of(rules.rules_of(parts.queue_ids).compacted)
+        if not len(parts.queue_ids):
+            self._without.put(row, (1,))
+            return False
+        self._parts[name] = parts
+        return True
 
     def _forget(self, topics: frozenset[int]) -> None:
         """Forget what is known under other topics, and of files that are gone."""
