@@ -370,10 +370,11 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 
 
 ELSEWHERE = {
-    "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest"
+    "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest",
+    "store adopt", "store adopt --export",
 }  # fmt: skip
-"""They need other nodes, or minutes, or a stopped node: `test_commands.py` has the first two, `test_store_repair.py`
-and `test_manifest_repair.py` the last two."""
+"""They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
+`test_store_repair.py`, `test_manifest_repair.py` and `test_store_adopt.py` the last four."""
 
 
 def directories(node: Serving) -> list[str]:
