@@ -32,10 +32,12 @@ def filled(directory: Path, *, overlaps: bool = False) -> dict[str, bytes]:
     return objects
 
 
-def test_a_directory_is_told_as_a_table_and_as_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # no row is wrapped
+
+
+def test_a_directory_is_told_as_a_table_and_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "node").mkdir()
     root = tmp_path / "store"
     for name, content in filled(tmp_path / "node").items():
