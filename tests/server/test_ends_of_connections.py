@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import run, serving, until
+
+from mainstem.server import lingering
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
@@ -184,6 +187,50 @@ def test_the_last_answer_of_a_connection_ends_it_and_none_before_is_lost() -> No
                 assert await client.closed_by_server()
                 assert dispatcher.seen == [b"p1", last]
                 await client.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_goes_on_sending_reads_its_last_answer() -> None:
+    """The bytes that the server has not read would make its kernel reset the connection, answers and all."""
+
+    def read_all(client: socket.socket) -> bytes:
+        found = bytearray()
+        while part := client.recv(65536):
+            found += part
+        return bytes(found)
+
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            address = server.addresses[0]
+            with socket.create_connection((address.host, address.port)) as client:
+                client.settimeout(10)
+                frames = [struct.pack(">i", len(name)) + name for name in (b"p1", b"g2", *[b"e3"] * 10_000)]
+                await asyncio.to_thread(client.sendall, b"".join(frames))
+                await dispatcher.until_seen(2)
+                dispatcher.resolve(1)
+                dispatcher.resolve(0)
+                await until(lambda: server.counters.bytes_out >= len(frames[0]) + len(frames[1]))
+                await asyncio.sleep(0.05)  # for the end of the stream, or a reset, to arrive
+                client.sendall(frames[2])
+                await asyncio.sleep(0.05)
+                assert await asyncio.to_thread(read_all, client) == frames[0] + frames[1]
+                assert dispatcher.seen == [b"p1", b"g2"]
+            await until(lambda: not server.connections)
+
+    run(scenario())
+
+
+def test_a_peer_that_never_closes_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "SECONDS_MAX", 0.05)
+
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"f1")
+            assert await client.receive() == b"f1"
+            await until(lambda: not server.connections)
+            await client.close()
 
     run(scenario())
 

@@ -39,6 +39,7 @@ from mainstem.errors import MainstemError
 from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
+from mainstem.server.lingering import Lingering
 from mainstem.server.reader_credit import ReaderCredit
 from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
@@ -144,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether dispatching goes on in a later turn of the loop, with the flush."""
         self._ending = False
         """Dispatch nothing more, and close once everything is sent."""
+        self._lingers = False
         self._eof = False
         self._dead = False
         """The peer will not read another response."""
@@ -272,9 +274,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_bytes(self) -> int:
         return self._buffer.capacity
 
-    def end(self) -> None:
-        """Dispatch nothing more; close when every reply in flight is made and sent."""
+    def end(self, *, lingers: bool = False) -> None:
+        """Dispatch nothing more; close when every reply in flight is made and sent. `lingers`: where the peer may be
+        sending more, it gets the replies all the same."""
         self._ending = True
+        self._lingers = lingers
+        if self._dead and not lingers and self._transport is not None:
+            self._transport.close()  # it lingers already
         self._pause_reading()
         self._close_when_done()
 
@@ -437,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
         place = responses.expect(kept, burst.requests)
         burst.add_done_callback(partial(self._burst_replied, place))
         if burst.last:
-            self.end()
+            self.end(lingers=True)
         return True
 
     def _dispatch_one(self) -> bool:
@@ -474,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._answer(place, reply)
         if last:
-            self.end()
+            self.end(lingers=True)
         return True
 
     def _replied(
@@ -484,7 +490,7 @@ class Connection(asyncio.BufferedProtocol):
             self._exclusive = False
         if future.cancelled():  # given up; earlier requests are still answered
             self._answer(place, None)
-            self.end()
+            self.end(lingers=True)
             return
         error = future.exception()
         if error is not None:
@@ -498,7 +504,7 @@ class Connection(asyncio.BufferedProtocol):
         reply = future.result()
         self._answer(place, reply)
         if type(reply) is LastReply:
-            self.end()
+            self.end(lingers=True)
         if not self._dead and not self._flush_due:  # flushing goes on with the next request
             self._advance()
 
@@ -587,7 +593,11 @@ class Connection(asyncio.BufferedProtocol):
     def _close_when_done(self) -> None:
         if self._responses.idle and not self._dead:
             assert self._transport is not None
-            self._transport.close()  # which sends what it still holds first
+            if self._lingers and not self._eof:
+                self._give_up()
+                Lingering.take_over(self._transport, self)
+            else:
+                self._transport.close()  # which sends what it still holds first
 
     def _fail(self, error: MainstemError) -> None:
         """The connection cannot go on: it ends without waiting for replies in flight."""
