@@ -35,6 +35,7 @@ import obstore
 from obstore.store import S3Store
 
 from bench.errors import BenchError
+from bench.store_reads import STARTED_MS, Clock
 from mainstem.event_loop import new_event_loop
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
@@ -55,18 +56,9 @@ GROUP = 0
 TOPIC = 1 << 32
 BATCH_BYTES = 16 * 1024
 FETCH_BYTES = MEBIBYTE
-STARTED_MS = 1_700_000_000_000
 WAYS = ((MEBIBYTE, 8), (MEBIBYTE, 16), (MEBIBYTE, 32), (MEBIBYTE, 64), (4 << 20, 4), (4 << 20, 8), (4 << 20, 16))
 """In which obstore reads alone: bytes of a request, and requests on their way."""
 OPTIONS = {"access_key_id": "bench", "secret_access_key": "bench", "region": "us-east-1"}
-
-
-class Clock:
-    def now_ms(self) -> int:
-        return STARTED_MS
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Figures(NamedTuple):

@@ -96,7 +96,7 @@ def create(node: Node, partitions: int, segment_bytes: int) -> None:
 
 
 def mainstem(*arguments: str) -> str:
-    """What a command of the command line prints. Raises BenchError when it fails."""
+    """Run a command of the command line; returns what it prints. Raises BenchError when it fails."""
     command = [sys.executable, "-m", "mainstem.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     if done.returncode:

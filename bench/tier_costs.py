@@ -1,4 +1,4 @@
-"""What keeping messages costs in a month, on paper: three replicas on block storage, tiered storage, a shared store.
+"""Adds up the cost of messages kept for a month, on paper: replicas on block storage, tiered storage, a shared store.
 
     python -m bench.tier_costs --megabytes-per-second 100 --days 7 30 365
 
@@ -47,7 +47,7 @@ REPLICAS = 3
 DISK_FULLNESS = 0.7
 """Of what is paid for, as block storage is paid for whether it is used or not."""
 LOCAL_HOURS = 12
-"""What either kind of tiered storage keeps on each replica's disk."""
+"""Either kind of tiered storage keeps so much on each replica's disk."""
 INCLUDED_MB_PER_SECOND = 125
 """Per volume; each replica has its own, as if on three machines."""
 JOURNAL_GB = 20
@@ -70,7 +70,7 @@ class Traffic(NamedTuple):
     days: int
     """How long they are kept."""
     reads: float
-    """How often a byte is read from the store, on average. Readers at the tail are served from memory."""
+    """Reads of a byte from the store, on average. Readers at the tail are served from memory."""
 
     @property
     def kept_gb(self) -> float:
@@ -78,12 +78,12 @@ class Traffic(NamedTuple):
 
     @property
     def month_gb(self) -> float:
-        """What comes in a month."""
+        """Bytes that producers send in a month."""
         return self.megabytes_per_second * SECONDS_PER_DAY * DAYS_PER_MONTH / 1000
 
 
 class Design(NamedTuple):
-    """What one way of keeping messages takes, whatever the traffic."""
+    """The needs of one way of keeping messages, whatever the traffic."""
 
     name: str
     local_hours: float | None
@@ -94,7 +94,7 @@ class Design(NamedTuple):
     """Per volume of a replica, how often a byte is written to it."""
     in_store: bool
     moved: Requests
-    """What it takes to have a byte in the store, all its life…"""
+    """Requests to have a byte in the store, all its life…"""
     read: Requests
     """…and to read it from there once."""
 

@@ -23,7 +23,6 @@ from mainstem.pipeline.errors import MergeFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.compactor import Compactor
-from mainstem.pipeline.merge.executors import on_executors
 from mainstem.pipeline.merge.merge_task import (
     Damage,
     FilesDone,
@@ -36,6 +35,7 @@ from mainstem.pipeline.merge.merge_task import (
     run_files,
     run_measure,
 )
+from mainstem.pipeline.spark.executors import on_executors
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.merge import MergeWork
 from mainstem.rpc.messages.split import HeldLease

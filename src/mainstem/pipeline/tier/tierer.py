@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from mainstem.pipeline.errors import UploadFailed
 from mainstem.pipeline.link.node_link import NodeLink
-from mainstem.pipeline.merge.executors import on_executors
 from mainstem.pipeline.merge.merge_task import Damage, MergeSettings, input_file
+from mainstem.pipeline.spark.executors import on_executors
 from mainstem.pipeline.tier.tier_task import UploadDone, UploadFile, UploadWork, run_upload
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.messages.split import HeldLease

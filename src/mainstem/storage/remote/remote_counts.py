@@ -9,7 +9,6 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import FILES_PER_TURN, LevelCount
 from mainstem.storage.remote.remote_tier import RemoteTier
-from mainstem.storage.store_files.store_file import StoreFile
 
 
 class RemoteCounts(NamedTuple):
@@ -27,13 +26,9 @@ async def of_group(tier: RemoteTier, store: Manifest, group: int) -> RemoteCount
     upto = tier.position(group).upto
     files = size = 0
     for number, (_after, last, file) in enumerate(store.spans(group).described(), 1):
-        if last > upto and _moves(file):
+        if last > upto and file.may_move:
             files += 1
             size += file.batch_bytes
         if number % FILES_PER_TURN == 0:
             await asyncio.sleep(0)
     return RemoteCounts(await levels.of_group(tier.manifest, group), files, size)
-
-
-def _moves(file: StoreFile) -> bool:
-    return file.may_move

@@ -88,7 +88,7 @@ class RemoteTier:
         self._states = states
         self._new_id = new_id
         self._pending: deque[DecidedChange] = deque()
-        """DecidedChange changes that are not written yet, oldest first."""
+        """Decided changes that are not written yet, oldest first."""
         self.failure: StorageError | None = None
         """The error of the last attempt to write; None: it succeeded."""
         self._turn = asyncio.Lock()
