@@ -30,7 +30,7 @@ class StorageSetup:
     write_files: Files
     """Disk 1."""
     store_files: Files
-    """Disk 2."""
+    """Disk 2; with a shared store, a directory on disk 1."""
     clock: Clock
     config: StorageConfig
     journal_config: JournalConfig
@@ -69,6 +69,13 @@ class StorageSetup:
     """…the folder…"""
     remote_config: ObjectStoreConfig = field(default_factory=ObjectStoreConfig)
     """…and how they reach it."""
+    shared: bool = False
+    """Whether the object store of the remote tier is the cluster's queue store: the splitter writes runs there, once
+    for all replicas, and no node has store files of its own. It takes `remote_store`; `store_files` is then a small
+    directory on disk 1, for what is kept near of the store."""
+
+    def __post_init__(self) -> None:
+        assert self.remote_store is not None or not self.shared, "a shared store is an object store"
 
     @property
     def remote_manifest_path(self) -> str:
