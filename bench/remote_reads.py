@@ -44,9 +44,9 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.object_names import object_of
 from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, path_of

@@ -34,7 +34,7 @@ from tests.serving import eventually
 from tools.s3_server import CREDENTIALS, S3Server, s3_server
 
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.remote.object_names import file_objects
+from mainstem.storage.store_files.object_names import file_objects
 
 pytest.importorskip("obstore")
 

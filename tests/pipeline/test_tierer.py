@@ -23,8 +23,8 @@ from mainstem.rpc.messages.split import FileDescription, HeldLease
 from mainstem.rpc.messages.tier import MovingFile, TierWork
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.remote.object_names import file_objects
 from mainstem.storage.store_files.allowance import unlimited
+from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import path_of
 
 SETTINGS = MergeSettings(rpc="127.0.0.1:1", store_dir="/nowhere")

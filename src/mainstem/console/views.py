@@ -438,13 +438,25 @@ class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole remote tier."""
 
 
-class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+class SharedStoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """The object store that all files of the cluster's queue store lie in."""
+
+    url: str
+    folder: str
+    """The cluster's, in the store."""
+    config: dict[str, object]
+    """How it is reached: the keys of `object_store`."""
+
+
+class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The address of the node's split service (node RPC), and the directory for runs."""
 
     host: str
     port: int
     store_dir: str
     """The queue store's directory, absolute, as the node sees it."""
+    shared_store: SharedStoreView | None = None
+    """None: files lie in `store_dir`, and the answer has no such field, as those of earlier versions."""
 
 
 class Health(Protocol):

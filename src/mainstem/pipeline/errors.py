@@ -26,6 +26,10 @@ class SplitRefused(PipelineError):
     """The node refused a split: it no longer continues what the manifest holds."""
 
 
+class NamesRefused(PipelineError):
+    """The node did not announce files that were about to be written to the shared store; none was written."""
+
+
 class MergeFailed(PipelineError):
     """A merge was given up; the queue store is as it was."""
 

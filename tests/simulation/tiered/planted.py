@@ -12,12 +12,12 @@ from tests.simulation.cluster.planted import Plant, planted
 from mainstem.storage.object_stores.errors import ObjectStoreError
 from mainstem.storage.remote import remote_changes, remote_tier
 from mainstem.storage.remote.chain_format import encode_change
-from mainstem.storage.remote.object_names import change_object, file_objects
 from mainstem.storage.remote.remote_changes import WantedChange
 from mainstem.storage.remote.remote_state import RECORDED, REPLAYED, RemotePosition, RemoteState
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.split.tier_log import LocalTierLog
+from mainstem.storage.store_files.object_names import change_object, file_objects
 from mainstem.storage.upkeep.local_copies import LocalCopies
 from mainstem.storage.upkeep.remote_files import TierFiles
 from mainstem.storage.write_groups.control import RemoteChanged

@@ -26,7 +26,7 @@ from mainstem.protocol.messages.fetch import FetchResponse, PartitionData
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.errors import ObjectAbsent
 from mainstem.storage.reading import remote_reads
-from mainstem.storage.remote.object_names import object_of
+from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import path_of
 
 PARTS = 6

@@ -14,9 +14,9 @@ from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.object_names import change_object, head_object, image_object
 from mainstem.storage.remote.remote_chain import RemoteChain
 from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.object_names import change_object, head_object, image_object
 
 Story = Callable[["Chained"], Awaitable[None]]
 

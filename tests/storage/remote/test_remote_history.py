@@ -22,9 +22,9 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.remote import object_files
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.object_names import object_of
 from mainstem.storage.remote.remote_history import SWEEP_SECONDS, RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 
 QUEUE = 1 << 32

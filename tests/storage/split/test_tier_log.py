@@ -22,9 +22,9 @@ from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.split import LeaseLost, MergeWaits
 from mainstem.rpc.messages.tier import TIER_WORK, AskTier, TierWork
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.remote.object_names import file_objects
 from mainstem.storage.split.tier_choice import MOVING_ROW, chosen, waiting
 from mainstem.storage.split.tier_log import REST_SECONDS, REST_SECONDS_MAX
+from mainstem.storage.store_files.object_names import file_objects
 
 Story = Callable[[TieredStore], Awaitable[None]]
 

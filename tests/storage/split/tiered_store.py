@@ -20,13 +20,13 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.remote.object_names import file_objects
 from mainstem.storage.remote.remote_changes import WantedChange, commands
 from mainstem.storage.remote.remote_state import RECORDED, Noted, RemotePosition
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.split.tier_service import TierService
+from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 from mainstem.storage.tiering.uploading import upload
 from mainstem.storage.verifying.file_check import check_file

@@ -22,7 +22,7 @@ from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import open_object_store
-from mainstem.storage.remote.object_names import file_objects
+from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of, paths_of
 from mainstem.storage.tiering.uploading import ONE_REQUEST_BYTES, WINDOW_BYTES, remote_name, upload
 from mainstem.storage.verifying.file_check import check_file

@@ -15,7 +15,7 @@ import google_crc32c
 import msgspec
 
 from mainstem.address import Address
-from mainstem.pipeline.errors import SplitRefused, SplitServiceUnreachable
+from mainstem.pipeline.errors import NamesRefused, SplitRefused, SplitServiceUnreachable
 from mainstem.pipeline.slices.split_slice import SplitSlice
 from mainstem.rpc.blocking import BlockingClient, parse_address
 from mainstem.rpc.errors import ConnectionLost
@@ -66,10 +66,19 @@ from mainstem.rpc.messages.split import (
     SplitPace,
     SplitProgress,
 )
-from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierWork
+from mainstem.rpc.messages.tier import (
+    INTEND_FILES,
+    RECORD_TIER,
+    TIER_WORK,
+    AskTier,
+    IntendFiles,
+    RecordTier,
+    TierWork,
+)
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
+from mainstem.storage.shared_store.shared_store import SharedStore
 from mainstem.storage.store_files.store_file import StoreFile
 
 ENDPOINT_PATH = "/v1/split/endpoint"
@@ -99,6 +108,12 @@ TIER_WORK_SECONDS = 300.0
 RECORD_TIER_SECONDS = 600.0
 """The node looks up all objects in the store, and waits for the log."""
 
+INTEND_SECONDS = 60.0
+"""The node waits until the log of the write group has the names, on a majority of its replicas."""
+
+INTENDED_AT_ONCE_MAX = 256
+"""Names of one call, of some hundred bytes each: few enough for a block of the log."""
+
 READ_SECONDS = 300.0
 """For a whole extent of a slice, over a slow link as well."""
 
@@ -110,6 +125,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     store_dir: str
     """The queue store's directory, absolute, as the node sees it."""
+    shared_store: SharedStore | None = None
+    """Where the queue store lies instead, if not on disks of nodes."""
 
     @property
     def rpc(self) -> str:
@@ -224,6 +241,18 @@ class NodeLink:
         """'recorded', 'kept', or 'refused: …'. Raises `LeaseLost`."""
         request = RecordTier(lease=lease, tier_id=tier_id, names=tuple(names), failure=failure)
         return self._call(RECORD_TIER, request, RECORD_TIER_SECONDS).outcome
+
+    def intend(self, group: int, names: Sequence[str]) -> None:
+        """Have the log of a write group say that these files are about to come to the shared store; durable when this
+        returns. Raises `NamesRefused`."""
+        for first in range(0, len(names), INTENDED_AT_ONCE_MAX):
+            some = tuple(names[first : first + INTENDED_AT_ONCE_MAX])
+            reply = self._call(INTEND_FILES, IntendFiles(group, some), INTEND_SECONDS)
+            if reply.refusal:
+                raise NamesRefused(
+                    f"the node does not announce {len(names)} files of write group {group}: {reply.refusal}; none of "
+                    "them is written, and the work is given out again"
+                )
 
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """What to compact next, and its queues; what was given before under this lease is taken back. Raises

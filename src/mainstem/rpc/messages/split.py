@@ -78,6 +78,9 @@ class Slice(msgspec.Struct, frozen=True):
     bytes: int
     run_format: int = 1
     """The newest format version of runs that the cluster's feature level allows."""
+    by_write_group: bool = False
+    """Each run is to have the batches of one write group alone, as runs of a shared store do. Nodes of earlier versions
+    do not say it."""
 
 
 class FileDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,6 +5,9 @@ Files are given as those of a merge are (`messages/merge.py`): held from the ans
 force under which it was asked for, or until they are handed in. A damaged one is reported as that of a merge, by the id
 of the work. The node has said in the write group's log that objects of these names are to come before it gives them
 out; what is not handed in it deletes.
+
+Where the object store is the cluster's queue store, no work is given out here: tasks of splits, merges and compactions
+write the objects themselves. Each has the node say in the log which names are to come, before the first byte of them.
 """
 
 from __future__ import annotations
@@ -65,5 +68,20 @@ class TierReply(msgspec.Struct, frozen=True):
     uploaded; or 'refused: …'. The same when asked again."""
 
 
+class IntendFiles(msgspec.Struct, frozen=True):
+    """Asks to have the log of a write group say that objects of these files are about to come. No name is ever given
+    twice."""
+
+    group: int
+    names: tuple[str, ...]
+
+
+class IntendReply(msgspec.Struct, frozen=True):
+    refusal: str = ""
+    """Why the names may not be written, as where the node does not lead the write group; empty: the log says them,
+    durably."""
+
+
 TIER_WORK = Method(34, "tier.work", AskTier, TierWork, (LeaseLost,))
 RECORD_TIER = Method(35, "tier.record", RecordTier, TierReply, (LeaseLost,))
+INTEND_FILES = Method(36, "tier.intend", IntendFiles, IntendReply)

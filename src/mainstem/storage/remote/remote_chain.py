@@ -34,8 +34,8 @@ from mainstem.storage.remote.chain_format import (
     encode_head,
     encode_image,
 )
-from mainstem.storage.remote.object_names import change_object, head_object, image_object
 from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.store_files.object_names import change_object, head_object, image_object
 from mainstem.storage.write_groups.control import RemoteChanged
 from mainstem.storage.write_groups.write_group import WriteGroup
 

@@ -28,9 +28,9 @@ from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import check_content
 from mainstem.storage.remote.chain_reading import StoredTier, read_chain
 from mainstem.storage.remote.object_files import TAIL_BYTES
-from mainstem.storage.remote.object_names import GROUPS, TOPICS, object_of
 from mainstem.storage.remote.topic_list_format import ListedTopic, TopicList
 from mainstem.storage.remote.topic_list_reading import read_topic_list
+from mainstem.storage.store_files.object_names import GROUPS, TOPICS, object_of
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 
 INDEXES_AT_ONCE = 8

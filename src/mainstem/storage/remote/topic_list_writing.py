@@ -26,7 +26,6 @@ from mainstem.storage.object_stores.errors import (
     ReplaceUnsupported,
 )
 from mainstem.storage.remote.chain_reading import whole_object
-from mainstem.storage.remote.object_names import TOPIC_HEAD, topic_list_object
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.remote.topic_list_format import (
     ListedTopic,
@@ -37,6 +36,7 @@ from mainstem.storage.remote.topic_list_format import (
     listed,
 )
 from mainstem.storage.remote.topic_list_reading import listed_versions, read_topic_head
+from mainstem.storage.store_files.object_names import TOPIC_HEAD, topic_list_object
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Names of the remote tier's objects, below the folder that a cluster has in `remote_dir`.
+"""Names of the objects of the remote tier and of shared stores, below the folder that a cluster has in its store.
 
     groups/<write group>/files/<path of the file>     a file of the tier, and what lies beside it
     groups/<write group>/chain/<number, 20 digits>    a change, as the log has it

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.names import checked
-from mainstem.storage.remote.object_names import change_object, file_objects, head_object, image_object
+from mainstem.storage.store_files.object_names import change_object, file_objects, head_object, image_object
 from mainstem.storage.store_files.store_file import paths_of, segment_name
 
 TOPICS = st.text("abAB09._-", min_size=1, max_size=249).filter(lambda name: name not in (".", ".."))

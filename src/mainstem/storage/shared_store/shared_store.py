@@ -1,0 +1,17 @@
+"""Where a cluster's shared store is, and how it is reached: what a node tells its splitters."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+
+
+class SharedStore(msgspec.Struct, frozen=True, kw_only=True):
+    """An object store that all files of a cluster's queue store lie in, written once for all replicas."""
+
+    url: str
+    """As `object_stores/urls.py` takes it; a path is the same for all nodes and executors."""
+    folder: str
+    """The cluster's, in the store: names of objects (`store_files/object_names.py`) begin there."""
+    config: ObjectStoreConfig = ObjectStoreConfig()

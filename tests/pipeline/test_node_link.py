@@ -1,0 +1,78 @@
+"""The calls of a splitter whose answers it has to understand, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.patience import PATIENCE_SECONDS
+
+from mainstem.console.views import SharedStoreView, SplitEndpoint
+from mainstem.pipeline.errors import NamesRefused
+from mainstem.pipeline.link.node_link import INTENDED_AT_ONCE_MAX, Endpoint, NodeLink
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.tier import INTEND_FILES, IntendFiles, IntendReply
+from mainstem.rpc.rpc_server import RpcServer
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.shared_store.shared_store import SharedStore
+
+
+def with_node(answer: Callable[[IntendFiles], str], use: Callable[[NodeLink], None]) -> None:
+    """Have a thread use a link to a node that gives these refusals."""
+
+    async def handle(call: RpcCall[IntendFiles]) -> Reply[IntendReply]:
+        return Reply(IntendReply(answer(call.request)))
+
+    async def run() -> None:
+        handlers = Handlers()
+        handlers.unary(INTEND_FILES, handle)
+        server = RpcServer(handlers, name="node")
+        host, port = await server.start("127.0.0.1", 0)
+        node = NodeLink(f"{host}:{port}", "test")
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await asyncio.to_thread(use, node)
+        finally:
+            node.close()
+            await server.close()
+
+    asyncio.run(run())
+
+
+def test_names_are_announced_a_bounded_number_at_a_time() -> None:
+    asked: list[IntendFiles] = []
+    names = [f"0-{number:016x}-a.pack" for number in range(2 * INTENDED_AT_ONCE_MAX + 1)]
+
+    def answer(request: IntendFiles) -> str:
+        asked.append(request)
+        return ""
+
+    with_node(answer, lambda node: node.intend(3, names))
+    assert [request.group for request in asked] == [3, 3, 3]
+    assert [name for request in asked for name in request.names] == names
+    assert max(len(request.names) for request in asked) == INTENDED_AT_ONCE_MAX
+
+
+def test_a_refusal_is_an_error_that_says_why() -> None:
+    def use(node: NodeLink) -> None:
+        with pytest.raises(NamesRefused, match="1 files of write group 3: node 2 leads it"):
+            node.intend(3, ["a.run"])
+
+    with_node(lambda _request: "node 2 leads it", use)
+
+
+def test_an_endpoint_says_where_the_shared_store_is_and_how_it_is_reached() -> None:
+    config = ObjectStoreConfig(endpoint="http://127.0.0.1:9000", part_bytes=8 << 20)
+    view = SplitEndpoint(
+        host="h",
+        port=1,
+        store_dir="/cache",
+        shared_store=SharedStoreView(url="s3://b", folder="f", config=msgspec.to_builtins(config)),
+    )
+    found = msgspec.json.decode(msgspec.json.encode(view), type=Endpoint)
+    assert found.shared_store == SharedStore(url="s3://b", folder="f", config=config)
+    older = {"host": "h", "port": 1, "store_dir": "/store"}
+    assert msgspec.json.decode(msgspec.json.encode(older), type=Endpoint).shared_store is None
