@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import msgspec
@@ -209,6 +211,20 @@ def test_doctor_fails_for_a_node_that_is_not_well(capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is False
     assert [check["name"] for check in found["checks"] if check["state"] == "failed"] == ["node"]
+
+
+def test_doctor_tries_the_object_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mainstem.toml"
+    for setting, name in ((f'store_dir = "{tmp_path}/s"\nshared_store = true', "shared store"),
+                          (f'remote_dir = "{tmp_path}/s"', "remote tier")):  # fmt: skip
+        file.write_text(f'write_dir = "{tmp_path}/w"\nlisten = "127.0.0.1:0"\n{setting}\n')
+        for is_there in (False, True):
+            (tmp_path / "s").mkdir() if is_there else shutil.rmtree(tmp_path / "s", ignore_errors=True)
+            assert run(["doctor", "--config", str(file), "--json"]) == (0 if is_there else 1)
+            checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+            assert checks[name]["state"] == ("ok" if is_there else "failed")
+            assert str(tmp_path / "s") in checks[name]["found"]
+            assert ("disk 2" in checks) == (name == "remote tier")
 
 
 @pytest.mark.parametrize("words", ["split status", "store status", "store usage", "cluster status", "doctor"])

@@ -154,6 +154,28 @@ def test_variables_of_the_command_line_are_not_settings() -> None:
             {"assignments": ["remote_dir=s3://user:secret@bucket"]},
             ["remote_dir = s3://bucket", "the store's usual environment"],
         ),
+        (
+            {"flags": {"store_dir": "ftp://host/x"}},
+            ["store_dir = ftp://host/x", "known are a path, s3://", "--store-dir"],
+        ),
+        ({"flags": {"store_dir": "s3://"}}, ["store_dir = s3://", "names no bucket"]),
+        (
+            {"flags": {"store_dir": "s3://user:secret@bucket/x"}},
+            ["store_dir = s3://bucket/x", "the store's usual environment"],
+        ),
+        (
+            {"flags": {"store_dir": "s3://bucket/x"}, "assignments": ["remote_dir=s3://bucket/y"]},
+            [
+                "remote_dir = 's3://bucket/y' and store_dir = 's3://bucket/x'",
+                "Leave remote_dir out",
+                "--store-dir",
+                "--set remote_dir",
+            ],
+        ),
+        (
+            {"flags": {"write_dir": "/m/w", "store_dir": "/m"}, "assignments": ["shared_store=true"]},
+            ["are not apart: write_dir is below /m"],
+        ),
         ({"assignments": ["nameserver.topic_defaults.retention.mz=5"]}, ["retention.mz"]),
     ],
 )
@@ -195,3 +217,21 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_remote_tier_has_a_directory_or_a_url(location: str) -> None:
     config = loaded(assignments=[f"remote_dir={location}"])
     assert config.remote_dir == config.nameserver.remote_dir == location
+
+
+@pytest.mark.parametrize(
+    ("sources", "shared", "objects_url", "told"),
+    [
+        ({"store_dir": "/m/s"}, False, "", ""),
+        ({"store_dir": "file:///m/s", "remote_dir": "s3://b/x"}, False, "s3://b/x", ""),
+        ({"store_dir": "s3://b/x/"}, True, "s3://b/x/", "s3://b/x"),
+        ({"store_dir": "hdfs://name:8020/x", "shared_store": "true"}, True, "hdfs://name:8020/x", "hdfs://name:8020/x"),
+        ({"store_dir": "/m/s", "shared_store": "true"}, True, "/m/s", "a shared directory"),
+        ({"store_dir": "s3://b/x", "remote_dir": "s3://b/x/"}, True, "s3://b/x", "s3://b/x"),
+    ],
+)
+def test_a_store_is_shared_that_is_an_object_store_or_is_said_to_be(
+    sources: dict[str, str], shared: bool, objects_url: str, told: str
+) -> None:
+    config = loaded(flags=sources)
+    assert (config.shares_store, config.objects_url, config.store_told) == (shared, objects_url, told)

@@ -7,6 +7,7 @@ the split needs (Java, pyspark) is a warning: the queue serves without. No node 
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import os
 import platform
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from msgspec import structs
 
 from mainstem.address import parsed
 from mainstem.cli.errors import CommandLineError
@@ -33,6 +35,10 @@ OPEN_FILES_WANTED = 65_536
 """One per connection, and some hundreds for segments and runs; the default of many systems is 1,024."""
 FREE_BYTES_WANTED = 10 * 1024**3
 """A filled journal pool takes 1 GiB; less than ten times that and produce is soon slowed down."""
+
+
+PROBE_RETRY_SECONDS = 5.0
+"""An object store that is down is not waited for as long as a node would."""
 
 
 class CheckState(enum.Enum):
@@ -97,12 +103,12 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     yield pyspark()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
     yield disk("disk 1", Path(config.write_dir).expanduser())
-    store_dir = config.store_dir.removeprefix("file://")
-    if "://" in store_dir:
-        yield Check("disk 2", CheckState.OK, config.store_dir)
-    else:
-        yield disk("disk 2", Path(store_dir).expanduser())
-        yield apart(Path(config.write_dir).expanduser(), Path(store_dir).expanduser())
+    if not config.shares_store:
+        store_dir = Path(config.store_dir.removeprefix("file://")).expanduser()
+        yield disk("disk 2", store_dir)
+        yield apart(Path(config.write_dir).expanduser(), store_dir)
+    if config.objects_url:
+        yield objects("shared store" if config.shares_store else "remote tier", config)
     if not at_home:
         return
     for name, address in (
@@ -197,6 +203,23 @@ def apart(write_dir: Path, store_dir: Path) -> Check:
         return Check("two disks", CheckState.OK, "write_dir and store_dir lie on different file systems")
     advice = "for throughput put them on two disks; one is fine to try things"
     return Check("two disks", CheckState.WARNING, "write_dir and store_dir share a file system", advice)
+
+
+def objects(name: str, config: NodeConfig) -> Check:
+    """Whether an object store does what a node asks of one, as `mainstem store probe` finds out."""
+    from mainstem.cli.store.probe import tried
+    from mainstem.storage.object_stores.probing import Ability
+
+    url = config.objects_url
+    advice = f"a node starts without it, and what lies there cannot be read: mainstem store probe {url}"
+    retry_seconds = min(config.object_store.retry_seconds, PROBE_RETRY_SECONDS)
+    try:
+        found = asyncio.run(tried(url, structs.replace(config.object_store, retry_seconds=retry_seconds)))
+    except ConfigError as error:
+        return Check(name, CheckState.FAILED, str(error), "correct the configuration")
+    if failed := [one for one in found if one.ability is Ability.FAILED]:
+        return Check(name, CheckState.FAILED, f"{url}: {failed[0].name} failed: {failed[0].found}", advice)
+    return Check(name, CheckState.OK, f"{url} does what a node asks of it")
 
 
 def port(name: str, address: str) -> Check:

@@ -57,10 +57,14 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     write_dir: str = "data/write"
     """Disk 1: the journal and the node's state."""
     store_dir: str = "data/store"
-    """Disk 2: the queue store, a directory or a URI."""
+    """The queue store. A directory: disk 2, of this node alone. The URL of an object store: a shared store, the same
+    for all nodes."""
+    shared_store: bool = False
+    """Whether a `store_dir` that is a directory is a shared store as well: all nodes have it mounted. An object store
+    is shared in any case."""
     remote_dir: str = ""
     """The remote tier: a directory that all nodes have mounted, or the URL of an object store; the same for all nodes.
-    Empty: there is none."""
+    Empty: there is none. With a shared store there is none beside it."""
 
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
@@ -74,6 +78,25 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     nameserver: NameserverConfig = NameserverConfig()
     pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether the queue store is shared by all nodes of the cluster."""
+        return self.shared_store or _is_object_store(self.store_dir)
+
+    @property
+    def objects_url(self) -> str:
+        """Where files lie as objects: the shared store, else the remote tier. Empty: nowhere."""
+        return self.store_dir if self.shares_store else self.remote_dir
+
+    @property
+    def store_told(self) -> str:
+        """The queue store as nodes tell each other of it, to find out whether all have the same. Empty: a disk 2 of
+        the node's own. Nodes may mount a shared directory at different paths."""
+        if not self.shares_store:
+            return ""
+        url = parsed_url(self.store_dir)
+        return "a shared directory" if url.scheme == "file" else str(url)
 
     def validate(self) -> None:
         """Checks the node's own keys; the sections check themselves."""
@@ -100,18 +123,30 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for key, value in (("write_dir", self.write_dir), ("store_dir", self.store_dir)):
             if not value:
                 raise ConfigError(f"{key} is empty; it takes a directory")
-        if self.remote_dir:
+        for key, value in (("store_dir", self.store_dir if self.shares_store else ""), ("remote_dir", self.remote_dir)):
             try:
-                parsed_url(self.remote_dir)
+                parsed_url(value)
             except ConfigError as error:
-                raise ConfigError(f"remote_dir = {error}") from None
+                raise ConfigError(f"{key} = {error}") from None
+        self._check_remote_dir()
         self._check_directories()
+
+    def _check_remote_dir(self) -> None:
+        """A cluster's files lie in one object store."""
+        if not self.shares_store or not self.remote_dir:
+            return
+        store, remote = (parsed_url(value).absolute() for value in (self.store_dir, self.remote_dir))
+        if store != remote:
+            raise ConfigError(
+                f"remote_dir = {str(remote)!r} and store_dir = {str(store)!r}: a shared store has all files already, "
+                "and there is no remote tier beside it. Leave remote_dir out, or give store_dir a directory of the node"
+            )
 
     def _check_directories(self) -> None:
         """Each disk, and the remote tier, has a directory of its own: the node counts, cleans up and backs up each as a
         whole."""
         given = {"write_dir": self.write_dir, "store_dir": self.store_dir.removeprefix("file://")}
-        if self.remote_dir and parsed_url(self.remote_dir).scheme == "file":
+        if self.remote_dir and not self.shares_store and parsed_url(self.remote_dir).scheme == "file":
             given["remote_dir"] = parsed_url(self.remote_dir).path
         places = {
             key: Path(os.path.realpath(Path(value).expanduser())) for key, value in given.items() if "://" not in value
@@ -131,6 +166,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"{key} = {getattr(self, key)!r} and {other_key} = {getattr(self, other_key)!r} {how}. "
                 f"{_NEEDS[other_key]}; for example {examples[0]} and {examples[1]}"
             )
+
+
+def _is_object_store(store_dir: str) -> bool:
+    return "://" in store_dir and not store_dir.startswith("file://")
 
 
 _NEEDS = {

@@ -36,6 +36,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
+from mainstem.node.store_directory import StoreUnsupported, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
@@ -99,10 +100,6 @@ class DirectoryInUse(MainstemError):
     """Another node runs on this directory."""
 
 
-class StoreUnsupported(MainstemError):
-    """A `store_dir` this version cannot use."""
-
-
 class RunningNode:
     """A node from `start` to `close`."""
 
@@ -150,9 +147,15 @@ class RunningNode:
     async def _start(self, heap: Heap) -> Addresses:
         config, stack, clock = self._config, self._stack, self._clock
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        write_dir, store_dir = directory(config.write_dir), store_directory(config.store_dir)
-        remote_store = open_object_store(config.remote_dir, config.object_store) if config.remote_dir else None
+        write_dir = directory(config.write_dir)
+        remote_store = open_object_store(config.objects_url, config.object_store) if config.objects_url else None
         stack.callback(os.close, lock(write_dir))
+        store_dir = store_directory(config, write_dir)
+        if config.shares_store:
+            raise StoreUnsupported(
+                f"store_dir = {config.store_dir!r}: this version keeps the queue store in a local directory only; "
+                "give a path, or mount the object store"
+            )
 
         warn_of_open_rpc(config)
         server = KafkaServer(config.server, clock, give_memory_back)
@@ -188,6 +191,7 @@ class RunningNode:
             stack,
         )
         nameserver, storage, dispatcher = roles.nameserver, roles.storage, roles.dispatcher
+        note_store(config, store_dir)
         nameserver.subscribe(heap.topic_changed)
 
         lease = SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex)
@@ -213,8 +217,11 @@ class RunningNode:
         uploads.register(self._handlers)
         rpc_address = await self._listen_for_calls()
 
-        reports = NodeReports(config.node_id, storage, self._end.calls if self._end is not None else None)
+        reports = NodeReports(
+            config.node_id, storage, self._end.calls if self._end is not None else None, config.store_told
+        )
         reports.register(self._handlers)
+        await reports.check_stores([node.node_id for node in nameserver.lookups.nodes()])
         supervisor = SplitSupervisor(
             config.pipeline,
             split,
@@ -345,26 +352,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def directory(path: str) -> Path:
-    """An absolute directory, made if missing. Raises `StoreUnsupported` naming path and reason."""
-    result = Path(path).expanduser().absolute()
-    try:
-        result.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnsupported(f"{result}: {error.strerror}; choose another directory") from error
-    return result
-
-
-def store_directory(location: str) -> Path:
-    """The queue store's directory. Raises `StoreUnsupported` for a URI other than file://."""
-    if "://" in location and not location.startswith("file://"):
-        raise StoreUnsupported(
-            f"store_dir = {location!r}: this version keeps the queue store in a local directory only; "
-            "give a path, or mount the object store"
-        )
-    return directory(location.removeprefix("file://"))
 
 
 def lock(write_dir: Path) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from mainstem.model import OWN_LEVELS
+from mainstem.node.store_directory import StoreUnsupported
 from mainstem.raft import RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
@@ -29,11 +30,15 @@ REPORT_SECONDS_MAX = 1.0
 """A node that has not answered by then is shown without its report."""
 TRANSFER_SECONDS_MAX = 5.0
 
+OF_ITS_OWN = "a directory of its own"
+
 
 class NodeReports:
     """Makes this node's report, and asks for the others'; `calls` is None where there are no others."""
 
-    def __init__(self, node_id: int, storage: Storage, calls: NodeCalls | None) -> None:
+    def __init__(self, node_id: int, storage: Storage, calls: NodeCalls | None, store: str = "") -> None:
+        """`store`: `NodeConfig.store_told`."""
+        self._store = store
         self._node_id = node_id
         self._storage = storage
         self._calls = calls
@@ -71,7 +76,18 @@ class NodeReports:
         why = self._storage.rejoining.why if waiting else ""
         uptime_seconds = time.monotonic() - self._started_at
         unread = self._storage.waiting.reasons()
-        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread)
+        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store)
+
+    async def check_stores(self, node_ids: list[int]) -> None:
+        """Raises `StoreUnsupported` where another of these nodes, as far as they answer, has another shared store, or
+        where one has a shared store and the other has not: each would take for split what the other cannot read."""
+        for node_id, report in (await self.of(node_ids)).items():
+            if report is not None and report.store != self._store:
+                raise StoreUnsupported(
+                    f"node {node_id} keeps its queue store in {report.store or OF_ITS_OWN}, this node in "
+                    f"{self._store or OF_ITS_OWN}. All nodes of a cluster have the same shared store, or none has one: "
+                    "correct store_dir of one of them"
+                )
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
         """The reports of these nodes; None: the node did not answer in time."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 import mainstem
 from mainstem.address import Address
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
@@ -24,7 +26,7 @@ from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.errors import DISK_REMEDY
-from mainstem.model import Durability, Node
+from mainstem.model import Durability, FeatureLevel, Node
 from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
@@ -41,6 +43,7 @@ from mainstem.nameserver.state.commands import (
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.served_write_groups import ServedWriteGroups
+from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
 from mainstem.ports import QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.storage.cluster.leader_balance import LeaderBalance
@@ -61,7 +64,6 @@ WAITING_SECONDS = 5.0
 """Seconds in which nodes that start together have met; after that the log names the missing ones, again and
 again."""
 
-MANIFEST_NAME = "manifest.sqlite"
 JOURNAL_DIRECTORY = "journal"
 
 NODE_ALONE = 1
@@ -201,7 +203,7 @@ class _Opening:
         nameserver = await Nameserver.open(
             ports.write_files,
             ports.randomness(),
-            config.nameserver,
+            config.nameserver if not config.shares_store else structs.replace(config.nameserver, remote_dir=""),
             self._identity,
             ports.connect if config.nameserver.peers else None,
             Facts(rpc_advertised(config), config.roles, mainstem.__version__, ports.levels),
@@ -256,7 +258,9 @@ class _Opening:
         if ports.remote_store is not None:
             remote_folder = nameserver.lookups.cluster_id()
             remote_store = StoreFolder(ports.remote_store, remote_folder)
-            remote_url = str(parsed_url(config.remote_dir).absolute())
+            remote_url = str(parsed_url(config.objects_url).absolute())
+        if config.shares_store:
+            await self._check_level(nameserver)
         storage = await Storage.open(
             StorageSetup(
                 write_files=ports.write_files,
@@ -282,6 +286,7 @@ class _Opening:
                 remote_url=remote_url,
                 remote_folder=remote_folder,
                 remote_config=config.object_store,
+                shared=config.shares_store,
             )
         )
         self._stack.push_async_callback(storage.close)
@@ -296,6 +301,18 @@ class _Opening:
         start.stores(storage)
         self._watch.storage_opened(storage)
         return storage
+
+    async def _check_level(self, nameserver: Nameserver) -> None:
+        """Raises `StoreUnsupported` where the cluster's logs may not yet say what lies in a shared store. A new cluster
+        begins at a level at which they may; this node may only not have heard of it."""
+        if nameserver.lookups.feature_level < FeatureLevel.TIERED:
+            await nameserver.waits.current()
+        if (level := nameserver.lookups.feature_level) < FeatureLevel.TIERED:
+            raise StoreUnsupported(
+                f"store_dir = {self._config.store_dir!r}: a shared store takes feature level {FeatureLevel.TIERED}, "
+                f"and the cluster is at {level}. A shared store begins with a new cluster whose nodes all read that "
+                "level"
+            )
 
     def _queue_admin(self, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership) -> QueueAdmin:
         if nameserver.others is None:
@@ -365,8 +382,8 @@ class _Opening:
             facts=NodeFacts(
                 topic_defaults=nameserver.lookups.topic_defaults(),
                 write_dir=LogDir(str(ports.write_dir), ports.write_files),
-                store_dir=LogDir(str(ports.store_dir), ports.store_files),
-                has_remote_store=bool(config.remote_dir),
+                store_dir=None if config.shares_store else LogDir(str(ports.store_dir), ports.store_files),
+                has_remote_store=bool(config.remote_dir) and not config.shares_store,
                 listeners=config.listen,
                 advertised=str(Address(self._identity.host, self._identity.port)),
                 rack=config.rack,

@@ -13,7 +13,7 @@ from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import duration, print_json, print_table
 
 if TYPE_CHECKING:
-    from mainstem.node.config import NodeConfig
+    from mainstem.storage.object_stores.config import ObjectStoreConfig
     from mainstem.storage.object_stores.probing import Tried
 
 
@@ -41,8 +41,8 @@ def command(url: str, file: Path | None, assignments: tuple[str, ...], as_json: 
     from mainstem.storage.object_stores.probing import Ability
 
     config = load(file=file, environment=os.environ, flags={}, assignments=assignments)
-    tried = asyncio.run(_tried(url, config))
-    ok = all(one.ability is not Ability.FAILED for one in tried)
+    found = asyncio.run(tried(url, config.object_store))
+    ok = all(one.ability is not Ability.FAILED for one in found)
     if as_json:
         print_json(
             {
@@ -54,19 +54,20 @@ def command(url: str, file: Path | None, assignments: tuple[str, ...], as_json: 
                         "seconds": round(one.seconds, 3),
                         "found": one.found or None,
                     }
-                    for one in tried
+                    for one in found
                 ],
             }
         )
     else:
-        rows = [(one.name, one.ability.value, duration(one.seconds), one.found or "-") for one in tried]
+        rows = [(one.name, one.ability.value, duration(one.seconds), one.found or "-") for one in found]
         print_table(["WHAT", "STATE", ">TOOK", "~FOUND"], rows, empty="")
     return 0 if ok else 1
 
 
-async def _tried(url: str, config: NodeConfig) -> list[Tried]:
+async def tried(url: str, config: ObjectStoreConfig) -> list[Tried]:
+    """What a store was asked for and how it did, in the order in which it was asked. Raises ConfigError."""
     from mainstem.storage.object_stores.probing import StoreProbe
     from mainstem.storage.object_stores.urls import open_object_store
 
-    store = open_object_store(url, config.object_store)
-    return [one async for one in StoreProbe(store, config.object_store.part_bytes).run()]
+    store = open_object_store(url, config)
+    return [one async for one in StoreProbe(store, config.part_bytes).run()]

@@ -34,7 +34,8 @@ def check_tiering(settings: TopicSettings, before: TopicSettings | None, *, has_
         return
     if not has_store:
         raise InvalidConfig(
-            f"{REMOTE}=true takes a remote tier, and this cluster has none: set remote_dir on all nodes"
+            f"{REMOTE}=true takes a remote tier, and this cluster has none: set remote_dir on all nodes. (With a "
+            "shared store, all that is split is in the object store, whatever a topic's configs say: leave it out.)"
         )
     if settings.cleanup_policy != {"delete"}:
         raise InvalidConfig(

@@ -83,6 +83,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """How that came."""
     waiting: dict[int, str] = {}
     """Write groups in which the node takes no part until their blocks can be read again, and why."""
+    store: str = ""
+    """The shared store; empty: the node has a disk 2 of its own."""
 
 
 class TransferLeader(msgspec.Struct, frozen=True):
