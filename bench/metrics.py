@@ -36,6 +36,7 @@ METRICS = {
     "p99_ms": Metric("latency p99", "ms", False, 2),
     "p999_ms": Metric("latency p99.9", "ms", False, 2),
     "window_p99_ms": Metric("latency p99, median of the windows", "ms", False, 2),
+    "windows": Metric("windows", "", True, 0),
     "stalled_windows": Metric("windows with a stall", "%", False, 0),
     "to_one_node": Metric("CPU, one node = 1", "", False, 2),
     "memory_mb": Metric("memory (PSS)", "MB", False, 0),

@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mainstem.pipeline.embedded.processes import take_leftovers
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -91,14 +93,19 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(bucket: str, latency_ms: int = 0) -> Iterator[S3Server]:
-    """A server with an empty bucket, ended with the block. Raises RuntimeError when it does not start."""
+def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0) -> Iterator[S3Server]:
+    """A server with an empty bucket, ended with the block. `nice`, up to 19, is above 0 where others are measured
+    beside it: all of its threads then take what these leave of the processor, in a session of their own. Raises
+    RuntimeError when it does not start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
     pipe = subprocess.PIPE
     with (
         tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, cwd=PROJECT) as process,
+        subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=log, text=True, cwd=PROJECT, start_new_session=nice > 0
+        ) as process,
     ):
+        take_leftovers(process.pid, nice)  # before it has threads: each inherits this from the one that starts it
         watchdog = threading.Timer(START_SECONDS_MAX, process.kill)
         watchdog.start()
         try:

@@ -1,9 +1,15 @@
 """11. Publish latency and the tail while merged files move to an object store, and while the store is out.
 
-Windows as in workload 10: of a second, in turn alone and beside. Alone the splitter's processes are stopped where they
-are; beside they split what is published, and upload what was merged before to an S3 server of this machine, whose own
-processor time is at the lowest priority. Then the server goes away, and the windows go on. A reader follows the
-publishers all the time: its latency is that of a fetch which waits for the next batch.
+Windows as in workload 10: of a second, in turn alone and beside. Alone the processes of the splitter and of the store
+are stopped where they are; beside, the splitter splits what is published, and uploads what was merged before to an S3
+server of this machine. That server is no part of what is measured, but takes as much of the processor as the splitter:
+all of its threads are at the lowest priority, in a session of their own. Then the server goes away, and the windows go
+on. A reader follows the publishers all the time: its latency is that of a fetch which waits for the next batch.
+
+An upload counts for the node once all of its unit is there, which takes many windows, so what a window uploaded is told
+by the store: bytes of requests that it has taken in whole. Windows in which that is nothing are a row of their own. The
+splitter uploads while the split is not behind, and it cannot split while it is stopped: where it is behind, it goes on
+by itself for a while before the next window.
 """
 
 from __future__ import annotations
@@ -23,48 +29,52 @@ from bench.load import Result
 from bench.metrics import MEGABYTE, pooled_ms
 from bench.plain_splitter import PlainSplitter
 from bench.session import Form, Session, Stage, Workload
+from bench.split_watch import lag_bytes
 from bench.systems.system import Durability
 from bench.workloads.everything import POOLED, RUN_BYTES, STALL_MS, WINDOW_LEAD_SECONDS, WINDOW_SECONDS
 from bench.workloads.isolation import READER_NICE, half_load, publish
 
 BETWEEN = "alone, in windows between"
 UPLOADING = "beside a splitter that splits and uploads, in windows"
+SPLITTING = "beside a splitter that uploads nothing, in windows between"
 OUT_BETWEEN = "store out: alone, in windows between"
 OUT = "store out: beside a splitter that splits, in windows"
 TAIL = "tail of "
 WINDOWS = {"short": 16, "full": 100}
 """Of each kind, at most: less where all is uploaded before."""
 LEAST_WINDOWS = 4
+BEHIND_BYTES = 96 << 20
+"""With this much unsplit the splitter goes on by itself: what is published meanwhile in some windows more is then below
+what a trigger takes, beyond which it would not upload."""
+CAUGHT_UP_BYTES = 32 << 20
+CATCH_UP_SECONDS_MAX = 10.0
 TIERED_BYTES = {"short": 2 << 30, "full": 12 << 30}
 TIERED_QUEUES = 16
 BUCKET = "bench"
 LOWEST = 19
 UPLOAD_SECONDS_MAX = 120.0
-"""Until the first upload has come to its end, the start of Spark included."""
+"""Until the first part is uploaded, the start of Spark included."""
 
 
 class NoCopyMetrics(BenchError):
     """The node does not say what it uploads."""
 
 
-def _copied(http: str | None) -> tuple[float, float]:
-    """Bytes that were uploaded, and that wait for it."""
-    found: dict[str, float] = {}
+def _waiting_bytes(http: str | None) -> float:
+    """That are to be uploaded, and do not count yet. Raises BenchError."""
     with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
-        for line in answer.read().decode().splitlines():
-            name, _, value = line.rpartition(" ")
-            name = name.partition("{")[0]
-            if name in ("mainstem_remote_copy_bytes_total", "mainstem_remote_copy_lag_bytes"):
-                found[name] = found.get(name, 0.0) + float(value)
-    if len(found) != 2:
-        raise NoCopyMetrics(f"http://{http}/metrics: has {sorted(found)} of what tells how uploads go on")
-    return found["mainstem_remote_copy_bytes_total"], found["mainstem_remote_copy_lag_bytes"]
+        lines = answer.read().decode().splitlines()
+    found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith("mainstem_remote_copy_lag_bytes")]
+    if not found:
+        raise NoCopyMetrics(f"http://{http}/metrics does not tell what is to be uploaded")
+    return sum(found)
 
 
-def _await_upload(http: str | None) -> None:
-    """Return when the first file is there. Raises BenchError when none comes."""
+def _await_upload(s3: S3Server) -> None:
+    """Return when something of the first file is there. Raises BenchError when nothing comes."""
     deadline = time.monotonic() + UPLOAD_SECONDS_MAX
-    while not _copied(http)[0]:
+    before = s3.counts()
+    while s3.counts().since(before).received_bytes < MEGABYTE:
         if time.monotonic() > deadline:
             raise BenchError(f"nothing was uploaded within {UPLOAD_SECONDS_MAX:.0f} s")
         time.sleep(0.1)
@@ -83,10 +93,11 @@ def _fill(stage: Stage) -> None:
 
 
 class _Windows:
-    """Publishes and follows in windows, with the splitter's processes stopped or not."""
+    """Publishes and follows in windows, with the processes of the splitter and of the store stopped or not."""
 
-    def __init__(self, stage: Stage, rate: float) -> None:
+    def __init__(self, stage: Stage, rate: float, s3: S3Server) -> None:
         self._stage = stage
+        self._s3 = s3
         queues = stage.create("published", 16)
         self.load = dataclasses.replace(
             publish(stage, queues, rate), seconds=WINDOW_SECONDS, warmup_seconds=WINDOW_LEAD_SECONDS
@@ -96,15 +107,48 @@ class _Windows:
                                    seconds=WINDOW_SECONDS + WINDOW_LEAD_SECONDS)  # fmt: skip
         self.published: dict[str, list[Result]] = {}
         self.followed: dict[str, list[Result]] = {}
+        self.uploaded_bytes = 0
+        """In windows of `UPLOADING`."""
 
-    def one(self, title: str, *, alone: bool) -> None:
-        self._stage.node.tree.signal_descendants(signal.SIGSTOP if alone else signal.SIGCONT)
-        following = self._stage.begin(self._reader, nice=READER_NICE)
-        self.published.setdefault(title, []).append(self._stage.finish(self._stage.begin(self.load)))
-        self.followed.setdefault(title, []).append(self._stage.finish(following))
+    def alone(self, title: str) -> None:
+        self._signal(signal.SIGSTOP)
+        self._record(title, self._one())
+
+    def beside(self, title: str) -> None:
+        """As `title`, or as `SPLITTING` where that is `UPLOADING` and nothing was uploaded."""
+        self.go_on()
+        self._catch_up()
+        before = self._s3.counts()
+        results = self._one()
+        uploaded = self._s3.counts().since(before).received_bytes
+        if title == UPLOADING:
+            title = UPLOADING if uploaded >= MEGABYTE else SPLITTING
+            self.uploaded_bytes += uploaded
+        self._record(title, results)
 
     def go_on(self) -> None:
-        self._stage.node.tree.signal_descendants(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _one(self) -> tuple[Result, Result]:
+        """Of publishers and of the reader."""
+        following = self._stage.begin(self._reader, nice=READER_NICE)
+        return self._stage.finish(self._stage.begin(self.load)), self._stage.finish(following)
+
+    def _record(self, title: str, results: tuple[Result, Result]) -> None:
+        for kept, result in zip((self.published, self.followed), results, strict=True):
+            kept.setdefault(title, []).append(result)
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._stage.node.tree.signal_descendants(number)
+        os.kill(self._s3.pid, number)
+
+    def _catch_up(self) -> None:
+        http = self._stage.node.http
+        if lag_bytes(http) < BEHIND_BYTES:
+            return
+        deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
+        while lag_bytes(http) >= CAUGHT_UP_BYTES and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def _figures(results: Sequence[Result]) -> dict[str, float]:
@@ -117,8 +161,7 @@ def _figures(results: Sequence[Result]) -> dict[str, float]:
 def _tiering(stage: Stage) -> None:
     for name, value in CREDENTIALS.items():  # where S3's other tools look for them, too
         os.environ[f"AWS_{name.upper()}"] = value
-    with s3_server(BUCKET) as s3:
-        os.setpriority(os.PRIO_PROCESS, s3.pid, LOWEST)
+    with s3_server(BUCKET, nice=LOWEST) as s3:
         _beside(stage, s3)
 
 
@@ -134,30 +177,36 @@ def _beside(stage: Stage, s3: S3Server) -> None:
     _fill(stage)
     first.stop()
     http = stage.start(splitter=True, settings=settings).http
-    windows = _Windows(stage, rate)
+    windows = _Windows(stage, rate, s3)
     stage.rate_of(windows.load)  # the splitter starts for what is to be split
-    _await_upload(http)
+    _await_upload(s3)
     most = WINDOWS[stage.form.name]
-    before, _waiting = _copied(http)
     stage.window()
     try:
         for number in range(most):
-            if number >= LEAST_WINDOWS and not _copied(http)[1]:
+            if number >= LEAST_WINDOWS and not _waiting_bytes(http):
                 stage.bench.results.notes.append(f"11: all was uploaded after {number} windows of each kind")
                 break
-            for title in (BETWEEN, UPLOADING) if number % 2 else (UPLOADING, BETWEEN):
-                windows.one(title, alone=title == BETWEEN)
-        after, _waiting = _copied(http)
+            _pair(windows, UPLOADING, BETWEEN, number)
+        windows.go_on()
         s3.go_away()
         for number in range(most // 2):
-            for title in (OUT_BETWEEN, OUT) if number % 2 else (OUT, OUT_BETWEEN):
-                windows.one(title, alone=title == OUT_BETWEEN)
+            _pair(windows, OUT, OUT_BETWEEN, number)
     finally:
         windows.go_on()
     for title, results in windows.published.items():
-        moved = {"uploaded_mb": (after - before) / MEGABYTE} if title == UPLOADING else {}
-        stage.record(title, {**_figures(results), "rate_per_s": rate, **moved})
+        moved = {"uploaded_mb": windows.uploaded_bytes / MEGABYTE} if title == UPLOADING else {}
+        stage.record(title, {**_figures(results), "rate_per_s": rate, "windows": len(results), **moved})
         stage.record(TAIL + title, _figures(windows.followed[title]))
+
+
+def _pair(windows: _Windows, beside: str, alone: str, number: int) -> None:
+    """A window of each kind; which comes first changes from pair to pair."""
+    if number % 2:
+        windows.alone(alone)
+    windows.beside(beside)
+    if not number % 2:
+        windows.alone(alone)
 
 
 def sessions(form: Form) -> list[Session]:
@@ -170,5 +219,5 @@ WORKLOAD = Workload(
     "11",
     "Publish latency at half load, alone and while files move to an object store or cannot",
     sessions,
-    shown=("rate_per_s", "p50_ms", "p99_ms", "p999_ms", "window_p99_ms", "stalled_windows", "uploaded_mb"),
+    shown=("rate_per_s", "p50_ms", "p99_ms", "p999_ms", "windows", "window_p99_ms", "stalled_windows", "uploaded_mb"),
 )

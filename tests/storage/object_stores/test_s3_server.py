@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
@@ -70,3 +72,16 @@ def test_it_goes_away_and_comes_back_with_its_objects(server: S3Server) -> None:
         assert bytes((await store.read("two", [ObjectRange(0, 4)]))[0]) == b"kept"
 
     asyncio.run(story())
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells the niceness of threads in /proc")
+def test_a_nice_server_is_nice_with_all_of_its_threads_and_with_its_session() -> None:
+    with s3_server(BUCKET, nice=19) as server:
+        asyncio.run(store_of(server).write("one", b"x"))
+        threads = list(Path(f"/proc/{server.pid}/task").iterdir())
+        niceness = [(thread / "stat").read_text().rpartition(")")[2].split()[16] for thread in threads]
+        assert len(threads) > 1, "the one that listens is not the first"
+        assert set(niceness) == {"19"}
+        assert os.getsid(server.pid) == server.pid
+        autogroup = Path(f"/proc/{server.pid}/autogroup")
+        assert not autogroup.exists() or autogroup.read_text().split()[-1] == "19"
