@@ -129,6 +129,56 @@ def test_files_of_a_span_that_is_not_done_are_no_proof() -> None:
     story([tiered(1, local_ms=1000)], told)
 
 
+def test_a_file_goes_behind_whose_batches_are_blocks_that_no_upload_takes() -> None:
+    """The leader's own span ended before the no-op of a new leader, say; the topic is idle."""
+
+    async def told(places: ThreePlaces) -> None:
+        places.produce([(1, START_MS, 10)])
+        places.produce([])
+        await places.split()
+        await places.merge(0, 1)
+        places.prune()
+        await places.first_seen(0)
+        (rows,) = places.rows.values()
+        await places.copy([(0, 1, rows)], 1)
+        await places.local_copies.run()
+        assert places.local_offsets(1) == {0}, "it is young"
+        places.advance(10_000_000)
+        places.remote.out = True
+        await places.local_copies.run()
+        assert places.local_offsets(1) == {0}, "nobody can look"
+        places.remote.out = False
+        await places.local_copies.run()
+        assert places.local_offsets(1) == set()
+        places.check()
+
+    story([tiered(1, local_ms=1000)], told)
+
+
+def test_a_file_that_reaches_beyond_the_tiers_position_is_looked_at_once_per_position() -> None:
+    async def told(places: ThreePlaces) -> None:
+        for _block in range(3):
+            places.produce([(1, START_MS, 10)])
+        await places.split()
+        await places.merge(0, 1)
+        places.prune()
+        await places.first_seen(0)
+        places.advance(10_000_000)
+        (rows,) = places.rows.values()
+        for upto in (1, 2):
+            await places.copy([(upto - 1, upto, rows[upto - 1 : upto])], upto)
+            for _round in range(2):
+                await places.local_copies.run()
+                assert places.local_offsets(1) == {0, 1, 2}, "the tier has not all of it"
+        assert len(places.remote.read) == 1 + 2, "each time what the tier had"
+        await places.copy([(2, 3, rows[2:])], 3)
+        await places.local_copies.run()
+        assert places.local_offsets(1) == set()
+        places.check()
+
+    story([tiered(1, local_ms=1000)], told)
+
+
 def test_an_outage_keeps_all_copies_and_is_no_reason_to_wait_a_day() -> None:
     async def told(places: ThreePlaces) -> None:
         await merged_and_copied(places)

@@ -7,10 +7,12 @@ A file of disk 2 goes as a whole, when of each batch in it that is live
     `local.retention.ms`, or the queue has `local.retention.bytes` on this node behind it
     the remote tier has it: its index, read from the store, has the batch's offsets
 
-and when the file's blocks lie up to where the leader says that the remote tier has all (`upto`). The file's retention
-class and `upto` alone would not do: the leader passed over what was merged under another class, and a later merge, here
-or on another replica, may have given it this one. So the last copy on a disk goes only while the store shows what
-replaces it; during an outage all stays.
+and when the file's blocks begin before those that the leader is not done with (`upto`). The file's retention class and
+`upto` alone would not do: the leader passed over what was merged under another class, and a later merge, here or on
+another replica, may have given it this one. So the last copy on a disk goes only while the store shows what replaces
+it; during an outage all stays. Nor need the file's last block lie up to `upto`: each replica cuts its spans by itself,
+and behind the last batches of an idle topic one may have blocks of other topics, or without a batch (the no-op of a new
+leader, a change of members), which no upload ever takes.
 
 The agreed clock gives the time, and a batch is as old as its timestamp says, or as long as this node has seen its file.
 Readers are given from the remote tier what this node has not, so copies need not go from the oldest on. Files of which
@@ -154,6 +156,9 @@ class LocalCopies:
         self._limits = LocalLimits(*(numpy.zeros(0, numpy.int64) for _ in range(3)))
         self._signature = 0
         """Of the limits: another one for each change of them."""
+        self._not_there: dict[str, int] = {}
+        """Files that reach beyond the tier's position, and that position when the tier lacked something of them. One
+        span of each write group has such files."""
         self._dropped_files = 0
         self._dropped_bytes = 0
 
@@ -165,6 +170,7 @@ class LocalCopies:
         self._facts.keep(self._store.manifest.files.pages)
         time = self._clock.now()
         kept = await self._kept_by_size()
+        self._forget_those_reached()
         dead: list[FileRange] = []
         async for entry in self._candidates(time.earliest if time is not None else None):
             if await self._may_go(entry, time.earliest if time is not None else None, kept):
@@ -241,20 +247,32 @@ class LocalCopies:
     # --- which files may go ---------------------------------------------------------------------------------
 
     async def _candidates(self, now_ms: int | None) -> AsyncIterator[FileRange]:
-        """The local files that may have nothing but batches that may go."""
+        """The local files that may have nothing but batches that may go. Of those that reach beyond the tier's position
+        none is looked at again before that has moved, if the tier lacked something of it."""
         looked_at = 0
         for group in self._remote.manifest.groups():
             upto = self._remote.upto(group)
             for span in self._store.manifest.spans(group):
-                if span.upto > upto:
+                if span.after >= upto:
                     break
                 for entry in span:
                     looked_at += 1
                     if looked_at % FILES_PER_TURN == 0:
                         await asyncio.sleep(0)
+                    if self._not_there.get(entry.name) == upto:
+                        continue
                     file = self._store.manifest.files.get(entry.name)
                     if file is not None and file.may_move and self._is_due(file, now_ms):
                         yield entry
+
+    def _forget_those_reached(self) -> None:
+        """Forget files that are gone, or that the tier's position has come to since they were looked at."""
+        uptos = dict[str, int]()
+        for name, upto in self._not_there.items():
+            entries = self._store.manifest.entries(name)
+            if any(self._remote.upto(entry.group) == upto for entry in entries):
+                uptos[name] = upto
+        self._not_there = uptos
 
     def _is_due(self, file: StoreFile, now_ms: int | None) -> bool:
         known = self._known(file)
@@ -288,8 +306,11 @@ class LocalCopies:
             self._learn(entry.name, going.due_ms, goes_by_size=going.by_size)
         if not going.now:
             return False
+        upto = self._remote.upto(entry.group)
         are_remote = await self._are_remote(entry, rows)
-        if are_remote is False and now_ms is not None:
+        if are_remote is False and entry.upto > upto:
+            self._not_there[entry.name] = upto
+        elif are_remote is False and now_ms is not None:
             self._learn(entry.name, now_ms + LOOK_AGAIN_MS, goes_by_size=False)
         return bool(are_remote)
 
