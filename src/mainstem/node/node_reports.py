@@ -25,6 +25,7 @@ from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 REPORT_SECONDS_MAX = 1.0
 """A node that has not answered by then is shown without its report."""
@@ -62,13 +63,7 @@ class NodeReports:
         for group in self._storage.groups:
             if not group.consensus.leads:
                 continue
-            voters = group.consensus.voters
-            members = [MemberState(self._node_id, group.last_index, True, True)]
-            members += [
-                MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in voters)
-                for peer in group.consensus.peers()
-            ]
-            members.sort(key=lambda member: member.node)
+            members = self._members(group)
             led.append(
                 LedWriteGroup(group.group, group.term, group.serving, group.last_index, group.applied_index, members)
             )
@@ -88,6 +83,16 @@ class NodeReports:
                     f"{self._store or OF_ITS_OWN}. All nodes of a cluster have the same shared store, or none has one: "
                     "correct store_dir of one of them"
                 )
+
+    def _members(self, group: WriteGroup) -> list[MemberState]:
+        """The members of a write group that this node leads, ascending. Votes are those of the committed membership: a
+        change that is not committed dies with the leader, and an operator must not count on it."""
+        voters, peers = group.consensus.committed_membership.voters, group.consensus.peers()
+        members = [MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in voters) for peer in peers]
+        members.append(MemberState(self._node_id, group.last_index, True, self._node_id in voters))
+        going = voters - {member.node for member in members}
+        members += [MemberState(node_id, 0, False, True) for node_id in going]  # the leader sends it nothing any more
+        return sorted(members, key=lambda member: member.node)
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
         """The reports of these nodes; None: the node did not answer in time."""

@@ -20,8 +20,8 @@ def command(http: str, token: str | None, old: int, new: int, as_json: bool) -> 
     """Have node NEW take the place of node OLD, which may be dead.
 
     Start NEW first, with empty directories and a node id of its own. Every write group with a replica on OLD gets one
-    on NEW, and so does the metadata. `cluster status` shows how far that is; stop OLD when no write group has it any
-    more. The command may be given again: what is done stays done.
+    on NEW, and so does the metadata. `cluster status` shows how far that is; OLD, or any other node, may stop when no
+    write group has OLD any more. The command may be given again: what is done stays done.
     """
     HttpNode(http, token).post("/v1/cluster/replace", ReplaceNodeRequest(old=old, new=new))
     if as_json:

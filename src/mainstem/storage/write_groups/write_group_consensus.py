@@ -122,6 +122,12 @@ class WriteGroupConsensus:
         return self.core.membership.learners if self.core is not None else frozenset()
 
     @property
+    def committed_membership(self) -> Membership:
+        """The newest membership that this node knows to be committed; without a member while it has no part in the
+        write group."""
+        return self.core.membership_at(self.core.commit_index) if self.core is not None else Membership.of(())
+
+    @property
     def quorum(self) -> int:
         """How many voters make a majority."""
         return self.core.membership.quorum if self.core is not None else 0
