@@ -21,6 +21,7 @@ from tests.console.views import FakeViews
 
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
+from mainstem.console.views import SharedStoreView, SplitEndpoint
 
 
 def all_commands() -> list[list[str]]:
@@ -211,6 +212,46 @@ def test_doctor_fails_for_a_node_that_is_not_well(capsys: pytest.CaptureFixture[
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is False
     assert [check["name"] for check in found["checks"] if check["state"] == "failed"] == ["node"]
+
+
+def test_a_shared_store_takes_the_place_of_disk_2(capsys: pytest.CaptureFixture[str]) -> None:
+    views = asyncio.run(FakeViews().shared())
+    paths = ("/v1/cluster", "/v1/store", "/v1/store/usage")
+    shown: list[str] = []
+    with serving({path: (200, msgspec.json.encode(view)) for path, view in zip(paths, views, strict=True)}) as node:
+        for words in (["cluster", "status"], ["store", "status"], ["store", "usage"]):
+            assert run([*words, "--http", node]) == 0
+            shown.append(capsys.readouterr().out)
+            assert "disk 2" not in shown[-1]
+            assert "shared store" in shown[-1]
+            assert run([*words, "--http", node, "--json"]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert (found["store_disk"], found["shared_store"]) == (None, "s3://bucket/shared")
+    _, status, usage = shown
+    assert "s3://bucket/shared" in status
+    assert re.search(r"^ +1 +1  packed file +1  1\.0 GiB", status, re.MULTILINE), "of write group 1"
+    assert re.search(r"^ +all +1  packed file +1  1\.0 GiB", status, re.MULTILINE)
+    assert "remote" not in status + usage
+    assert "moved since" not in status, "nothing moves"
+    assert "to be deleted" in status
+    assert re.search(r"level 1, packed files +2", usage)
+
+
+def test_commands_about_files_of_disk_2_say_what_to_do_with_a_shared_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mainstem.toml"
+    file.write_text(f'write_dir = "{tmp_path}/w"\nstore_dir = "s3://bucket/x"\n')
+    assert run(["store", "verify", "--config", str(file)]) == 1
+    assert "`mainstem store adopt s3://bucket/x --list` says" in capsys.readouterr().err
+    assert run(["store", "repair", "--manifest", "--config", str(file)]) == 1
+    assert f"{tmp_path}/w/cache is no directory" in capsys.readouterr().err
+    endpoint = SplitEndpoint(
+        host="h", port=1, store_dir="/w/cache", shared_store=SharedStoreView(url="s3://bucket/x", folder="f", config={})
+    )
+    with serving({"/v1/split/endpoint": (200, msgspec.json.encode(endpoint))}) as node:
+        assert run(["store", "tier", "--once", "--http", node]) == 1
+    assert "s3://bucket/x is a shared store: files are written straight to it" in capsys.readouterr().err
 
 
 def test_doctor_tries_the_object_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

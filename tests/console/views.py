@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
 
 from mainstem.console.views import (
     ClusterView,
@@ -248,6 +251,18 @@ class FakeViews:
                 last_upload_failure="write group 1: the store is out",
                 damaged_files=[],
             ),
+        )
+
+    async def shared(self) -> tuple[ClusterView, StoreView, StoreUsageView]:
+        """The views of the same node, had it a shared store."""
+        store, usage = await self.store(), await self.store_usage(None)
+        assert usage is not None
+        place: dict[str, Any] = {"store_disk": None, "shared_store": "s3://bucket/shared"}
+        levels: dict[str, Any] = {"levels": [], "groups": {}}
+        return (
+            structs.replace(await self.cluster(), **place),
+            structs.replace(store, **place, **levels),
+            structs.replace(usage, **place, levels=[]),
         )
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:

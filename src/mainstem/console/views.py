@@ -73,7 +73,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     write_groups: Sequence[WriteGroupView]
     write_disk: DiskView
     store_disk: DiskView | None
-    """None where the store is not a directory of this node."""
+    """None where the store is shared."""
     topics: int
     partitions: int
     metadata_leader: int = -1
@@ -82,6 +82,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The feature level at which the nodes may write."""
     feature_level_newest: int = 1
     """The newest level of the version that this node runs."""
+    shared_store: str | None = None
+    """The URL of the store that all nodes share, or its directory; None: each has a disk 2 of its own."""
 
 
 class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,7 +350,8 @@ class RemoteWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteView(msgspec.Struct, frozen=True, kw_only=True):
-    """The remote tier: files in the object store. They are the cluster's, the same on every node."""
+    """The remote tier, or the shared store: files in the object store. They are the cluster's, the same on every
+    node."""
 
     url: str | None
     """None: this node is given no store, and cannot read what is there."""
@@ -383,9 +386,13 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     compactions: CompactionsView
     damaged_files: Sequence[DamagedFileView]
     """Not mended yet."""
-    store_disk: DiskView
+    store_disk: DiskView | None
+    """None where the store is shared."""
     remote: RemoteView | None = None
-    """None: the cluster has no remote tier."""
+    """None: the cluster has no remote tier, and no shared store."""
+    shared_store: str | None = None
+    """As in `ClusterView`. Files of a shared store are in `remote`; `levels` and `groups` are those of disk 2, where
+    there is none then."""
 
 
 class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -433,9 +440,12 @@ class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
     """Files that topics share and that were not looked at yet, or cannot be read: what they hold is in no topic."""
     unread_bytes: int
     write_disk: DiskView
-    store_disk: DiskView
+    store_disk: DiskView | None
+    """None where the store is shared."""
     remote_levels: Sequence[LevelView] = []
-    """Of the whole remote tier."""
+    """Of the whole remote tier, or the whole shared store."""
+    shared_store: str | None = None
+    """As in `ClusterView`. What topics have in a shared store is in `remote_bytes` and `remote_levels`."""
 
 
 class SharedStoreView(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,13 +90,16 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.store_dir if self.shares_store else self.remote_dir
 
     @property
+    def shared_store_place(self) -> str | None:
+        """The shared store's URL, or its absolute directory; None: the node has a disk 2 of its own."""
+        return str(parsed_url(self.store_dir).absolute()) if self.shares_store else None
+
+    @property
     def store_told(self) -> str:
         """The queue store as nodes tell each other of it, to find out whether all have the same. Empty: a disk 2 of
         the node's own. Nodes may mount a shared directory at different paths."""
-        if not self.shares_store:
-            return ""
-        url = parsed_url(self.store_dir)
-        return "a shared directory" if url.scheme == "file" else str(url)
+        place = self.shared_store_place or ""
+        return place if "://" in place or not place else "a shared directory"
 
     def validate(self) -> None:
         """Checks the node's own keys; the sections check themselves."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from mainstem.errors import MainstemError
 from mainstem.node.config import NodeConfig
-from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queue_store.manifest.manifest_database import Database
 
 CACHE_DIRECTORY = "cache"
@@ -50,10 +49,10 @@ def store_directory(config: NodeConfig, write_dir: Path) -> Path:
                 f"{noted}. A directory of its own would lack all that was split so far. Set store_dir to {noted}"
             )
         return directory(config.store_dir.removeprefix("file://"))
-    if noted and noted != _place(config):
+    if noted and noted != config.shared_store_place:
         raise StoreUnsupported(
             f"store_dir = {config.store_dir!r}: the shared store of {write_dir} is {noted}. Set store_dir to that. If "
-            f"all of it was moved to {_place(config)}, remove {note} on every node"
+            f"all of it was moved to {config.shared_store_place}, remove {note} on every node"
         )
     manifest = write_dir / MANIFEST_NAME
     if not noted and manifest.exists() and (files := Database(str(manifest)).read().files):
@@ -69,11 +68,12 @@ def note_store(config: NodeConfig, store_dir: Path) -> None:
     """Have disk 1 remember the shared store, durably; `store_dir` is the store's directory of this machine. Where the
     store is not shared there is nothing to remember."""
     note = store_dir / NOTE_NAME
-    if not config.shares_store or note.exists():
+    place = config.shared_store_place
+    if place is None or note.exists():
         return
     fresh = note.with_name(NOTE_NAME + ".new")
     with fresh.open("w", encoding="utf-8") as file:
-        file.write(_place(config))
+        file.write(place)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(note)
@@ -82,7 +82,3 @@ def note_store(config: NodeConfig, store_dir: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _place(config: NodeConfig) -> str:
-    return str(parsed_url(config.store_dir).absolute())

@@ -45,7 +45,9 @@ def command(http: str, as_json: bool) -> None:
         [
             ("metadata", f"led by {leader}"),
             ("disk 1", _disk(view.write_disk)),
-            ("disk 2", _disk(view.store_disk) if view.store_disk else "not on this node"),
+            ("disk 2", _disk(view.store_disk))
+            if view.store_disk is not None
+            else ("shared store", view.shared_store or "not on this node"),
         ]
     )
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
-from mainstem.console.views import CompactionsView, MergesView, MergeView, RemoteView, StoreView
+from mainstem.console.views import (
+    CompactionsView,
+    LevelView,
+    MergesView,
+    MergeView,
+    RemoteView,
+    RemoteWriteGroupView,
+    StoreView,
+    StoreWriteGroupView,
+)
 
 TIMEOUT_SECONDS = 30.0
 """The node may look at the indexes of files for some seconds."""
@@ -28,16 +37,16 @@ def command(http: str, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
-    groups = sorted(view.groups.items(), key=lambda item: int(item[0]))
+    remote = view.remote
+    if view.shared_store is not None and remote is not None:
+        shown = _of_groups(remote.groups, remote.levels)
+    else:
+        shown = [*_of_groups(view.groups, view.levels), ("remote", remote.levels if remote is not None else ())]
     print_table(
         [">GROUP", ">LEVEL", "KIND", ">FILES", ">SIZE", ">BATCHES"],
         [
             (name, level.level, level.kind, level.files, size(level.bytes), size(level.batch_bytes))
-            for name, levels in [
-                *((name, group.levels) for name, group in groups),
-                ("all", view.levels),
-                ("remote", view.remote.levels if view.remote is not None else ()),
-            ]
+            for name, levels in shown
             for level in levels
         ],
         empty="the queue store has no files",
@@ -46,13 +55,27 @@ def command(http: str, as_json: bool) -> None:
     print_fields(_fields(view))
 
 
+def _of_groups(
+    groups: Mapping[str, StoreWriteGroupView | RemoteWriteGroupView], levels: Sequence[LevelView]
+) -> list[tuple[str, Sequence[LevelView]]]:
+    """The levels of each write group, by its name, and those of all together."""
+    ordered = sorted(groups.items(), key=lambda item: int(item[0]))
+    return [*((name, group.levels) for name, group in ordered), ("all", levels)]
+
+
 def _fields(view: StoreView) -> Iterator[tuple[str, str]]:
-    disk = view.store_disk
-    yield "disk 2", f"{size(disk.used_bytes)} of store files, {size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    if (disk := view.store_disk) is not None:
+        free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+        yield "disk 2", f"{size(disk.used_bytes)} of store files, {free}"
+    if view.shared_store is not None:
+        fault = view.remote.fault if view.remote is not None else ""
+        yield "shared store", view.shared_store + (f": {fault}" if fault else "")
     yield from _merges(view.merges)
     yield from _compactions(view.compactions)
     if view.remote is not None:
-        yield from _remote(view.remote)
+        if view.shared_store is None:
+            yield from _moves(view.remote)
+        yield from _objects(view.remote)
     for file in view.damaged_files:
         yield "damaged file", f"{file.name}: {file.reason}"
 
@@ -92,7 +115,7 @@ def _compactions(compactions: CompactionsView) -> Iterator[tuple[str, str]]:
     )
 
 
-def _remote(remote: RemoteView) -> Iterator[tuple[str, str]]:
+def _moves(remote: RemoteView) -> Iterator[tuple[str, str]]:
     if remote.url is None:
         yield "remote tier", "out of this node's reach: it has no remote_dir"
     else:
@@ -107,6 +130,9 @@ def _remote(remote: RemoteView) -> Iterator[tuple[str, str]]:
             "failed moves",
             f"{remote.upload_failures:,} since the node started, the last: {remote.last_upload_failure}",
         )
+
+
+def _objects(remote: RemoteView) -> Iterator[tuple[str, str]]:
     if leaving := sum(group.leaving_files for group in remote.groups.values()):
         yield "to be deleted", counted(leaving, "file")
     for file in remote.damaged_files:

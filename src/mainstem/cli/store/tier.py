@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import click
 
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.errors import CommandFailed
 from mainstem.cli.parameters import options
 from mainstem.cli.split_application import become
+from mainstem.console.views import SplitEndpoint
 
 
 @click.command(
@@ -24,4 +27,6 @@ def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) ->
     for the write groups that it leads. What is not merged yet is merged first. It takes the node's split lease; the
     embedded splitter gives way.
     """
+    if "--help" not in more and (shared := HttpNode(http).get("/v1/split/endpoint", SplitEndpoint).shared_store):
+        raise CommandFailed(f"{shared.url} is a shared store: files are written straight to it, and none is uploaded")
     become(http, master, more, once=once, only=("--tier-only",))

@@ -35,9 +35,10 @@ def command(topic: str | None, http: str, as_json: bool) -> None:
         return
     shown = [*view.topics, *([view.others] if view.topics_left_out else [])]
     most = max(map(_total, shown), default=0)
+    shared = view.shared_store is not None
     print_table(
         ["~TOPIC", ">FILES", ">SIZE", "SHARE"],
-        [row for one in shown for row in _rows(one, view.topics_left_out, most)],
+        [row for one in shown for row in _rows(one, view.topics_left_out, most, shared)],
         empty="no topic has anything anywhere",
     )
     click.echo()
@@ -48,13 +49,16 @@ def _total(one: TopicUsageView) -> int:
     return one.journal_bytes + one.stored_bytes + one.remote_bytes
 
 
-def _rows(one: TopicUsageView, others: int, most: int) -> Iterator[tuple[str, str, str, str]]:
+def _rows(one: TopicUsageView, others: int, most: int, shared: bool) -> Iterator[tuple[str, str, str, str]]:
     yield _name(one, others), "", size(_total(one)), _bar(_total(one), most)
     parts: list[tuple[str, str, int]] = []
     if one.journal_bytes:
         parts.append(("journal", "", one.journal_bytes))
     parts += [(f"level {it.level}, {it.kind}s", f"{it.files:,}", it.bytes) for it in one.levels]
-    parts += [(f"remote, {it.kind}s", f"{it.files:,}", it.bytes) for it in one.remote_levels]
+    parts += [
+        (f"level {it.level}, {it.kind}s" if shared else f"remote, {it.kind}s", f"{it.files:,}", it.bytes)
+        for it in one.remote_levels
+    ]
     for number, (where, files, count) in enumerate(parts, 1):
         branch = "└ " if number == len(parts) else "├ "
         yield branch + where, files, size(count), _bar(count, most)
@@ -71,7 +75,8 @@ def _bar(count: int, most: int) -> str:
 
 
 def _fields(view: StoreUsageView) -> Iterator[tuple[str, str]]:
-    for name, levels in (("queue store", view.levels), ("remote tier", view.remote_levels)):
+    objects = "shared store" if view.shared_store is not None else "remote tier"
+    for name, levels in (("queue store", view.levels), (objects, view.remote_levels)):
         if levels:
             files, count, batches = (
                 sum(column) for column in zip(*((it.files, it.bytes, it.batch_bytes) for it in levels), strict=True)
@@ -79,10 +84,11 @@ def _fields(view: StoreUsageView) -> Iterator[tuple[str, str]]:
             yield name, f"{counted(files, 'file')}, {size(count)}, of which {size(batches)} are batches"
     yield "journal", f"{size(view.journal_bytes)} of batches"
     for name, disk in (("disk 1", view.write_disk), ("disk 2", view.store_disk)):
-        yield (
-            name,
-            f"{size(disk.used_bytes)} used by Mainstem, {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
-        )
+        if disk is not None:
+            yield (
+                name,
+                f"{size(disk.used_bytes)} used by Mainstem, {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
+            )
     if view.unread_files:
         yield (
             "left out",

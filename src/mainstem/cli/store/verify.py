@@ -55,7 +55,7 @@ def command(
     batches, their headers, and Kafka's indexes beside queue segments. The exit code is 1 when something is not what it
     should be. Files that the manifest does not name are listed, and are no damage.
     """
-    where = directories.found(file, write_dir, store_dir)
+    where = directories.found(file, write_dir, store_dir, of_files=True)
     if not without_manifest and not where.manifest.exists():
         raise CommandFailed(
             f"{where.write_dir} has no {directories.MANIFEST_NAME}: name the node's disk 1 with --write-dir, or check "

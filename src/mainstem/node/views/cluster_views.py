@@ -18,7 +18,7 @@ from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports
-from mainstem.node.views.disk_view import disk
+from mainstem.node.views.disk_view import disk, own_disk
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
 from mainstem.storage.role import Storage
@@ -45,7 +45,7 @@ class LocalClusterViews:
         self._nameserver = nameserver
         self._storage = storage
         self._write_dir = write_dir
-        self._store_dir = store_dir
+        self._own_store_dir = None if config.shares_store else store_dir
         self._rpc = rpc
         self._node = node
         self._reports = reports
@@ -65,12 +65,13 @@ class LocalClusterViews:
             nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
             write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=disk(self._store_dir, self._storage.queue_store.stored.file_bytes()),
+            store_disk=own_disk(self._own_store_dir, self._storage.queue_store.stored.file_bytes()),
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.lookups.metadata_leader,
             feature_level=self._nameserver.lookups.feature_level,
             feature_level_newest=OWN_LEVELS.newest,
+            shared_store=self._config.shared_store_place,
         )
 
     def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:

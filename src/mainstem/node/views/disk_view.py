@@ -8,6 +8,11 @@ from pathlib import Path
 from mainstem.console.views import DiskView
 
 
+def own_disk(path: Path | None, used_bytes: int) -> DiskView | None:
+    """Disk 2; None where `path` is, as the store is shared."""
+    return disk(path, used_bytes) if path is not None else None
+
+
 def disk(path: Path, used_bytes: int) -> DiskView:
     """The disk a directory lies on."""
     stat = os.statvfs(path)

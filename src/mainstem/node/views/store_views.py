@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from mainstem.console.views import (
     CompactionsView,
     CompactionView,
@@ -18,6 +20,7 @@ from mainstem.console.views import (
     MergeView,
     RemoteView,
     RemoteWriteGroupView,
+    SharedStoreView,
     SplitEndpoint,
     SplitView,
     SplitWriteGroupView,
@@ -29,7 +32,7 @@ from mainstem.console.views import (
 )
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.config import NodeConfig
-from mainstem.node.views.disk_view import disk
+from mainstem.node.views.disk_view import disk, own_disk
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
 from mainstem.storage.object_stores.urls import GuardedStore
@@ -79,6 +82,7 @@ class LocalStoreViews:
         self._supervisor = supervisor
         self._write_dir = write_dir
         self._store_dir = store_dir
+        self._own_store_dir = None if config.shares_store else store_dir
         self._rpc = rpc
         self._clock = clock
         self._remote_store = remote_store
@@ -162,13 +166,14 @@ class LocalStoreViews:
             ),
             compactions=_compactions(store, now),
             damaged_files=[DamagedFileView(**file._asdict()) for file in store.damaged.all()],
-            store_disk=disk(self._store_dir, store.stored.file_bytes()),
+            store_disk=own_disk(self._own_store_dir, store.stored.file_bytes()),
             remote=await self._remote(),
+            shared_store=self._config.shared_store_place,
         )
 
     async def _remote(self) -> RemoteView | None:
         """The remote tier; None where there is none, and never was."""
-        tier, url = self._storage.remote, self._config.remote_dir
+        tier, url = self._storage.remote, self._config.objects_url
         if not url and not tier.numbers():
             return None
         counts = {
@@ -227,8 +232,9 @@ class LocalStoreViews:
             unread_files=usage.unread_files + remote.unread_files,
             unread_bytes=usage.unread_bytes + remote.unread_bytes,
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=disk(self._store_dir, store.stored.file_bytes()),
+            store_disk=own_disk(self._own_store_dir, store.stored.file_bytes()),
             remote_levels=_levels(levels.of_store(self._storage.remote.manifest)),
+            shared_store=self._config.shared_store_place,
         )
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:
@@ -244,7 +250,16 @@ class LocalStoreViews:
         )
 
     def split_endpoint(self) -> SplitEndpoint | None:
-        return SplitEndpoint(host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir))
+        return SplitEndpoint(
+            host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir), shared_store=self._shared_store()
+        )
+
+    def _shared_store(self) -> SharedStoreView | None:
+        place = self._config.shared_store_place
+        if place is None:
+            return None
+        config = msgspec.to_builtins(self._config.object_store)
+        return SharedStoreView(url=place, folder=self._nameserver.lookups.cluster_id(), config=config)
 
 
 def _compactions(store: QueueStore, now: float) -> CompactionsView:
