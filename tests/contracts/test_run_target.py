@@ -1,8 +1,9 @@
-"""`RunTarget`: the simulated one shows and hides a file as the local disk's does."""
+"""`RunTarget`: the simulated one, and one in an object store, show and hide a file as the local disk's does."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,14 @@ from tests.fakes.files import SimulatedFiles
 from tests.fakes.run_target import SimulatedTarget
 
 from mainstem.model import Buffer
+from mainstem.storage.object_stores.errors import ObjectExists
+from mainstem.storage.object_stores.local import LocalObjectStore
+from mainstem.storage.object_stores.names import UNFINISHED
+from mainstem.storage.shared_store.blocking_store import BlockingStore
+from mainstem.storage.shared_store.object_target import ObjectTarget
 from mainstem.storage.store_files.run_target import WINDOW_BYTES, LocalRunTarget, RunTarget
 from mainstem.storage.store_files.store_file import TEMPORARY_INFIX
+from mainstem.storage.store_files.write_pace import WritePace
 
 NAME = "a.run"
 
@@ -21,6 +28,8 @@ class Directory(ABC):
 
     leaves = False
     """What is abandoned lies there under a temporary name."""
+    replaces = True
+    """A second file of a name takes the place of the first; otherwise it is refused."""
 
     @abstractmethod
     def target(self) -> RunTarget: ...
@@ -57,11 +66,35 @@ class Simulated(Directory):
         return {path.removeprefix("runs/"): self._disk.content(path) for path in self._disk.paths()}
 
 
-@pytest.fixture(params=["local", "simulated", "simulated, leaving what is abandoned"])
-def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+class InObjectStore(Directory):
+    def __init__(self, path: Path, store: BlockingStore) -> None:
+        self._path = path
+        self._store = store
+        self.replaces = store.part_bytes < STREAMED_FROM_BYTES
+
+    def target(self) -> RunTarget:
+        return ObjectTarget(self._store, f"runs/{NAME}", WritePace())
+
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self._path.glob("runs/*")}
+
+    def finished(self) -> dict[str, bytes]:
+        return {name: content for name, content in self.files().items() if not name.startswith(UNFINISHED)}
+
+
+STREAMED_FROM_BYTES = 1 << 20
+PART_BYTES = {"objects, in one request": STREAMED_FROM_BYTES, "objects, streamed": 8}
+
+
+@pytest.fixture(params=["local", "simulated", "simulated, leaving what is abandoned", *PART_BYTES])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Directory]:
     if request.param == "local":
-        return OnDisk(tmp_path / "runs")
-    return Simulated(leaves=request.param != "simulated")
+        yield OnDisk(tmp_path / "runs")
+    elif request.param in PART_BYTES:
+        with BlockingStore(LocalObjectStore(tmp_path), part_bytes=PART_BYTES[request.param]) as store:
+            yield InObjectStore(tmp_path, store)
+    else:
+        yield Simulated(leaves=request.param != "simulated")
 
 
 def test_a_finished_file_has_all_that_was_written_and_before_there_is_none(directory: Directory) -> None:
@@ -106,9 +139,17 @@ def test_a_finished_file_is_not_abandoned_any_more(directory: Directory) -> None
     assert directory.files() == {NAME: b"all of it"}
 
 
-def test_a_second_file_of_the_name_takes_the_place_of_the_first(directory: Directory) -> None:
-    for content in (b"first", b"the second"):
+def test_a_second_file_of_the_name_takes_the_place_of_the_first_or_is_refused(directory: Directory) -> None:
+    def write(content: bytes) -> None:
         target = directory.target()
         target.write(content)
         target.finish()
-    assert directory.files() == {NAME: b"the second"}
+
+    write(b"the first")
+    if directory.replaces:
+        write(b"the second")
+        assert directory.files() == {NAME: b"the second"}
+    else:
+        with pytest.raises(ObjectExists):
+            write(b"the second")
+        assert directory.files() == {NAME: b"the first"}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.run_reader import read_runs
+from tests.fakes.run_reader import read_run, read_runs
 from tests.fakes.split_log import SplitJournal
 
-from mainstem.pipeline.errors import SliceDamaged
+from mainstem.pipeline.errors import NamesRefused, SliceDamaged
 from mainstem.pipeline.slices.block_walk import batches_of
 from mainstem.pipeline.slices.journal_slice import mapped_segment, places_of, slice_bytes
 from mainstem.pipeline.slices.split_slice import TAKE_BYTES, SplitSlice, gather, split_slice
@@ -254,3 +256,63 @@ def mapped(extent: SegmentExtent) -> Iterator[None]:
     *places, size = places_of([extent])
     with mapped_segment(extent, mmap.mmap(-1, size), places[0]):
         yield
+
+
+def test_runs_by_write_group_are_those_of_each_group_alone(tmp_path: Path) -> None:
+    """Byte for byte; all of a group are announced before the first of any is opened."""
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append_random(random.Random(5), 120, queues=7, topics=4, groups=5)
+    (work,) = journal.slices({}, journal.limit({}, 1 << 30), 1 << 30)
+    assert len(work.ranges) == 5
+    told: list[tuple[int, list[str]]] = []
+    opened: list[str] = []
+
+    def split(work: Slice, runs: Path, names: Iterator[int]) -> SplitSlice:
+        def open_target(name: str) -> LocalRunTarget:
+            opened.append(name)
+            return LocalRunTarget(runs, name)
+
+        def announce(group: int, names: Sequence[str]) -> None:
+            assert not opened
+            told.append((group, list(names)))
+
+        with slice_bytes(work, no_remote, local=True) as buffer:
+            return split_slice(work, buffer, CLASSES, open_target, announce=announce, new_name=lambda: f"{next(names)}")
+
+    done = split(msgspec.structs.replace(work, by_write_group=True), tmp_path / "grouped", itertools.count())
+    assert told == [
+        (entry.group, [file.name for file in done.files if file.group == entry.group]) for entry in work.ranges
+    ]
+    assert {(file.group, file.retention_class) for file in done.files} == {
+        (entry.group, name) for entry in work.ranges for name in ("default", "internal")
+    }
+    names = itertools.count()
+    alone = [split(msgspec.structs.replace(work, ranges=(entry,)), tmp_path / "alone", names) for entry in work.ranges]
+    assert sum(one.batches for one in alone) == done.batches
+    assert sum(one.dropped_batches for one in alone) == done.dropped_batches > 0
+    expected = [file for one in alone for file in one.files]
+    plain = {"group": -1, "first_queue": 0, "last_queue": 0, "first_offset": -1}
+    assert [msgspec.structs.replace(file, **plain) for file in done.files] == expected
+    for file in done.files:
+        assert (tmp_path / "grouped" / file.name).read_bytes() == (tmp_path / "alone" / file.name).read_bytes()
+        found = read_run(tmp_path / "grouped" / file.name)
+        assert (file.first_queue, file.last_queue) == (min(found), max(found))
+        assert file.first_offset == int.from_bytes(found[file.first_queue][0][:8], "big")
+    assert len(told) == 5, "local runs are not announced"
+
+
+def test_nothing_is_written_where_names_are_refused(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append(0, [(0, b"a")])
+    (work,) = journal.slices({}, {0: 1}, 1 << 20)
+
+    def announce(group: int, names: Sequence[str]) -> None:
+        raise NamesRefused(f"{len(names)} names of {group}")
+
+    work = msgspec.structs.replace(work, by_write_group=True)
+    with (
+        slice_bytes(work, no_remote, local=True) as buffer,
+        pytest.raises(NamesRefused, match="1 names of 0"),
+    ):
+        split_slice(work, buffer, CLASSES, lambda name: LocalRunTarget(tmp_path / "runs", name), announce=announce)
+    assert not (tmp_path / "runs").exists()

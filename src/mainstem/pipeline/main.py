@@ -215,6 +215,7 @@ def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSetting
         start_bytes=options.start_bytes,
         start_age_seconds=options.start_age_seconds,
         tls=tls_of(options),
+        shared_store=endpoint.shared_store,
     )
 
 

@@ -60,6 +60,8 @@ class Batches(NamedTuple):
     """Their directory rows (`DIRECTORY_ROW`)."""
     starts: Integers
     """Where each batch begins in the slice's buffer, ascending."""
+    groups: Integers
+    """The write group of each batch."""
 
 
 class _Kept(NamedTuple):
@@ -73,7 +75,8 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
     kept = sorted(block for blocks in _blocks(work, buffer).values() for block in blocks.values())
     data = [block for block in kept if block.header.kind == KIND_DATA and block.header.batch_count]
     if not data:
-        return Batches(numpy.empty(0, DIRECTORY_ROW), numpy.empty(0, numpy.int64))
+        none = numpy.empty(0, numpy.int64)
+        return Batches(numpy.empty(0, DIRECTORY_ROW), none, none)
     directories = b"".join(
         [
             buffer.data[block.at + BLOCK_HEADER_BYTES :][: block.header.batch_count * DIRECTORY_ROW_BYTES]
@@ -89,7 +92,7 @@ def batches_of(work: Slice, buffer: Bytes) -> Batches:
     starts = numpy.repeat(payloads, counts) + rows["position"].astype(numpy.int64)
     positions = numpy.array([block.header.position for block in data], numpy.uint64)
     _check(rows, starts, numpy.repeat(ends, counts), numpy.repeat(positions, counts), buffer)
-    return Batches(rows, starts)
+    return Batches(rows, starts, numpy.repeat(numpy.array([block.header.group for block in data]), counts))
 
 
 def _blocks(work: Slice, buffer: Bytes) -> dict[int, dict[int, _Kept]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.slices.journal_slice import slice_bytes
-from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
+from mainstem.pipeline.slices.split_slice import OpenTarget, SplitSlice, split_slice
 from mainstem.pipeline.split.split_plan import (
     Offsets,
     SplitSettings,
@@ -34,7 +35,9 @@ from mainstem.pipeline.split.split_plan import (
 )
 from mainstem.rpc.messages.split import Slice
 from mainstem.rpc.wire.identity import host_identity
+from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.store_file import path_of
 
 SOURCE_NAME = "mainstem_journal"
 SETTINGS_OPTION = "settings"
@@ -132,19 +135,34 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
 
     def split() -> SplitSlice:
         local = bool(partition.host) and partition.host == host_identity()
-        with slice_bytes(partition.work, node.read, local=local, allow=allow) as buffer:
-            return split_slice(
-                partition.work,
-                buffer,
-                node.retention_classes(),
-                lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
-                allow=allow,
-            )
+        with (
+            slice_bytes(partition.work, node.read, local=local, allow=allow) as buffer,
+            _outputs(settings, node) as (announce, open_target),
+        ):
+            classes = node.retention_classes()
+            return split_slice(partition.work, buffer, classes, open_target, announce=announce, allow=allow)
 
     try:
         return mended(split, node.damaged)
     finally:
         node.close()
+
+
+@contextmanager
+def _outputs(settings: SplitSettings, node: NodeLink) -> Iterator[tuple[Announce, OpenTarget]]:
+    """How the runs of a slice are announced, and opened by their names."""
+    if settings.shared_store is None:
+        yield (
+            unannounced,
+            lambda name: LocalRunTarget(settings.runs_dir, name, bytes_per_second=settings.bytes_per_second),
+        )
+        return
+    from mainstem.storage.shared_store.announced_files import AnnouncedFiles
+    from mainstem.storage.shared_store.blocking_store import BlockingStore
+
+    with BlockingStore.open(settings.shared_store) as store:
+        files = AnnouncedFiles(store, node.intend, bytes_per_second=settings.bytes_per_second)
+        yield files.announce, lambda name: files.open(path_of(name))
 
 
 def mended(split: Callable[[], SplitSlice], damaged: Callable[[int], bool]) -> SplitSlice:

@@ -14,6 +14,7 @@ import msgspec
 
 from mainstem.rpc.messages.split import PlannedSlices, PositionsReply, WriteGroupPositions
 from mainstem.rpc.wire.tls import RpcTlsConfig
+from mainstem.storage.shared_store.shared_store import SharedStore
 
 Offsets = dict[str, int]
 """Write group (as text, for JSON) → block index: a position in the journal, as Spark sees it."""
@@ -34,6 +35,8 @@ class SplitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """…or for the oldest to be this old."""
     tls: RpcTlsConfig = RpcTlsConfig()
     """TLS files that lie at the same path on every host of a task."""
+    shared_store: SharedStore | None = None
+    """Where runs are written; None: `runs_dir`."""
 
 
 class JournalView(Protocol):

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from mainstem.model import Buffer
 from mainstem.storage.store_files.store_file import TEMPORARY_INFIX
+from mainstem.storage.store_files.write_pace import WritePace
 
 WINDOW_BYTES = 128 * 1024
 """Bytes given to the disk at once. With windows of 8 MiB every tenth of a second a commit beside them took several
@@ -32,9 +33,6 @@ waiting and dropping do."""
 
 ALIGNMENT = mmap.PAGESIZE
 """Alignment of position, length and memory, enough for every file system."""
-
-PAUSE_SECONDS_MIN = 0.002
-"""Shorter debts are left to grow: a sleep takes about 0.1 ms longer than asked for."""
 
 _SYNC_FILE_RANGE_ALL = 1 | 2 | 4  # wait before, write, wait after
 _sync_file_range: Callable[[int, int, int, int], int] | None
@@ -50,7 +48,7 @@ class RunTarget(Protocol):
     """A run being written. It is never visible under its name before `finish`."""
 
     def write(self, buffer: Buffer) -> None:
-        """Append all of the buffer, or raise OSError."""
+        """Append all of the buffer, or raise OSError, or what an object store reports."""
         ...
 
     def finish(self) -> None:
@@ -96,10 +94,7 @@ class LocalRunTarget:
         self._filled = 0
         self._settled = 0
         """File position up to which all bytes are on the disk; the window begins there."""
-        self._bytes_per_second = bytes_per_second
-        self._clock = clock
-        self._sleep = sleep
-        self._paid_until = clock()
+        self._pace = WritePace(bytes_per_second, clock, sleep)
 
     def write(self, buffer: Buffer) -> None:
         view = memoryview(buffer).cast("B")
@@ -110,13 +105,13 @@ class LocalRunTarget:
             self._filled += count
             if self._filled == WINDOW_BYTES:
                 self._settle(WINDOW_BYTES)
-                self._pace(WINDOW_BYTES)
+                self._pace.take(WINDOW_BYTES)
 
     def finish(self) -> None:
         size = self._settled + self._filled
         padded = -(-self._filled // ALIGNMENT) * ALIGNMENT
         self._window[self._filled : padded] = bytes(padded - self._filled)
-        self._pace(self._filled)
+        self._pace.take(self._filled)
         self._settle(padded)
         os.ftruncate(self._descriptor, size)
         os.fsync(self._descriptor)
@@ -164,14 +159,6 @@ class LocalRunTarget:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(self._temporary))
         os.posix_fadvise(self._descriptor, self._settled, length, os.POSIX_FADV_DONTNEED)
-
-    def _pace(self, count: int) -> None:
-        if not self._bytes_per_second:
-            return
-        now = self._clock()
-        self._paid_until = max(self._paid_until, now) + count / self._bytes_per_second
-        if self._paid_until - now >= PAUSE_SECONDS_MIN:
-            self._sleep(self._paid_until - now)
 
 
 def _create(path: Path) -> tuple[int, bool]:
