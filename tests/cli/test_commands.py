@@ -247,7 +247,7 @@ def test_commands_about_files_of_disk_2_say_what_to_do_with_a_shared_store(
     assert run(["store", "repair", "--manifest", "--config", str(file)]) == 1
     assert f"{tmp_path}/w/cache is no directory" in capsys.readouterr().err
     endpoint = SplitEndpoint(
-        host="h", port=1, store_dir="/w/cache", shared_store=SharedStoreView(url="s3://bucket/x", folder="f", config={})
+        host="h", port=1, store_dir="/w/cache", shared_store=SharedStoreView(url="s3://bucket/x", folder="f")
     )
     with serving({"/v1/split/endpoint": (200, msgspec.json.encode(endpoint))}) as node:
         assert run(["store", "tier", "--once", "--http", node]) == 1

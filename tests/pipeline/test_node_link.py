@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
+from tests.cli.fake_node import serving
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.console.views import SharedStoreView, SplitEndpoint
+from mainstem.node.node import store_access
 from mainstem.pipeline.errors import NamesRefused
-from mainstem.pipeline.link.node_link import INTENDED_AT_ONCE_MAX, Endpoint, NodeLink
+from mainstem.pipeline.link.node_link import (
+    ENDPOINT_PATH,
+    INTENDED_AT_ONCE_MAX,
+    Endpoint,
+    NodeLink,
+    find_endpoint,
+)
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.tier import INTEND_FILES, IntendFiles, IntendReply
+from mainstem.rpc.messages.tier import INTEND_FILES, STORE_ACCESS, IntendFiles, IntendReply
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.shared_store.shared_store import SharedStore
 
+USUAL = ObjectStoreConfig()
 
-def with_node(answer: Callable[[IntendFiles], str], use: Callable[[NodeLink], None]) -> None:
-    """Have a thread use a link to a node that gives these refusals."""
+
+def with_node(
+    answer: Callable[[IntendFiles], str],
+    use: Callable[[NodeLink], None],
+    config: ObjectStoreConfig = USUAL,
+) -> None:
+    """Have a thread use a link to a node that gives these refusals, and reaches its shared store so."""
 
     async def handle(call: RpcCall[IntendFiles]) -> Reply[IntendReply]:
         return Reply(IntendReply(answer(call.request)))
@@ -29,6 +44,7 @@ def with_node(answer: Callable[[IntendFiles], str], use: Callable[[NodeLink], No
     async def run() -> None:
         handlers = Handlers()
         handlers.unary(INTEND_FILES, handle)
+        handlers.unary(STORE_ACCESS, partial(store_access, config))
         server = RpcServer(handlers, name="node")
         host, port = await server.start("127.0.0.1", 0)
         node = NodeLink(f"{host}:{port}", "test")
@@ -64,15 +80,22 @@ def test_a_refusal_is_an_error_that_says_why() -> None:
     with_node(lambda _request: "node 2 leads it", use)
 
 
-def test_an_endpoint_says_where_the_shared_store_is_and_how_it_is_reached() -> None:
-    config = ObjectStoreConfig(endpoint="http://127.0.0.1:9000", part_bytes=8 << 20)
-    view = SplitEndpoint(
-        host="h",
-        port=1,
-        store_dir="/cache",
-        shared_store=SharedStoreView(url="s3://b", folder="f", config=msgspec.to_builtins(config)),
-    )
-    found = msgspec.json.decode(msgspec.json.encode(view), type=Endpoint)
-    assert found.shared_store == SharedStore(url="s3://b", folder="f", config=config)
+def test_an_endpoint_says_where_the_shared_store_is_and_its_rpc_port_how_it_is_reached() -> None:
+    config = ObjectStoreConfig(endpoint="http://127.0.0.1:9000", options={"secret_access_key": "hush"})
+
+    def use(node: NodeLink) -> None:
+        host, _, port = node.address.partition(":")
+        place = SharedStoreView(url="s3://b", folder="f")
+        view = SplitEndpoint(host=host, port=int(port), store_dir="/cache", shared_store=place)
+        told = msgspec.json.encode(view)
+        assert b"hush" not in told
+        with serving({ENDPOINT_PATH: (200, told)}) as http:
+            found = find_endpoint(http)
+        assert found.shared_store == SharedStore(url="s3://b", folder="f", config=config)
+
+    with_node(lambda _request: "", use, config)
+
+
+def test_the_endpoint_of_an_older_node_has_no_shared_store() -> None:
     older = {"host": "h", "port": 1, "store_dir": "/store"}
     assert msgspec.json.decode(msgspec.json.encode(older), type=Endpoint).shared_store is None

@@ -453,9 +453,7 @@ class SharedStoreView(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     folder: str
-    """The cluster's, in the store."""
-    config: dict[str, object]
-    """How it is reached: the keys of `object_store`."""
+    """The cluster's, in the store. How the store is reached is told over node RPC alone."""
 
 
 class SplitEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from mainstem.address import Address
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
@@ -43,16 +45,19 @@ from mainstem.node.views.store_views import LocalStoreViews
 from mainstem.node.views.topic_views import LocalTopicViews
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
-from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.split import MergeWaits
+from mainstem.rpc.messages.tier import STORE_ACCESS, StoreAccess
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.rpc.wire.tls import context as tls_context
 from mainstem.server.addresses import parse_address
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.role import Storage
 from mainstem.storage.samples import StorageSamples
@@ -215,6 +220,8 @@ class RunningNode:
         uploads = TierService(storage.tier_log, lease, merges.turn, self._supervision)
         stack.push_async_callback(uploads.close)
         uploads.register(self._handlers)
+        if config.shares_store:
+            self._handlers.unary(STORE_ACCESS, partial(store_access, config.object_store))
         rpc_address = await self._listen_for_calls()
 
         reports = NodeReports(
@@ -335,6 +342,10 @@ async def _store_waits(storage: Storage) -> MergeWaits:
         if found.bytes or found.more:
             break
     return found
+
+
+async def store_access(config: ObjectStoreConfig, call: RpcCall[Nothing]) -> Reply[StoreAccess]:
+    return Reply(StoreAccess(msgspec.json.encode(config)))
 
 
 def boot_of_this_machine() -> str:

@@ -113,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
         threading.Thread(target=end_with_stdin, daemon=True).start()
     try:
         java = require_java()
-        endpoint = find_endpoint(options.node)
+        endpoint = find_endpoint(options.node, tls_of(options))
         return run(options, endpoint, java, stopping)
     except LeaseHeld as error:
         log.error("%s. Stop it, or let it work: it splits the same journal.", error)

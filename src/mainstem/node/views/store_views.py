@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from mainstem.console.views import (
     CompactionsView,
     CompactionView,
@@ -258,8 +256,7 @@ class LocalStoreViews:
         place = self._config.shared_store_place
         if place is None:
             return None
-        config = msgspec.to_builtins(self._config.object_store)
-        return SharedStoreView(url=place, folder=self._nameserver.lookups.cluster_id(), config=config)
+        return SharedStoreView(url=place, folder=self._nameserver.lookups.cluster_id())
 
 
 def _compactions(store: QueueStore, now: float) -> CompactionsView:

@@ -69,6 +69,7 @@ from mainstem.rpc.messages.split import (
 from mainstem.rpc.messages.tier import (
     INTEND_FILES,
     RECORD_TIER,
+    STORE_ACCESS,
     TIER_WORK,
     AskTier,
     IntendFiles,
@@ -78,6 +79,7 @@ from mainstem.rpc.messages.tier import (
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.shared_store.shared_store import SharedStore
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -133,8 +135,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return str(Address(self.host, self.port))
 
 
-def find_endpoint(node: str) -> Endpoint:
-    """Ask the node at this HTTP address. Raises `SplitServiceUnreachable`."""
+def find_endpoint(node: str, tls: RpcTlsConfig = NO_TLS) -> Endpoint:
+    """Ask the node at this HTTP address, and its RPC port how a shared store is reached. Raises
+    `SplitServiceUnreachable`, and ConfigError when the files of `tls` cannot be used."""
     url = node.rstrip("/") + ENDPOINT_PATH
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
@@ -144,8 +147,15 @@ def find_endpoint(node: str) -> Endpoint:
     except (OSError, urllib.error.URLError, msgspec.DecodeError) as error:
         raise SplitServiceUnreachable(f"{url} does not tell where the split service is: {error}") from error
     if found.host in EVERY_INTERFACE:  # it listens everywhere: use the address that just answered
-        return msgspec.structs.replace(found, host=urllib.parse.urlsplit(url).hostname or found.host)
-    return found
+        found = msgspec.structs.replace(found, host=urllib.parse.urlsplit(url).hostname or found.host)
+    if found.shared_store is None:
+        return found
+    link = NodeLink(found.rpc, "shared store", tls)
+    try:
+        store = msgspec.structs.replace(found.shared_store, config=link.store_config())
+    finally:
+        link.close()
+    return msgspec.structs.replace(found, shared_store=store)
 
 
 class NodeLink:
@@ -253,6 +263,10 @@ class NodeLink:
                     f"the node does not announce {len(names)} files of write group {group}: {reply.refusal}; none of "
                     "them is written, and the work is given out again"
                 )
+
+    def store_config(self) -> ObjectStoreConfig:
+        """How the shared store is reached."""
+        return msgspec.json.decode(self._call(STORE_ACCESS, Nothing()).config, type=ObjectStoreConfig)
 
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """What to compact next, and its queues; what was given before under this lease is taken back. Raises

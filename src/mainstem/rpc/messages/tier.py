@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
-from mainstem.rpc.wire.method import Method
+from mainstem.rpc.wire.method import Method, Nothing
 
 
 class MovingFile(msgspec.Struct, frozen=True):
@@ -82,6 +82,14 @@ class IntendReply(msgspec.Struct, frozen=True):
     durably."""
 
 
+class StoreAccess(msgspec.Struct, frozen=True):
+    """How the shared store is reached. Options of an object store may be secrets: no other port tells them."""
+
+    config: bytes
+    """An `ObjectStoreConfig`, in JSON."""
+
+
 TIER_WORK = Method(34, "tier.work", AskTier, TierWork, (LeaseLost,))
 RECORD_TIER = Method(35, "tier.record", RecordTier, TierReply, (LeaseLost,))
 INTEND_FILES = Method(36, "tier.intend", IntendFiles, IntendReply)
+STORE_ACCESS = Method(37, "tier.access", Nothing, StoreAccess)
