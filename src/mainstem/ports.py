@@ -607,7 +607,8 @@ class ObjectStore(Protocol):
     async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
         """Write a large object part by part. `parts` may be called again, after a failure, and then begins at the first
         part. What is uploaded of an object that is not finished is given up. Nothing guards the name, so that it must
-        be one that no other writer chooses."""
+        be one that no other writer chooses. A part that was handed over stays as it is: the store may hold it until
+        the object is written."""
         ...
 
     async def info(self, name: str) -> ObjectInfo:

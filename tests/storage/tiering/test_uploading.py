@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.fakes.clock import LoopClock
@@ -14,7 +16,10 @@ from tests.storage.queue_store.merges import GROUP, MergeStore
 from tests.storage.queue_store.runs import Batch, make_batch
 from tools.s3_server import CREDENTIALS, s3_server
 
-from mainstem.ports import ObjectRange
+from mainstem.model import Buffer
+from mainstem.pipeline.link.node_allowance import ALLOWED_BYTES, NodeAllowance
+from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.ports import ObjectInfo, ObjectRange
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.merging.merge_inputs import InputDamaged
@@ -220,6 +225,32 @@ def test_the_allowance_is_asked_for_every_byte(uploads: Uploads) -> None:
     uploads.bucket.weather.failures = 1.0
     with pytest.raises(ObjectStoreUnavailable):
         asyncio.run(uploads.upload(file, name))
+
+
+def test_a_task_never_goes_through_more_at_once_than_its_node_allows_at_once(uploads: Uploads) -> None:
+    """Otherwise the node's questions come all together, and the work behind them in one burst."""
+    happened: list[str] = []
+
+    class Node:
+        def pace(self, size: int) -> None:
+            happened.append("asked")
+
+    class Watched(SimulatedObjectStore):
+        async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
+            async def watched() -> AsyncIterator[Buffer]:
+                async for part in parts():
+                    happened.append("taken")
+                    yield part
+
+            return await super().write_parts(name, watched)
+
+    file = uploads.file(FileKind.SEGMENT)
+    name = remote_name(file.name, "even")
+    allow = NodeAllowance(cast(NodeLink, Node()))
+    source, objects = uploads.local.input(file.name), file_objects(GROUP, name)
+    asyncio.run(upload(Watched(uploads.bucket), source, name, objects, allow))
+    assert happened.count("asked") == -(-file.batch_bytes // ALLOWED_BYTES)
+    assert ("asked", "asked") not in pairwise(happened)
 
 
 def test_s3_gets_a_segment_in_parts_and_the_rest_in_one_request_each(uploads: Uploads) -> None:

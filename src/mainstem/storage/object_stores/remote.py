@@ -266,12 +266,18 @@ def _retries(number: int, config: ObjectStoreConfig, backoff: dict[str, Any]) ->
 
 
 async def _of_size(parts: AsyncIterator[Buffer], size_bytes: int) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of one size, but for the last."""
-    pending = bytearray()
+    """The same bytes in pieces of one size, but for the last; each is copied once. A part that was taken is not changed
+    any more."""
+    pending: list[memoryview] = []
+    missing = size_bytes
     async for part in parts:
-        pending += part
-        while len(pending) >= size_bytes:
-            yield bytes(memoryview(pending)[:size_bytes])
-            del pending[:size_bytes]
+        left = memoryview(part).cast("B")
+        while len(left) >= missing:
+            yield b"".join([*pending, left[:missing]])
+            left = left[missing:]
+            pending, missing = [], size_bytes
+        if left:
+            pending.append(left)
+            missing -= len(left)
     if pending:
-        yield bytes(pending)
+        yield b"".join(pending)

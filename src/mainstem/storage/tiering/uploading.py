@@ -41,8 +41,9 @@ from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, IndexEntries
 from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, FileKind, kind_of, segment_name
 
-WINDOW_BYTES = 8 << 20
-"""Bytes read, checked and handed to the store at a time, unless one extent is larger."""
+WINDOW_BYTES = 2 << 20
+"""Bytes read, checked and handed to the store at a time, unless one extent is larger: as many as a node allows its
+splitter at a time, so that the work comes as evenly as the allowance does."""
 
 
 class UploadShort(StorageError):
