@@ -117,6 +117,17 @@ def local_files(node: Serving) -> dict[int, list[int]]:
     return found
 
 
+def considered(node: Serving) -> dict[int, int]:
+    """Write group → the block up to which the remote tier has all."""
+    groups = node.get("/v1/store")["remote"]["groups"]
+    return {int(group): view["considered"] for group, view in groups.items()}
+
+
+def files_uploaded(node: Serving) -> float:
+    """Files that this node, as a leader, had come to count since it started."""
+    return node.metric("mainstem_remote_copy_files_total")
+
+
 def remote_bytes_read(node: Serving) -> float:
     """Of batches that clients were sent from the remote tier since the node started."""
     return node.metric("mainstem_fetch_bytes_total", tier="remote")
