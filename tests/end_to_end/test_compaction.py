@@ -11,6 +11,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -190,13 +191,12 @@ class Story:
         try:
             reader.assign([TopicPartition(*queue, 0) for queue in QUEUES])
 
-            def is_done() -> bool:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not all(found[queue][-1:] == told[-1:] for queue, told in self.produced.items()):
+                assert time.monotonic() < deadline, "the last record of every queue did not come"
                 for message in reader.consume(500, 0.2):
                     assert message.error() is None, message.error()
                     found[Queue(message.topic(), message.partition())].append(record_of(message))
-                return all(found[queue][-1:] == told[-1:] for queue, told in self.produced.items())
-
-            eventually(is_done, seconds=PATIENCE_SECONDS, what="the last record of every queue")
             places = reader.position([TopicPartition(*queue) for queue in QUEUES])
             self.ends = [
                 (place.offset, librdkafka.watermarks(reader, place.topic, place.partition)[1]) for place in places

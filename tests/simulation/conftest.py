@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.simulation.light import memory, seldom_looking_for_garbage
+from tests.files_in_memory import memory
+from tests.simulation.light import seldom_looking_for_garbage
 
 
 @pytest.fixture

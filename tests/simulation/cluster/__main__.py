@@ -19,10 +19,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.files_in_memory import memory
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
-from tests.simulation.light import GARBAGE_THRESHOLDS, memory
+from tests.simulation.light import GARBAGE_THRESHOLDS
 from tests.simulation.oracle import Violation
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import play as play_whole_nodes

@@ -1,0 +1,33 @@
+"""A file system in memory, for tests of what files say rather than of the disk below them.
+
+A sync costs nothing there. What becomes of files when the power fails is told by simulated disks, and what a real disk
+does by tests of whole nodes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+FREE_BYTES_MIN = 1 << 30
+"""A test takes some tens of MB; containers may give much less."""
+
+
+def memory() -> Path | None:
+    """The directory of a file system in memory that has room for a test; None: there is none."""
+    return MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= FREE_BYTES_MIN else None
+
+
+@contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """In memory where that has room, else where temporary files are; gone at the end. `tempfile` makes others there."""
+    before, tempfile.tempdir = tempfile.tempdir, str(memory() or tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            yield Path(directory)
+    finally:
+        tempfile.tempdir = before
