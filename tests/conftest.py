@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.processes import Commands
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.serving import reports
 
@@ -91,6 +93,16 @@ def few_descriptors_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if len(left) - before > DESCRIPTORS_LEFT_MAX:
         most = Counter(left).most_common(8)
         pytest.fail(f"{request.path.name} found {before} descriptors open and leaves {len(left)}, most of {most}")
+
+
+@pytest.fixture(scope="session")
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    """Shared by all files of a worker: a JVM that has started, and knows its way, splits in a fraction of the time."""
+    commands = Commands(tmp_path_factory.mktemp("splitters"))
+    try:
+        yield OneSpark(commands, "splitters")
+    finally:
+        commands.close()
 
 
 def open_descriptors() -> list[str]:

@@ -15,13 +15,15 @@ from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED
 
 
 class OneSpark:
-    """Runs splitters one after the other, each for a node and with options of its own. It starts with the first, and
-    ends with the `Commands` that own its process."""
+    """Runs splitters one after the other, each for a node and with options of its own. It starts with the first and
+    with the first after it was killed, and ends with the `Commands` that own its process."""
 
     def __init__(self, commands: Commands, name: str) -> None:
         self._commands = commands
         self._name = name
         self._process: subprocess.Popen[bytes] | None = None
+        self._begun = False
+        """Whether nobody has heard yet how the splitter ended that was begun last."""
 
     def run(self, node: Serving, *options: str) -> None:
         """A splitter, to its good end."""
@@ -33,13 +35,16 @@ class OneSpark:
         self.begin_at(f"http://{node.http}", *options)
 
     def begin_at(self, url: str, *options: str) -> None:
-        """One for whoever answers at this address as a node."""
+        """One for whoever answers at this address as a node. What a test that failed has left is ended first."""
+        if self._begun:
+            self.kill()
         if self._process is None:
             program = [sys.executable, "-m", "tests.end_to_end.splitter_runs"]
             self._process = self._commands.asked(self._name, program, {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join((url, *options)).encode() + b"\n")
         self._process.stdin.flush()
+        self._begun = True
 
     @property
     def runs(self) -> bool:
@@ -53,13 +58,16 @@ class OneSpark:
         self._process.kill()
         end(family)
         self._process.wait()
+        self._process, self._begun = None, False
 
     def kill_the_jvm(self) -> None:
-        """SIGKILL to the JVM alone; returns when the splitter that was begun has failed for it. No other can begin."""
+        """SIGKILL to the JVM alone; returns when the splitter that was begun has failed for it. The next begins in
+        another process."""
         assert self._process is not None
         (jvm,) = filter(is_jvm, descendants(self._process.pid))
         jvm.kill()
         assert self.ended() == EXIT_FAILED, self.log
+        self.kill()
 
     @property
     def log(self) -> str:
@@ -72,6 +80,7 @@ class OneSpark:
         assert self._answered(PATIENCE_SECONDS), f"no end of it within {PATIENCE_SECONDS} s: {self.log}"
         line = os.read(self._process.stdout.fileno(), 100)
         assert line.endswith(b"\n"), f"it has died: {self.log}"
+        self._begun = False
         return int(line)
 
     def _answered(self, seconds: float) -> bool:

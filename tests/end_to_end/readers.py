@@ -25,6 +25,7 @@ def read_all(bootstrap: str, ends: dict[Queue, int]) -> Reading:
         reader.assign([TopicPartition(*queue, 0) for queue in ends])
         for message in librdkafka.take(reader, sum(ends.values())):
             found[Queue(message.topic(), message.partition())].append(record_of(message))
+        reader.unassign()  # else each question below waits behind a fetch that waits for more
         for queue, end in ends.items():
             assert librdkafka.watermarks(reader, *queue)[1] == end
     finally:

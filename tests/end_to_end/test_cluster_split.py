@@ -21,7 +21,6 @@ from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
-from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import replace_member
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_of_group
@@ -42,10 +41,9 @@ SETTINGS = (
 class Story:
     """What happens, and the evidence of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, spark: OneSpark) -> None:
         self.cluster = Cluster(directory, *SETTINGS)
-        self.commands = Commands(directory)
-        self.spark = OneSpark(self.commands, "splitters")
+        self.spark = spark
         self.newcomer = newcomer(self.cluster, directory / f"node-{NEW}")
         self.reply = ""
         """What `mainstem cluster replace` printed."""
@@ -107,7 +105,6 @@ class Story:
     def close(self) -> None:
         if hasattr(self, "load"):
             self.load.stop()
-        self.commands.close()
         self.cluster.close()
         self.newcomer.close()
         if hasattr(self, "lost"):
@@ -159,8 +156,8 @@ def has_nothing(node: Serving) -> bool:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    story = Story(tmp_path_factory.mktemp("cluster"))
+def story(tmp_path_factory: pytest.TempPathFactory, one_spark: OneSpark) -> Iterator[Story]:
+    story = Story(tmp_path_factory.mktemp("cluster"), one_spark)
     try:
         story.tell()
         yield story

@@ -1,11 +1,11 @@
 """One node, one load, everything that can die dies: what was acknowledged is split exactly once and read back.
 
-The story is told once (Spark starts four times) and keeps its evidence; the tests below examine it. In it, in this
-order: the node is killed in the middle of a task and loses Spark's checkpoint; the splitter's driver is killed, and a
-detached `--once` competes with the embedded splitter for the lease; the embedded splitter is frozen in the middle of a
-task until `--once` has split the rest, and wakes up as a zombie. A load of idempotent, keyed messages flows through all
-of it, and a reader follows from the beginning with a long rest, while segments are pruned under it. (A JVM alone is
-killed in `test_compaction.py`.)
+The story is told once, for Spark starts again and again in it, and keeps its evidence; the tests below examine it. In
+it, in this order: the node is killed in the middle of a task and loses Spark's checkpoint; the splitter's driver is
+killed, and a detached `--once` competes with the embedded splitter for the lease; the embedded splitter is frozen in
+the middle of a task until `--once` has split the rest, and wakes up as a zombie. A load of idempotent, keyed messages
+flows through all of it, and a reader follows from the beginning with a long rest, while segments are pruned under it.
+(A JVM alone is killed in `test_compaction.py`.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
-from tests.end_to_end.processes import Commands, Splitters, is_jvm
+from tests.end_to_end.processes import Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem_json
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_being_written
@@ -61,12 +61,11 @@ NO_CACHES = (
 class Story:
     """What happens, and the evidence of it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, spark: OneSpark) -> None:
         self.node = Serving(directory, *SETTINGS)
         self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.splitters = Splitters(self.node)
-        self.commands = Commands(directory)
-        self.detached = OneSpark(self.commands, "detached splitters")
+        self.detached = spark
         self.tiers: Counter[str] = Counter()
         """Bytes served to the slow reader, by tier, over the lives of the node."""
         self.outlived: list[psutil.Process] = []
@@ -114,7 +113,6 @@ class Story:
             self.load.stop()
         if hasattr(self, "reader"):
             self.reader.stop()
-        self.commands.close()
         self.splitters.family()
         self.node.close()
         self.splitters.end()
@@ -243,8 +241,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    story = Story(tmp_path_factory.mktemp("exactly-once"))
+def story(tmp_path_factory: pytest.TempPathFactory, one_spark: OneSpark) -> Iterator[Story]:
+    story = Story(tmp_path_factory.mktemp("exactly-once"), one_spark)
     try:
         story.tell()
         yield story

@@ -2,7 +2,7 @@
 or moved, and what is there in the end are packed files and a queue segment in Kafka's own format. What a topic asks for
 it uploads to the remote tier then.
 
-The story is told once, for Spark starts twice in it; the tests below examine what it left.
+The story is told once, for Spark has to start anew in it; the tests below examine what it left.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ def bulk_value(number: int) -> bytes:
 
 
 class Story:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, spark: OneSpark) -> None:
         self.remote = directory / "remote"
         self.remote.mkdir()
         self.node = Serving(directory, *SETTINGS, f"remote_dir={self.remote}")
         self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
         self.commands = Commands(directory)
+        self.spark = spark
         self.before: list[str] = []
         """Files that count, before anything is merged."""
         self.killed: list[str] = []
@@ -166,7 +167,7 @@ class Story:
 
     def _split_and_kill_a_merge(self) -> None:
         """As soon as its first file is begun, which at this pace is long before it is finished."""
-        spark = OneSpark(self.commands, "killed merge")
+        spark = self.spark
         spark.run(self.node, "--once", "--no-merge", "--bytes-per-trigger", str(24 << 20))
         self.before = self.files()
         spark.begin(self.node, "--once", "--merge-only", "--bytes-per-second", "4000000")
@@ -190,9 +191,9 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, one_spark: OneSpark) -> Iterator[Story]:
     directory = tmp_path_factory.mktemp("merge")
-    story = Story(directory)
+    story = Story(directory, one_spark)
     try:
         story.tell()
         yield story

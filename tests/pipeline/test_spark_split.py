@@ -19,7 +19,6 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.end_to_end.one_spark import OneSpark
-from tests.end_to_end.processes import Commands
 from tests.fakes.run_reader import read_runs
 from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
@@ -99,16 +98,6 @@ class Bench:
             process.wait()
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
-    """For splitters that nobody kills."""
-    commands = Commands(tmp_path_factory.mktemp("spark"))
-    try:
-        yield OneSpark(commands, "splitters")
-    finally:
-        commands.close()
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     journal_dir = tmp_path / "journal"
@@ -122,7 +111,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
             bench.close()
 
 
-def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench, spark: OneSpark) -> None:
+def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench, one_spark: OneSpark) -> None:
     bench.append(100)
     failures = iter(range(3))
 
@@ -131,8 +120,8 @@ def test_once_splits_all_in_parallel_slices_although_tasks_fail(bench: Bench, sp
             raise RuntimeError("this task is unlucky")
 
     bench.journal.before_classes = fail_at_first
-    spark.begin_at(bench.node.http, "--once", *TRIGGER)
-    assert spark.ended() == EXIT_DONE, spark.log
+    one_spark.begin_at(bench.node.http, "--once", *TRIGGER)
+    assert one_spark.ended() == EXIT_DONE, one_spark.log
     bench.check_exactly_once()
     status = bench.node.on_loop(bench.node.service.status)
     assert next(failures, None) is None, "tasks did fail"
@@ -173,7 +162,9 @@ def test_killed_jvm_and_killed_driver_lose_and_repeat_nothing(bench: Bench) -> N
     bench.check_exactly_once()
 
 
-def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(bench: Bench, spark: OneSpark) -> None:
+def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
+    bench: Bench, one_spark: OneSpark
+) -> None:
     """The second one starts with no checkpoint, and reads blocks over rpc, as executors elsewhere do."""
     bench.append(40)
     split = threading.Event()
@@ -182,10 +173,10 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
     embedded = bench.start("--embedded", "--trigger-seconds", "0.3", "--checkpoint", checkpoint, name="embedded")
     assert split.wait(PATIENCE_SECONDS), bench.log("embedded")
     bench.journal.path_prefix = "/nonexistent"
-    spark.begin_at(bench.node.http, "--once", *TRIGGER)
+    one_spark.begin_at(bench.node.http, "--once", *TRIGGER)
     assert embedded.wait(PATIENCE_SECONDS) == EXIT_YIELDED, bench.log("embedded")
     bench.append(40)
-    assert spark.ended() == EXIT_DONE, spark.log
+    assert one_spark.ended() == EXIT_DONE, one_spark.log
     bench.check_exactly_once()
     assert bench.journal.remote_reads > 0
 

@@ -25,7 +25,7 @@ from tests.simulation.steps import parting
 from mainstem.model import Tier
 
 SEEDS = 260
-CHUNK = 20
+CHUNK = 10
 ALWAYS = 1
 """Chunks that are played at each change."""
 

@@ -39,7 +39,7 @@ from tests.simulation.steps import parting
 ROOT = Path(__file__).parents[3]
 
 SEEDS = 40
-CHUNK = 5
+CHUNK = 2
 ALWAYS = 1
 """Chunks that are played at each change; `make simulate` plays any number."""
 

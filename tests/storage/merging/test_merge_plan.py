@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
 import pytest
@@ -50,7 +51,12 @@ GROUPS = 4
 SPAN_BYTES = 1 << 18
 
 
-@pytest.mark.parametrize("queues", [1, 3, 10, 25], ids=lambda queues: f"{GROUPS * queues} queues")
+def at_length(*values: object) -> list[Any]:
+    """What lies between the values that are played at each change."""
+    return [pytest.param(value, marks=pytest.mark.long) for value in values]
+
+
+@pytest.mark.parametrize("queues", [1, *at_length(3, 10), 25], ids=lambda queues: f"{GROUPS * queues} queues")
 def test_queues_that_fill_segments_are_written_twice(queues: int) -> None:
     load = Load("", even(queues), 500)
     before, after = play(load, GROUP_BYTES, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES)
@@ -62,7 +68,7 @@ def test_queues_that_fill_segments_are_written_twice(queues: int) -> None:
 
 @pytest.mark.parametrize(
     "draw",
-    [even(3_000), even(40_000), mixed(5, 20_000, 0.5), mixed(5, 20_000, 0.9)],
+    [*at_length(even(3_000)), even(40_000), mixed(5, 20_000, 0.5), *at_length(mixed(5, 20_000, 0.9))],
     ids=["middling", "small", "half of it large", "nearly all of it large"],
 )
 def test_small_queues_are_written_three_times_at_most(draw: Draw) -> None:
