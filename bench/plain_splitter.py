@@ -53,18 +53,19 @@ class PlainSplitter:
             runs_dir=str(store / RUNS_DIRECTORY),
             bytes_per_trigger=BYTES_PER_TRIGGER,
             slice_bytes=run_bytes,
+            shared_store=endpoint.shared_store,
         )
         self.runs = 0
         self.taken_bytes = 0
         """Of record batches that were split."""
         self._run_bytes = 0
         self._copy = _Growth(store / COPY_DIRECTORY)
-        self._executor = _Executor(store)
+        self._executor = _Executor(store if endpoint.shared_store is None else None)
         self._merger = Merger(
             self._executor.session,
             NodeLink(endpoint.rpc, "bench: merges"),
             self._keeper,
-            MergeSettings(rpc=endpoint.rpc, store_dir=endpoint.store_dir),
+            MergeSettings(rpc=endpoint.rpc, store_dir=endpoint.store_dir, shared_store=endpoint.shared_store),
             tasks=1,
             split_behind_bytes=1 << 62,
             stopping=lambda: False,
@@ -82,7 +83,8 @@ class PlainSplitter:
 
     @property
     def written_bytes(self) -> int:
-        """Of all that was written to disk 2 so far, whether it still counts or not."""
+        """Of all that was written to disk 2 so far, whether it still counts or not; in a shared store, what lies beside
+        queue segments is left out."""
         self._copy.look()
         return self._run_bytes + self._executor.written_bytes + self._copy.bytes
 
@@ -144,7 +146,8 @@ class _Growth:
 class _Executor:
     """Stands for a Spark session: runs at once the tasks that a Merger gives it."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path | None) -> None:
+        """`store`: the directory of the queue store, if it has one."""
         self._store = store
         self.written_bytes = 0
         self.session: Any = _Session(self)
@@ -153,7 +156,8 @@ class _Executor:
         done = function(work)
         if function is run_files:
             files = msgspec.json.decode(done, type=FilesDone).files
-            self.written_bytes += sum(file_bytes(self._store, file.name) for file in files)
+            store = self._store
+            self.written_bytes += sum(file_bytes(store, file.name) if store else file.bytes for file in files)
         return done
 
 

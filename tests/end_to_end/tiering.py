@@ -59,8 +59,9 @@ class UploadsByHand:
     def put(self, work: TierWork, files: Sequence[MovingFile]) -> UploadDone:
         """Upload some of the files, as an executor does."""
         config = msgspec.json.decode(work.store_config, type=ObjectStoreConfig)
-        store_dir = self._settings.store_dir
-        moving = tuple(UploadFile(input_file(store_dir, one.file.name), one.name, one.objects) for one in files)
+        moving = tuple(
+            UploadFile(input_file(self._settings, work.group, one.file.name), one.name, one.objects) for one in files
+        )
         asked = UploadWork(settings=self._settings, store=work.store, config=config, files=moving)
         return msgspec.json.decode(run_upload(msgspec.json.encode(asked)), type=UploadDone)
 

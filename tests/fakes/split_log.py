@@ -70,6 +70,8 @@ class SplitJournal:
         """Every batch ever appended, by queue, in offset order."""
         self.blocks: list[Block] = []
         self.split: dict[int, int] = {}
+        self.by_write_group = False
+        """Slices ask for runs of one write group each."""
         self.recorded: list[tuple[tuple[WriteGroupRange, ...], tuple[FileDescription, ...]]] = []
         self.remote_reads = 0
         self.path_prefix = str(directory)
@@ -231,7 +233,7 @@ class SplitJournal:
             path = f"{self.path_prefix}/{segment_name(sequence)}"
             extents.append(SegmentExtent(sequence, inside[0].start, inside[-1].end, path))
         size = sum(extent.end - extent.start for extent in extents)
-        return Slice(tuple(ranges), tuple(extents), size)
+        return Slice(tuple(ranges), tuple(extents), size, by_write_group=self.by_write_group)
 
     async def read(self, sequence: int, offset: int, length: int) -> bytes:
         self.remote_reads += 1

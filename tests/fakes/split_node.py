@@ -15,8 +15,10 @@ from typing import Any
 from tests.fakes.split_log import SplitJournal
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.tier import INTEND_FILES, IntendFiles, IntendReply
 from mainstem.rpc.rpc_server import RpcServer
+from mainstem.rpc.wire.method import Reply
 from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split.split_service import SplitService
@@ -41,6 +43,10 @@ class SplitNode:
     def __init__(self, journal: SplitJournal, store_dir: Path) -> None:
         self.journal = journal
         self.store_dir = store_dir
+        self.announced: list[tuple[int, tuple[str, ...]]] = []
+        """Write group, and names of files that a task was about to write to a shared store."""
+        self.refusal = ""
+        """Of the next announcement."""
         self.http = ""
         self.port = 0
         self.lease: SplitLease
@@ -79,6 +85,7 @@ class SplitNode:
         self.service = SplitService(self.journal, self._clock, self.lease, unpaced)
         handlers = Handlers()
         self.service.register(handlers)
+        handlers.unary(INTEND_FILES, self._intend)
         server = RpcServer(handlers, name="fake node")
         _, self.port = await server.start("127.0.0.1", 0)
         web = await asyncio.start_server(self._answer, "127.0.0.1", 0)
@@ -88,6 +95,11 @@ class SplitNode:
         web.close()
         await server.close()
         await self.service.close()
+
+    async def _intend(self, call: RpcCall[IntendFiles]) -> Reply[IntendReply]:
+        if not self.refusal:
+            self.announced.append((call.request.group, call.request.names))
+        return Reply(IntendReply(self.refusal))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -163,11 +163,13 @@ def test_a_task_uploads_to_the_store_of_the_url_and_says_what_it_could_not(tmp_p
     assert len(files) > 2
     (tmp_path / "remote").mkdir()
 
+    settings = msgspec.structs.replace(SETTINGS, store_dir=str(local.root))
+
     def work(url: str) -> UploadWork:
         names = [(f"new-{number}.pack", file.name) for number, file in enumerate(files)]
         uploads = (
             UploadFile(
-                input_file(str(local.root), old), new, tuple(f"cluster/{one}" for one in file_objects(GROUP, new))
+                input_file(settings, GROUP, old), new, tuple(f"cluster/{one}" for one in file_objects(GROUP, new))
             )
             for new, old in names
         )

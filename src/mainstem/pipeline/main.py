@@ -22,7 +22,7 @@ from mainstem.errors import MainstemError
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.pipeline.embedded.processes import end_session
 from mainstem.pipeline.endings import Ended
-from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED, UploadFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.merge.merge_task import MergeSettings
@@ -129,6 +129,10 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
     node = NodeLink(endpoint.rpc, "splitter", tls)
     kind = "embedded" if options.embedded else "once" if options.once else "detached"
     what = work_of(options)
+    shared = endpoint.shared_store
+    uploads = what in ("split", "upload") and shared is None
+    if what == "upload" and shared is not None:
+        raise UploadFailed(f"there is nothing to upload: all files lie in the shared store, {shared.url}")
     kind += f" {what} in place of a" if what != "split" else ""
     holder = f"{kind} splitter, process {os.getpid()} on {socket.gethostname()}"
     lease = node.acquire(holder, wait_seconds=options.wait_seconds, yields=options.embedded)
@@ -165,7 +169,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
                 split_behind_bytes=options.bytes_per_trigger,
                 stopping=stopping.is_set,
                 compactor=Compactor(spark, merges, settings) if what in ("split", "compaction") else None,
-                uploader=Tierer(spark, merges, settings, tasks=options.tasks) if what in ("split", "upload") else None,
+                uploader=Tierer(spark, merges, settings, tasks=options.tasks) if uploads else None,
             )
             if what != "split":
                 ended = merger.run(drain=options.once)
@@ -225,6 +229,7 @@ def merge_settings_of(options: argparse.Namespace, endpoint: Endpoint) -> MergeS
         store_dir=endpoint.store_dir,
         bytes_per_second=options.bytes_per_second // max(1, options.tasks),
         tls=tls_of(options),
+        shared_store=endpoint.shared_store,
     )
 
 

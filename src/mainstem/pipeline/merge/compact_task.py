@@ -17,7 +17,7 @@ import numpy
 
 from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
-from mainstem.pipeline.merge.merge_task import MergeSettings, target_opener
+from mainstem.pipeline.merge.merge_task import MergeSettings, TaskFiles, task_files
 from mainstem.rpc.errors import RpcError
 from mainstem.storage.compacting.compact_files import KeyColumns, Staying, checked, compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
@@ -63,8 +63,8 @@ def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Recor
         for packed in batch.column(0).to_pylist():
             work = msgspec.msgpack.decode(packed, type=FileWork)
             queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-            with _node_of(work) as allow:
-                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, allow):
+            with _files_of(work) as (files, allow):
+                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, allow, files.reader):
                     yield _as_arrow(columns)
 
 
@@ -77,19 +77,29 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
         checked(staying, number)
         work = msgspec.msgpack.decode(works[number], type=FileWork)
         queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-        with _node_of(work) as allow:
-            open_file = target_opener(work.settings)
-            outputs = compact_file(work.file, work.paths, queues, staying, open_file, covered=work.covered, allow=allow)
+        with _files_of(work) as (files, allow):
+            outputs = compact_file(
+                work.file,
+                work.paths,
+                queues,
+                staying,
+                files.open_file,
+                covered=work.covered,
+                reader=files.reader,
+                announce=files.announce,
+                allow=allow,
+            )
         done = msgspec.msgpack.encode(FileDone(number, tuple(outputs)))
         yield pyarrow.RecordBatch.from_pydict({"done": pyarrow.array([done], pyarrow.binary())})
 
 
 @contextmanager
-def _node_of(work: FileWork) -> Iterator[NodeAllowance]:
-    """The allowance of the node; damage met meanwhile is reported to it."""
+def _files_of(work: FileWork) -> Iterator[tuple[TaskFiles, NodeAllowance]]:
+    """The task's files, and the allowance of the node; damage met meanwhile is reported to it."""
     node = NodeLink(work.settings.rpc, "compaction task", work.settings.tls)
     try:
-        yield NodeAllowance(node)
+        with task_files(work.settings, node, [work.paths]) as files:
+            yield files, NodeAllowance(node)
     except InputDamaged as error:
         try:
             node.merge_damaged(work.pass_id, error.name, str(error))

@@ -105,7 +105,7 @@ class Compactor:
                 pass_id=work.pass_id,
                 number=number,
                 file=StoreFile.of(entry),
-                paths=input_file(self._settings.store_dir, entry.name),
+                paths=input_file(self._settings, work.group, entry.name),
                 queues=queues[mine].tobytes(),
                 key=key,
                 now_ms=work.began_ms,

@@ -6,20 +6,28 @@ them. A damaged input is a result, not a failure: to try again would not mend it
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
+from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
-from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, InputReader, OpenInputs
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
 from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.object_stores.errors import ObjectStoreError
+from mainstem.storage.shared_store.shared_store import SharedStore
+from mainstem.storage.store_files.announcement import Announce, unannounced
+from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
 
@@ -32,6 +40,8 @@ class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: int = 0
     """Per task; 0 is unpaced, but for what the node grants."""
     tls: RpcTlsConfig = RpcTlsConfig()
+    shared_store: SharedStore | None = None
+    """Where files are read and written; None: `store_dir`."""
 
 
 class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,12 +77,15 @@ class Damage(msgspec.Struct, frozen=True):
 class MeasureDone(msgspec.Struct, frozen=True):
     measured: Measured | None = None
     damage: Damage | None = None
+    failure: str = ""
+    """Why it is neither: the shared store is out, or the node announces no files of this write group."""
 
 
 class FilesDone(msgspec.Struct, frozen=True):
     files: tuple[StoreFile, ...] = ()
     """Durable, and recorded nowhere yet."""
     damage: Damage | None = None
+    failure: str = ""
 
 
 def run_measure(work: bytes) -> bytes:
@@ -82,9 +95,13 @@ def run_measure(work: bytes) -> bytes:
     lines = MergeLines()._replace(packed_bytes=job.packed_bytes, task_bytes=job.task_bytes)
     node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
     try:
-        done = MeasureDone(measure(job.inputs, _liveness(node, job.merge_id), asked.topics, lines))
+        with task_files(job.settings, node, job.inputs) as files:
+            measured = measure(job.inputs, _liveness(node, job.merge_id), asked.topics, lines, files.reader)
+        done = MeasureDone(measured)
     except InputDamaged as error:
         done = MeasureDone(damage=Damage(error.name, str(error)))
+    except (ObjectStoreError, NamesRefused) as error:
+        done = MeasureDone(failure=str(error))
     finally:
         node.close()
     return msgspec.json.encode(done)
@@ -95,22 +112,55 @@ def run_files(work: bytes) -> bytes:
     asked = msgspec.json.decode(work, type=FilesWork)
     job = asked.job
     node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
+    mine = [job.inputs[chosen.input] for chosen in asked.task.rows]
     try:
-        files = merge_files(
-            asked.task,
-            job.inputs,
-            _liveness(node, job.merge_id),
-            target_opener(job.settings),
-            group=job.group,
-            level=job.level,
-            allow=NodeAllowance(node),
-        )
-        done = FilesDone(tuple(files))
+        with task_files(job.settings, node, mine) as files:
+            written = merge_files(
+                asked.task,
+                job.inputs,
+                _liveness(node, job.merge_id),
+                files.open_file,
+                group=job.group,
+                level=job.level,
+                reader=files.reader,
+                announce=files.announce,
+                allow=NodeAllowance(node),
+            )
+        done = FilesDone(tuple(written))
     except InputDamaged as error:
         done = FilesDone(damage=Damage(error.name, str(error)))
+    except (ObjectStoreError, NamesRefused) as error:
+        done = FilesDone(failure=str(error))
     finally:
         node.close()
     return msgspec.json.encode(done)
+
+
+class TaskFiles(NamedTuple):
+    """How a task reads its inputs, and writes its outputs."""
+
+    reader: InputReader
+    announce: Announce
+    open_file: OpenFile
+
+
+@contextmanager
+def task_files(settings: MergeSettings, node: NodeLink, inputs: Sequence[InputFile]) -> Iterator[TaskFiles]:
+    """The files of one task, whose indexes it reads in the order of `inputs`."""
+    if settings.shared_store is None:
+        with OpenInputs() as opened:
+            yield TaskFiles(opened, unannounced, target_opener(settings))
+        return
+    from mainstem.storage.shared_store.announced_files import AnnouncedFiles
+    from mainstem.storage.shared_store.blocking_store import BlockingStore
+    from mainstem.storage.shared_store.object_inputs import ObjectInputs
+
+    with (
+        BlockingStore.open(settings.shared_store) as store,
+        closing(ObjectInputs(store, [file.index_path for file in inputs])) as reader,
+    ):
+        files = AnnouncedFiles(store, node.intend, bytes_per_second=settings.bytes_per_second)
+        yield TaskFiles(reader, files.announce, files.open)
 
 
 def target_opener(settings: MergeSettings) -> OpenFile:
@@ -124,9 +174,11 @@ def target_opener(settings: MergeSettings) -> OpenFile:
     return open_file
 
 
-def input_file(store_dir: str, name: str) -> InputFile:
-    """A file of the queue store, where executors find it."""
-    return InputFile(name, f"{store_dir}/{path_of(name)}", f"{store_dir}/{index_path_of(name)}")
+def input_file(settings: MergeSettings, group: int, name: str) -> InputFile:
+    """A file that this write group needs, where executors find it."""
+    if settings.shared_store is not None:
+        return InputFile(name, object_of(group, path_of(name)), object_of(group, index_path_of(name)))
+    return InputFile(name, f"{settings.store_dir}/{path_of(name)}", f"{settings.store_dir}/{index_path_of(name)}")
 
 
 def _liveness(node: NodeLink, merge_id: str) -> Liveness:

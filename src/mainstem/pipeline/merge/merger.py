@@ -175,7 +175,8 @@ class Merger:
         measured = msgspec.json.decode(answer, type=MeasureDone)
         if measured.damage is not None:
             self._damaged(work, measured.damage)
-        assert measured.measured is not None
+        if measured.measured is None:
+            raise MergeFailed(measured.failure)
         files: list[StoreFile] = []
         pending = list(measured.measured.tasks)
         while pending:
@@ -201,6 +202,8 @@ class Merger:
             done = msgspec.json.decode(answer, type=FilesDone)
             if done.damage is not None:
                 self._damaged(work, done.damage)
+            if done.failure:
+                raise MergeFailed(done.failure)
             files += done.files
         return files
 
@@ -210,7 +213,7 @@ class Merger:
             merge_id=work.merge_id,
             group=work.group,
             level=work.level,
-            inputs=tuple(input_file(self._settings.store_dir, entry.file.name) for entry in work.inputs),
+            inputs=tuple(input_file(self._settings, work.group, entry.file.name) for entry in work.inputs),
             packed_bytes=work.packed_bytes,
             task_bytes=work.task_bytes,
         )

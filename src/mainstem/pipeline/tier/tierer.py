@@ -77,7 +77,7 @@ class Tierer:
                 store=work.store,
                 config=config,
                 files=tuple(
-                    UploadFile(input_file(self._settings.store_dir, one.file.name), one.name, one.objects)
+                    UploadFile(input_file(self._settings, work.group, one.file.name), one.name, one.objects)
                     for one in files
                 ),
             )

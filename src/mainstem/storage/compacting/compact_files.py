@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -30,9 +31,10 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile
-from mainstem.storage.merging.merge_inputs import InputFile, OpenInputs, index_pieces
+from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenInputs, index_pieces
 from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.allowance import Allowance, unlimited
+from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.extents_writer import BATCH_ROW
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX as SEGMENT_POSITIONS_MAX
@@ -80,22 +82,23 @@ def scan_file(
     key: bytes,
     now_ms: int,
     allow: Allowance = unlimited,
+    reader: InputReader | None = None,
 ) -> Iterator[KeyColumns]:
     """The records with keys in what is to be compacted of input number `number`. `key`: 16 bytes, the pass's own.
-    Tombstones may go whose horizon is not after `now_ms`. Raises `InputDamaged`, FormatError, OSError."""
-    rows = _all_rows(file)
-    lookup = _Queues(queues)
-    rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
-    opened = OpenInputs()
-    try:
-        for content, window, batches in Mover([file], opened, allow).move(_of_one_input(rows)):
+    Tombstones may go whose horizon is not after `now_ms`. Without a `reader` the input is a file of a disk. Raises
+    `InputDamaged`, FormatError, what the reader raises."""
+    with ExitStack() as stack:
+        if reader is None:
+            reader = stack.enter_context(OpenInputs())
+        rows = _all_rows(file, reader)
+        lookup = _Queues(queues)
+        rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
+        for content, window, batches in Mover([file], reader, allow).move(_of_one_input(rows)):
             queue_ids = numpy.repeat(window["queue_id"], window["batch_count"])
             places = lookup.places(queue_ids)
             may_go = (queues["drops"][places] > 0) & (batches[:, 3] != queues["last"][places])
             for found in scan_keys(content, key):
                 yield _columns(found, queue_ids, may_go, number, now_ms)
-    finally:
-        opened.close()
 
 
 def nothing_of(inputs: int) -> KeyColumns:
@@ -112,26 +115,34 @@ def compact_file(
     open_file: OpenFile,
     *,
     covered: Collection[int] = (),
+    reader: InputReader | None = None,
+    announce: Announce = unannounced,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     allow: Allowance = unlimited,
     segment_bytes_max: int = SEGMENT_POSITIONS_MAX,
 ) -> list[StoreFile]:
     """Write what stays of a file; durable when this returns, and nothing where nothing stays. Delete horizons make
     batches longer: where a queue segment would have more than `segment_bytes_max`, another one goes on. `covered`:
-    numbers of topics of whose queues no batch is left out (`covering.py`). Raises `InputDamaged`, FormatError and
-    OSError; an output is then removed or, when finished, left to be cleared as an orphan."""
+    numbers of topics of whose queues no batch is left out (`covering.py`). Without a `reader` the input is a file of a
+    disk. `announce` is called for each output before it is opened. Raises `InputDamaged`, FormatError and OSError, and
+    what `reader`, `announce` and `open_file` raise; an output is then removed or, when finished, left to be cleared as
+    an orphan."""
     staying = Staying(*(column[staying.place >= 0] for column in staying))
-    opened = OpenInputs()
     sieve = _Sieve(queues, staying, covered)
-    try:
-        windows = sieve.windows(Mover([paths], opened, allow).move(_of_one_input(_all_rows(paths))))
-        return list(_outputs(file, windows, new_name(), open_file, segment_bytes_max))
-    finally:
-        opened.close()
+    with ExitStack() as stack:
+        if reader is None:
+            reader = stack.enter_context(OpenInputs())
+        windows = sieve.windows(Mover([paths], reader, allow).move(_of_one_input(_all_rows(paths, reader))))
+        return list(_outputs(file, windows, new_name(), open_file, announce, segment_bytes_max))
 
 
 def _outputs(
-    file: StoreFile, windows: Iterator[_Piece], unique: str, open_file: OpenFile, segment_bytes_max: int
+    file: StoreFile,
+    windows: Iterator[_Piece],
+    unique: str,
+    open_file: OpenFile,
+    announce: Announce,
+    segment_bytes_max: int,
 ) -> Iterator[StoreFile]:
     """Write the outputs of a file, one after the other."""
     is_segment = kind_of(file.name) is FileKind.SEGMENT
@@ -140,6 +151,7 @@ def _outputs(
         part = _Part(piece, windows, segment_bytes_max if is_segment else NO_END)
         first = piece.rows[0]
         name = _name(file, unique, first)
+        announce(file.group, [name])
         summary = (_write_segment if is_segment else _write_packed)(name, part, open_file)
         yield StoreFile(
             **summary._asdict(),
@@ -269,8 +281,8 @@ def _columns(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, no
     )
 
 
-def _all_rows(file: InputFile) -> Rows:
-    return numpy.concatenate([numpy.empty(0, EXTENT_ROW), *index_pieces(file)])
+def _all_rows(file: InputFile, reader: InputReader) -> Rows:
+    return numpy.concatenate([numpy.empty(0, EXTENT_ROW), *index_pieces(file, reader)])
 
 
 def _of_one_input(rows: Rows) -> MergedRows:

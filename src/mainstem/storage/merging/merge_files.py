@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy
@@ -25,16 +26,19 @@ from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import (
     InputDamaged,
+    InputEnds,
     InputFile,
+    InputPiece,
+    InputReader,
     OpenInputs,
     RowRange,
-    read_exactly,
     read_rows,
 )
 from mainstem.storage.merging.merge_liveness import Liveness, alive
 from mainstem.storage.merging.merge_measure import MergeTask, PlannedFile
 from mainstem.storage.merging.merge_plan import Flags, Integers
 from mainstem.storage.store_files.allowance import Allowance, unlimited
+from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
@@ -71,6 +75,13 @@ class MergedRows(NamedTuple):
             self.rows[chosen], self.inputs[chosen], self.starts[chosen], self.ends[chosen], self.after[chosen]
         )
 
+    def is_cut(self) -> Flags:
+        """Whether some batches at an end of each are dead, or in an earlier input."""
+        found: Flags = (self.rows["base_offset"] < numpy.maximum(self.starts, self.after)) | (
+            self.rows["last_offset"] >= self.ends
+        )
+        return found
+
 
 def merge_files(
     task: MergeTask,
@@ -80,42 +91,65 @@ def merge_files(
     *,
     group: int,
     level: int,
+    reader: InputReader | None = None,
+    announce: Announce = unannounced,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     allow: Allowance = unlimited,
 ) -> list[StoreFile]:
     """Write the files of a task; each is durable when this returns. One in which nothing is live is not written, and a
-    segment whose offsets or bytes Kafka could not count becomes several.
+    segment whose offsets or bytes Kafka could not count becomes several. Without a `reader` inputs are files of a disk.
+    `announce` is called for each file before it is opened, in one go for all whose names are known before anything is
+    read.
 
-    Raises `InputDamaged`, FormatError (extents of other batches than their index says) and OSError. Files begun are
-    then removed or, when finished, left to be cleared as orphans."""
-    found = merged_rows(task.rows, inputs, liveness)
-    unique = new_name()
-    written: list[StoreFile] = []
-    opened = OpenInputs()
-    mover = Mover(inputs, opened, allow)
-    try:
-        for planned in task.files:
-            mine = _of_file(found, planned)
-            if planned.segment_of:
-                for piece in _countable(mine):
-                    name = _segment_name(planned, unique, int(piece.rows["base_offset"][0]))
-                    written += _write_segment(name, planned, piece, mover, open_file, group, level)
-            elif len(mine.rows):
-                name = f"{group}-{planned.first_queue:016x}-{unique}{PACK_SUFFIX}"
-                written += _write_packed(name, planned, mine, mover, open_file, group, level)
-    finally:
-        opened.close()
+    Raises `InputDamaged`, FormatError (extents of other batches than their index says) and OSError; what `reader`,
+    `announce` and `open_file` raise. Files begun are then removed or, when finished, left to be cleared as orphans."""
+    with ExitStack() as stack:
+        if reader is None:
+            reader = stack.enter_context(OpenInputs())
+        outputs = list(_outputs(task, merged_rows(task.rows, inputs, liveness, reader), group, new_name()))
+        if known := [output.name for output in outputs if output.is_named]:
+            announce(group, known)
+        mover = Mover(inputs, reader, allow)
+        written: list[StoreFile] = []
+        for output in outputs:
+            write = _write_segment if output.planned.segment_of else _write_packed
+            written += write(output, mover, open_file, announce, group, level)
     return written
 
 
-def merged_rows(ranges: Sequence[RowRange], inputs: Sequence[InputFile], liveness: Liveness) -> MergedRows:
-    """The live rows among these. Raises `InputDamaged` where an index is, OSError."""
+class _Output(NamedTuple):
+    planned: PlannedFile
+    name: str
+    rows: MergedRows
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the file has this name if it is written. A segment may get another one, where its first extent begins
+        with dead batches."""
+        first = self.rows.part(slice(0, 1))
+        return not self.planned.segment_of or not bool(first.is_cut()[0])
+
+
+def _outputs(task: MergeTask, found: MergedRows, group: int, unique: str) -> Iterator[_Output]:
+    for planned in task.files:
+        mine = _of_file(found, planned)
+        if planned.segment_of:
+            for piece in _countable(mine):
+                yield _Output(planned, _segment_name(planned, unique, int(piece.rows["base_offset"][0])), piece)
+        elif len(mine.rows):
+            yield _Output(planned, f"{group}-{planned.first_queue:016x}-{unique}{PACK_SUFFIX}", mine)
+
+
+def merged_rows(
+    ranges: Sequence[RowRange], inputs: Sequence[InputFile], liveness: Liveness, reader: InputReader | None = None
+) -> MergedRows:
+    """The live rows among these. Raises `InputDamaged` where an index is; what the reader raises."""
     pieces: list[Rows] = []
     numbers: list[Integers] = []
     starts: list[Integers] = []
     ends: list[Integers] = []
     for chosen in ranges:
-        rows = read_rows(inputs[chosen.input], chosen)
+        rows = read_rows(inputs[chosen.input], chosen, reader)
         live = liveness.of_rows(rows)
         keep = alive(rows, live)
         pieces.append(rows.compress(keep))
@@ -193,40 +227,31 @@ def _segment_name(planned: PlannedFile, unique: str, base_offset: int) -> str:
 
 
 def _write_packed(
-    name: str,
-    planned: PlannedFile,
-    found: MergedRows,
-    mover: Mover,
-    open_file: OpenFile,
-    group: int,
-    level: int,
+    output: _Output, mover: Mover, open_file: OpenFile, announce: Announce, group: int, level: int
 ) -> Iterator[StoreFile]:
     bounds: list[Rows] = []
-    with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
-        for content, rows, batches in mover.move(found):
+    with RunWriter(output.name, open_file(path_of(output.name)), ABORTED_VERSION) as writer:
+        for content, rows, batches in mover.move(output.rows):
             writer.append([content], rows, int(batches[:, 4].min()))
             bounds = [*bounds[:1], rows[[0, -1]]]
         if bounds:
-            yield _described(writer.finish(), planned, bounds[0][0], bounds[-1][-1], group, level)
+            yield _described(writer.finish(), output.planned, bounds[0][0], bounds[-1][-1], group, level)
 
 
 def _write_segment(
-    name: str,
-    planned: PlannedFile,
-    found: MergedRows,
-    mover: Mover,
-    open_file: OpenFile,
-    group: int,
-    level: int,
+    output: _Output, mover: Mover, open_file: OpenFile, announce: Announce, group: int, level: int
 ) -> Iterator[StoreFile]:
     """The segment's name states the offset of its first batch, which is known once that extent is read."""
-    windows = mover.move(found)
+    windows = mover.move(output.rows)
     first = next(windows, None)
     if first is None:
         return
     base_offset = int(first[1]["base_offset"][0])
-    directory = name.rpartition("/")[0]
+    directory = output.name.rpartition("/")[0]
     name = f"{directory}/{base_offset:020d}{SEGMENT_SUFFIX}"
+    assert name == output.name or not output.is_named
+    if not output.is_named:
+        announce(group, [name])
     stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
     last = first[1][-1]
     with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
@@ -235,7 +260,7 @@ def _write_segment(
         for window in windows:
             writer.append(*window)
             last = window[1][-1]
-        yield _described(writer.finish(), planned, opening, last, group, level)
+        yield _described(writer.finish(), output.planned, opening, last, group, level)
 
 
 def _described(
@@ -255,9 +280,9 @@ def _described(
 class Mover:
     """Reads extents of the inputs in the order of an output, a window at a time."""
 
-    def __init__(self, inputs: Sequence[InputFile], opened: OpenInputs, allow: Allowance) -> None:
+    def __init__(self, inputs: Sequence[InputFile], reader: InputReader, allow: Allowance) -> None:
         self._inputs = inputs
-        self._opened = opened
+        self._reader = reader
         self._allow = allow
         self._source = numpy.empty(0, numpy.uint8)
         self._target = numpy.empty(0, numpy.uint8)
@@ -279,9 +304,7 @@ class Mover:
     def _window(self, found: MergedRows) -> tuple[memoryview, Rows]:
         starts = self._read(found)
         rows = found.rows.copy()
-        cut = numpy.flatnonzero(
-            (rows["base_offset"] < numpy.maximum(found.starts, found.after)) | (rows["last_offset"] >= found.ends)
-        )
+        cut = numpy.flatnonzero(found.is_cut())
         for number in cut.tolist():
             self._cut(found, rows, starts, number)
         if len(cut):
@@ -331,14 +354,19 @@ class Mover:
         if total > len(self._source):
             self._source = numpy.empty(max(total, WINDOW_BYTES), numpy.uint8)
         view = self._source.data
-        for number, position, place, size in zip(
-            inputs[firsts].tolist(), positions[firsts].tolist(), places.tolist(), sizes.tolist(), strict=True
-        ):
-            file = self._inputs[number]
-            try:
-                read_exactly(self._opened.descriptor(file.path), view[place : place + size], position, file.path)
-            except FormatError as error:
-                raise InputDamaged(str(error), file.name, position) from error
+        numbers = inputs[firsts].tolist()
+        pieces = [
+            InputPiece(self._inputs[number].path, position, view[place : place + size])
+            for number, position, place, size in zip(
+                numbers, positions[firsts].tolist(), places.tolist(), sizes.tolist(), strict=True
+            )
+        ]
+        try:
+            self._reader.read(pieces)
+        except InputEnds as error:
+            raise InputDamaged(
+                str(error), self._inputs[numbers[error.number]].name, pieces[error.number].position
+            ) from error
         starts = numpy.empty(len(order), numpy.int64)
         starts[order] = positions + numpy.repeat(places - positions[firsts], lasts + 1 - firsts)
         return starts

@@ -16,7 +16,7 @@ import numpy
 from mainstem.kernel import crc32c
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.merging.merge_inputs import InputFile, RowRange, index_pieces
+from mainstem.storage.merging.merge_inputs import InputFile, InputReader, RowRange, index_pieces
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, alive
 from mainstem.storage.merging.merge_plan import NEVER, Integers, MergeLines, Output, cut, tasks
 
@@ -64,14 +64,18 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def measure(
-    inputs: Sequence[InputFile], liveness: Liveness, topics: Mapping[int, TopicFacts], lines: MergeLines
+    inputs: Sequence[InputFile],
+    liveness: Liveness,
+    topics: Mapping[int, TopicFacts],
+    lines: MergeLines,
+    reader: InputReader | None = None,
 ) -> Measured:
-    """What a merge of these inputs, in the order of their blocks, is made of. Raises `InputDamaged`
-    where an index is, OSError."""
+    """What a merge of these inputs, in the order of their blocks, is made of. Without a `reader` they are files of a
+    disk. Raises `InputDamaged` where an index is; what the reader raises."""
     totals = _QueueTotals()
     dead = 0
     for file in inputs:
-        for rows in index_pieces(file):
+        for rows in index_pieces(file, reader):
             keep = alive(rows, liveness.of_rows(rows))
             dead += int(rows["length"][~keep].sum(dtype=numpy.int64))
             totals.add(rows.compress(keep))
@@ -82,7 +86,7 @@ def measure(
     extents = [_count_between(queue_ids, ends, output) for output in outputs]
     pieces = tasks(outputs, lines, extents)
     divided = {output.first_queue for output in outputs if output.parts > 1}
-    found = _rows_of_tasks(inputs, liveness, pieces, divided)
+    found = _rows_of_tasks(inputs, liveness, pieces, divided, reader)
     parts = {output.first_queue: output.parts for output in outputs if output.is_segment}
     bounds = {queue: _part_bounds(rows, parts[queue]) for queue, rows in found.divided.items()}
     return Measured(
@@ -157,7 +161,11 @@ class _RowsOfTasks:
 
 
 def _rows_of_tasks(
-    inputs: Sequence[InputFile], liveness: Liveness, pieces: Sequence[Sequence[Output]], divided: set[int]
+    inputs: Sequence[InputFile],
+    liveness: Liveness,
+    pieces: Sequence[Sequence[Output]],
+    divided: set[int],
+    reader: InputReader | None,
 ) -> _RowsOfTasks:
     found = _RowsOfTasks(len(pieces))
     if not pieces:
@@ -167,7 +175,7 @@ def _rows_of_tasks(
     for number, file in enumerate(inputs):
         begun: dict[int, RowRange] = {}
         at = 0
-        for rows in index_pieces(file):
+        for rows in index_pieces(file, reader):
             queue_ids = numpy.ascontiguousarray(rows["queue_id"])
             starts = queue_ids.searchsorted(first_queues)
             ends = queue_ids.searchsorted(last_queues, side="right")

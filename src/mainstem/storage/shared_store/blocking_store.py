@@ -72,16 +72,13 @@ class BlockingStore:
         self._thread.join()
         self._loop.close()
 
-    def read_all(self, reads: Sequence[ObjectReads]) -> list[list[Buffer]]:
-        """The ranges of each of these objects, all at once; raises as `ObjectStore.read`."""
+    def read_all(self, reads: Sequence[ObjectReads]) -> list[list[Buffer] | BaseException]:
+        """The ranges of each of these objects, all at once, or what `ObjectStore.read` raised. None is under way any
+        more when this returns."""
 
-        async def read() -> list[list[Buffer]]:
+        async def read() -> list[list[Buffer] | BaseException]:
             asked = (self._store.read(name, ranges) for name, ranges in reads)
-            found = await asyncio.gather(*asked, return_exceptions=True)  # none is under way when one is raised
-            for one in found:
-                if isinstance(one, BaseException):
-                    raise one
-            return [one for one in found if not isinstance(one, BaseException)]
+            return await asyncio.gather(*asked, return_exceptions=True)
 
         return self.begin(read()).result()
 

@@ -69,9 +69,9 @@ class ObjectTarget:
         self._pace.take(len(self._part))
         if self._stream is None:
             self._stream = _Stream(self._store, self._name)
-        self._stream.send(bytes(self._part))
+        self._stream.send(self._part)
         self._sent += len(self._part)
-        self._part.clear()
+        self._part = bytearray()  # the store has the other one
 
 
 class _Stream:
@@ -80,7 +80,7 @@ class _Stream:
     def __init__(self, store: BlockingStore, name: str) -> None:
         self._store = store
         self._name = name
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[bytearray | None] = asyncio.Queue()
         """Parts that are to be sent; None: there are no more."""
         self._room = threading.Semaphore(1)
         """Parts that may be put there. One more when all is over, for a writer that waits."""
@@ -89,7 +89,7 @@ class _Stream:
         self._ended = store.begin_stream(name, self._parts)
         self._ended.add_done_callback(lambda _: self._room.release())
 
-    def send(self, part: bytes) -> None:
+    def send(self, part: bytearray) -> None:
         self._room.acquire()
         if self._ended.done():
             self._room.release()

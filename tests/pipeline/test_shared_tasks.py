@@ -1,0 +1,106 @@
+"""Tasks of a splitter whose node has a shared store: what they write, what they announce, and what stops them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.fakes.run_reader import read_run
+from tests.fakes.split_log import SplitJournal
+from tests.fakes.split_node import SplitNode
+
+from mainstem.pipeline.errors import NamesRefused
+from mainstem.pipeline.merge.merge_task import (
+    FilesDone,
+    FilesWork,
+    MeasureDone,
+    MeasureWork,
+    MergeJob,
+    MergeSettings,
+    input_file,
+    run_files,
+    run_measure,
+)
+from mainstem.pipeline.split.source import SlicePartition, split_partition
+from mainstem.pipeline.split.split_plan import SplitSettings
+from mainstem.rpc.wire.identity import host_identity
+from mainstem.storage.merging.merge_inputs import RowRange
+from mainstem.storage.merging.merge_measure import MergeTask
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.errors import ObjectStoreOutage
+from mainstem.storage.shared_store.shared_store import SharedStore
+
+CLASSES = {0: "7d", 1: "forever"}
+
+
+def shared_store(tmp_path: Path) -> SharedStore:
+    config = ObjectStoreConfig(retry_seconds=0.2)
+    return SharedStore(url=str(tmp_path / "objects"), folder="cluster", config=config)
+
+
+def settings_of(node: SplitNode, store: SharedStore) -> SplitSettings:
+    return SplitSettings(
+        rpc=f"127.0.0.1:{node.port}",
+        runs_dir="/nowhere",
+        bytes_per_trigger=1 << 20,
+        slice_bytes=1 << 20,
+        shared_store=store,
+    )
+
+
+def slice_of(journal: SplitJournal) -> SlicePartition:
+    journal.by_write_group = True
+    for group in (0, 1):
+        journal.append(group, [(group, b"a" * 200), (1 << 32 | group, b"b" * 200)])
+    (work,) = journal.slices({}, {0: 1, 1: 1}, 1 << 20)
+    return SlicePartition(0, work, host_identity())
+
+
+def test_a_split_writes_announced_objects_of_one_write_group_each(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    partition = slice_of(journal)
+    with SplitNode(journal, tmp_path) as node:
+        done = split_partition(partition, settings_of(node, shared_store(tmp_path)))
+        assert node.announced == [
+            (group, tuple(file.name for file in done.files if file.group == group)) for group in (0, 1)
+        ]
+    assert {(file.group, file.retention_class) for file in done.files} == {
+        (group, name) for group in (0, 1) for name in CLASSES.values()
+    }
+    for file in done.files:
+        path = tmp_path / "objects" / "cluster" / "groups" / str(file.group) / "files" / "runs" / file.name
+        assert path.stat().st_size == file.bytes
+        assert list(read_run(path)) == [file.first_queue]
+    assert len([path for path in (tmp_path / "objects").rglob("*") if path.is_file()]) == 4
+
+
+def test_a_split_whose_names_are_refused_or_whose_store_is_out_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    partition = slice_of(journal)
+    with SplitNode(journal, tmp_path) as node:
+        settings = settings_of(node, shared_store(tmp_path))
+        with pytest.raises(ObjectStoreOutage, match="objects is no directory"):
+            split_partition(partition, settings)
+        (tmp_path / "objects").mkdir()
+        node.refusal = "node 2 leads it"
+        with pytest.raises(NamesRefused, match="2 files of write group 0: node 2 leads it"):
+            split_partition(partition, settings)
+        assert not list((tmp_path / "objects").iterdir())
+        node.refusal = ""
+        assert len(split_partition(partition, settings).files) == 4
+
+
+def test_a_merge_whose_store_is_out_has_failed_and_no_input_is_damaged(tmp_path: Path) -> None:
+    store = shared_store(tmp_path)
+    settings = MergeSettings(rpc="127.0.0.1:1", store_dir="/nowhere", shared_store=store)
+    source = input_file(settings, 3, "a.run")
+    assert source.path == source.index_path == "groups/3/files/runs/a.run"
+    job = MergeJob(settings=settings, merge_id="m", group=3, level=1, inputs=(source,), packed_bytes=1, task_bytes=1)
+    measured = msgspec.json.decode(run_measure(msgspec.json.encode(MeasureWork(job, {}))), type=MeasureDone)
+    task = MergeTask((), (RowRange(0, 0, 1, 0),))
+    written = msgspec.json.decode(run_files(msgspec.json.encode(FilesWork(job, task))), type=FilesDone)
+    for done in (measured, written):
+        assert done.damage is None
+        assert "objects is no directory" in done.failure
