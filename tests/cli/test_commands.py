@@ -9,8 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -21,7 +22,7 @@ from tests.console.views import FakeViews
 
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
-from mainstem.console.views import SharedStoreView, SplitEndpoint
+from mainstem.console.views import ClusterView, DiskView, ReplicaView, SharedStoreView, SplitEndpoint, WriteGroupView
 
 
 def all_commands() -> list[list[str]]:
@@ -280,6 +281,42 @@ def test_changes_tell_the_documented_keys(words: str, capsys: pytest.CaptureFixt
     with serving({f"/v1/{words.replace(' ', '/')}": (200, b"{}")}) as address:
         assert run([*words.split(), "3", "4", "--http", address, "--token", "t", "--json"]) == 0
     assert keys_of(json.loads(capsys.readouterr().out), documented_keys()[words]) == documented_keys()[words]
+
+
+class Replacing(dict[str, tuple[int, bytes]]):
+    """Answers of a node whose cluster goes on by a step each time that it is looked at."""
+
+    def __init__(self, steps: Sequence[Sequence[ReplicaView]]) -> None:
+        self.steps = list(steps)
+        disk = DiskView(path="d", used_bytes=0, free_bytes=1, total_bytes=1)
+        self.view = ClusterView(
+            cluster_id="c", nodes=[], write_groups=[], write_disk=disk, store_disk=None, topics=0, partitions=0
+        )
+        super().__init__({"/v1/cluster/replace": (200, b"{}")})
+
+    def get(self, path: str, default: Any = None) -> Any:
+        if path != "/v1/cluster":
+            return super().get(path, default)
+        group = WriteGroupView(group=0, leader=1, term=1, committed=1, replicas=self.steps.pop(0))
+        return 200, msgspec.json.encode(msgspec.structs.replace(self.view, write_groups=[group]))
+
+
+def test_a_replacement_is_done_when_the_new_node_votes_and_the_old_one_is_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def replica(node: int, **other: Any) -> ReplicaView:
+        return ReplicaView(node=node, **{"lag_blocks": 0, "active": True} | other)
+
+    steps = [
+        [replica(1), replica(3, active=False), replica(4, voter=False)],
+        [replica(1), replica(3, active=False), replica(4)],
+        [replica(1, lag_blocks=-1), replica(4, lag_blocks=-1)],  # where it is to be, as no leader tells where it is
+        [replica(1), replica(4)],
+    ]
+    node = Replacing(steps)
+    with serving(node) as address:
+        assert run(["cluster", "replace", "3", "4", "--wait", "--http", address, "--token", "t"]) == 0
+    assert (node.steps, capsys.readouterr().out) == ([], "node 4 has taken the place of node 3\n")
 
 
 def test_something_else_on_the_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:

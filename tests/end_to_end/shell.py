@@ -42,12 +42,12 @@ def _done(node: Serving, arguments: Sequence[str], variables: Mapping[str, str])
     )
 
 
-def replace_member(node: Serving, old: int, new: int) -> str:
+def replace_member(node: Serving, old: int, new: int, *options: str) -> str:
     """What `mainstem cluster replace` prints. On a busy machine the metadata quorum may have another leader before it
     is done; then it asks to be begun again."""
 
     def printed() -> str:
-        done = _done(node, ("cluster", "replace", str(old), str(new)), {})
+        done = _done(node, ("cluster", "replace", str(old), str(new), *options), {})
         assert done.returncode == 0 or "begin it again" in done.stderr, done.stderr
         return done.stdout if done.returncode == 0 else ""
 

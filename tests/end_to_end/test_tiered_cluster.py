@@ -266,20 +266,10 @@ class Story:
         goes_on(self.load, TOPIC)
         cluster.nodes[NEW] = self.newcomer
         cluster.start(NEW)
-        replace_member(cluster.nodes[1], LOST, NEW)
-        eventually(self._is_replaced, seconds=PATIENCE_SECONDS, what="a new member of every write group")
+        replace_member(cluster.nodes[1], LOST, NEW, "--wait")
         cluster.kill(1)
         goes_on(self.load, TOPIC)
         cluster.start(1)
-
-    def _is_replaced(self) -> bool:
-        """As `cluster status` shows it: these have a vote, and no others. From then on any of them may die."""
-        return all(
-            {replica["node"]: replica["voter"] for replica in group["replicas"]}
-            == dict.fromkeys(self.cluster.nodes, True)
-            and group["leader"] in self.cluster.nodes
-            for group in self.cluster.get("/v1/cluster")["write_groups"]
-        )
 
     def _spark_uploads(self) -> None:
         """What is merged by then, in tasks on executors, each node what it leads."""
