@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,9 @@ CREDENTIALS = {"access_key_id": "test", "secret_access_key": "test", "region": "
 START_SECONDS_MAX = 120.0
 """moto takes two seconds to import, and more on a machine that has other work."""
 PROJECT = Path(__file__).parents[1]
+IN_MEMORY = {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 40)}
+"""Otherwise moto keeps what has 5 MiB or more in temporary files, and the kernel writes hundreds of megabytes of them
+to the disk at a time, which holds up whoever syncs there."""
 
 
 class Counts(NamedTuple):
@@ -95,17 +99,24 @@ class S3Server:
 @contextmanager
 def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0) -> Iterator[S3Server]:
     """A server with an empty bucket, ended with the block. `nice`, up to 19, is above 0 where others are measured
-    beside it: all of its threads then take what these leave of the processor, in a session of their own. Raises
-    RuntimeError when it does not start."""
+    beside it: once it has started, all of its threads take what these leave of the processor, in a session of their
+    own. Raises RuntimeError when it does not start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
     pipe = subprocess.PIPE
+    environment = {**os.environ, **IN_MEMORY}
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=log, text=True, cwd=PROJECT, start_new_session=nice > 0
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=log,
+            text=True,
+            cwd=PROJECT,
+            env=environment,
+            start_new_session=nice > 0,
         ) as process,
     ):
-        take_leftovers(process.pid, nice)  # before it has threads: each inherits this from the one that starts it
         watchdog = threading.Timer(START_SECONDS_MAX, process.kill)
         watchdog.start()
         try:
@@ -116,6 +127,8 @@ def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0) -> Iterator[S3Ser
                 log.seek(0)
                 raise RuntimeError(f"the S3 server did not start:\n{log.read()}")
             watchdog.cancel()
+            for thread in Path(f"/proc/{process.pid}/task").iterdir() if nice else ():  # those to come inherit it
+                take_leftovers(int(thread.name), nice)
             yield S3Server(process, endpoint, bucket)
         finally:
             watchdog.cancel()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_SECONDS
 from tools.s3_server import CREDENTIALS, S3Server, operation_of, s3_server
 
+from mainstem.model import Buffer
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import parsed_url, plain_store
 
 BUCKET = "mainstem-tests"
+PART_BYTES = ObjectStoreConfig().part_bytes
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,6 @@ def test_it_goes_away_and_comes_back_with_its_objects(server: S3Server) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells the niceness of threads in /proc")
 def test_a_nice_server_is_nice_with_all_of_its_threads_and_with_its_session() -> None:
     with s3_server(BUCKET, nice=19) as server:
-        asyncio.run(store_of(server).write("one", b"x"))
         threads = list(Path(f"/proc/{server.pid}/task").iterdir())
         niceness = [(thread / "stat").read_text().rpartition(")")[2].split()[16] for thread in threads]
         assert len(threads) > 1, "the one that listens is not the first"
@@ -85,3 +86,19 @@ def test_a_nice_server_is_nice_with_all_of_its_threads_and_with_its_session() ->
         assert os.getsid(server.pid) == server.pid
         autogroup = Path(f"/proc/{server.pid}/autogroup")
         assert not autogroup.exists() or autogroup.read_text().split()[-1] == "19"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux tells in /proc which files are open")
+def test_large_objects_lie_in_its_memory_and_not_on_a_disk(server: S3Server) -> None:
+    async def parts() -> AsyncIterator[Buffer]:
+        for _ in range(2):
+            yield bytes(PART_BYTES)
+
+    async def story() -> None:
+        await store_of(server).write("large", bytes(PART_BYTES))
+        await store_of(server).write_parts("larger", parts)
+
+    asyncio.run(story())
+    opened = Path(f"/proc/{server.pid}/fd").iterdir()
+    files = [(one.resolve(), one.stat().st_size) for one in opened if one.is_file() and int(one.name) > 2]
+    assert files == []
