@@ -117,7 +117,6 @@ def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int =
     assert [number for _, number in sorted(python.acknowledged.items())] == list(range(count)), "once, in their order"
 
 
-@pytest.mark.long  # `test_cluster_partitions` has the story at each change, of the nodes' connections
 def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
     """Two nodes do not hear each other, the third hears both; clients hear all."""
     with both_load(cluster, network, "bridged") as load:
@@ -135,7 +134,6 @@ def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
         goes_on(load, "bridged")
 
 
-@pytest.mark.long  # as the one before
 def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: Cluster, network: Network) -> None:
     with both_load(cluster, network, "parted", GIVES_UP_SOON_MS) as load:
         alone = cluster.leader("parted", 0)
