@@ -316,3 +316,12 @@ def test_nothing_is_written_where_names_are_refused(tmp_path: Path) -> None:
     ):
         split_slice(work, buffer, CLASSES, lambda name: LocalRunTarget(tmp_path / "runs", name), announce=announce)
     assert not (tmp_path / "runs").exists()
+
+
+def test_blocks_without_a_batch_make_no_run_of_any_write_group(tmp_path: Path) -> None:
+    journal = SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES)
+    journal.append(0, [], kind=KIND_NO_OP)
+    (work,) = journal.slices({}, {0: 1}, 1 << 20)
+    done = split(journal, msgspec.structs.replace(work, by_write_group=True), tmp_path / "runs")
+    assert done.ranges == work.ranges
+    assert not done.files

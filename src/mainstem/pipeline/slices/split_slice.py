@@ -125,8 +125,9 @@ def _parts(class_of: Integers, groups: Integers | None, order: Integers) -> Iter
     kinds, kind_of = numpy.unique(kinds_in_order[firsts], return_inverse=True)
     kind_of = numpy.repeat(kind_of.astype(numpy.min_scalar_type(len(kinds))), numpy.diff(firsts, append=len(order)))
     by_kind = order[kind_of.argsort(kind="stable")]
-    ends = numpy.cumsum(numpy.bincount(kind_of, minlength=len(kinds))).tolist()
-    for kind, start, end in zip(kinds.tolist(), [0, *ends[:-1]], ends, strict=True):
+    counts = numpy.bincount(kind_of, minlength=len(kinds))  # none at all where the blocks have no batch
+    ends = numpy.cumsum(counts)
+    for kind, start, end in zip(kinds.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True):
         if number := kind & ((1 << CLASS_BITS) - 1):
             yield number - 1, kind >> CLASS_BITS, by_kind[start:end]
 
