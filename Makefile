@@ -23,7 +23,8 @@ BIN := .venv/bin
 # Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
 # hangs, twice as long as any waits for anything, shows where, and costs its worker; another takes its place.
 WORKERS := 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
+# What tests are compiled to is kept: to compile them takes most of the time in which they are found.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
 	-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 help:
@@ -71,4 +72,4 @@ check:
 
 clean:
 	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
-	find src -name __pycache__ -prune -exec rm -rf {} +
+	find src tests bench demo tools -name __pycache__ -prune -exec rm -rf {} +

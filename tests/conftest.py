@@ -21,14 +21,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
+from tests.examples import EXAMPLES_AT_EACH_CHANGE, EXAMPLES_AT_LENGTH
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.serving import reports
 
 AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
 """How many examples Hypothesis makes up: without the tests marked `long`, half as many as with them."""
-for name, examples in ((AT_LENGTH, 60), (AT_EACH_CHANGE, 30)):
+for name, number in ((AT_LENGTH, EXAMPLES_AT_LENGTH), (AT_EACH_CHANGE, EXAMPLES_AT_EACH_CHANGE)):
     settings.register_profile(
-        name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+        name, max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
     )
 
 ROOT = Path(__file__).parents[1]

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 MEMORY = Path("/dev/shm")
 FREE_BYTES_MIN = 1 << 30
 """A test takes some tens of MB; containers may give much less."""
@@ -31,3 +33,10 @@ def directory_in_memory() -> Iterator[Path]:
             yield Path(directory)
     finally:
         tempfile.tempdir = before
+
+
+@pytest.fixture(name="tmp_path", autouse=True)
+def path_in_memory() -> Iterator[Path]:
+    """For the `conftest.py` of a directory whose tests sync often, and ask a disk for nothing."""
+    with directory_in_memory() as directory:
+        yield directory

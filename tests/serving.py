@@ -190,6 +190,11 @@ class Serving:
             thread.join(5)
         return code
 
+    def drop(self) -> None:
+        """Kill it, if it runs."""
+        if self._process is not None and self._ended_at is None:
+            self.kill()
+
     def close(self) -> None:
         if self._process is not None and self._ended_at is None:
             if self._process.poll() is None:

@@ -68,6 +68,7 @@ def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
         bootstrap_servers=bootstrap,
         reconnect_backoff_max_ms=200,
         fetch_max_wait_ms=100,
+        retry_backoff_ms=20,
         bootstrap_timeout_ms=PATIENCE_MS,
         request_timeout_ms=PATIENCE_MS,
         **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 from tests.damage.damaged_node import Directories, Fate, Lives, fate, lives
+from tests.examples import examples
 
 NO_EFFECT, REFUSED, ERROR = "no effect", "refused", "error"
 
-FLIPS = 24
+FLIPS = examples(24)
 """Per file, spread over what is in it; and as many in its first bytes."""
 PAGE_BYTES = 4096
 

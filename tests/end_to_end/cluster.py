@@ -105,12 +105,13 @@ class Cluster:
         self.running.add(node_id)
 
     def close(self) -> None:
+        """Kill what is left: how nodes stop is told where they are stopped."""
         for node_id in tuple(self._frozen):
             self.thaw(node_id)
         if self.wires is not None and self.wires.started:
             self.wires.mend()
         with ThreadPoolExecutor(len(self.nodes)) as threads:
-            list(threads.map(lambda node: node.close(), self.nodes.values()))
+            list(threads.map(Serving.drop, self.nodes.values()))
         if self.wires is not None and self.wires.started:
             self.wires.close()
 

@@ -7,11 +7,11 @@ import selectors
 import subprocess
 import sys
 
-from tests.end_to_end.processes import SOURCE, Commands, descendants, end, is_jvm
+from tests.end_to_end.processes import SOURCE, Commands, descendants, end
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED
+from mainstem.pipeline.errors import EXIT_DONE
 
 
 class OneSpark:
@@ -59,15 +59,6 @@ class OneSpark:
         end(family)
         self._process.wait()
         self._process, self._begun = None, False
-
-    def kill_the_jvm(self) -> None:
-        """SIGKILL to the JVM alone; returns when the splitter that was begun has failed for it. The next begins in
-        another process."""
-        assert self._process is not None
-        (jvm,) = filter(is_jvm, descendants(self._process.pid))
-        jvm.kill()
-        assert self.ended() == EXIT_FAILED, self.log
-        self.kill()
 
     @property
     def log(self) -> str:

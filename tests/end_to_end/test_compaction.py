@@ -2,7 +2,7 @@
 record is there, at its offset; what is not to be compacted is as it was. The log of the consumer groups is compacted as
 well, and says the same to the coordinators that start over from it.
 
-The story is told once, for Spark has to start anew in it; the tests below examine what it left.
+The story is told once, for Spark starts in it; the tests below examine what it left.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.clients import librdkafka
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.one_spark import OneSpark
-from tests.end_to_end.processes import Commands
+from tests.end_to_end.processes import Commands, descendants, is_jvm
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
-from mainstem.pipeline.errors import EXIT_DONE
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED
 from mainstem.pipeline.spark.java import find_java
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
@@ -124,7 +124,7 @@ class Story:
         self.files_before = self.files()
         self.kill_a_compaction()
         self.killed = self.read()
-        self.run("second compaction", "store", "compact", "--once")  # in a process of its own, as users do
+        self.spark.run(self.node, "--once", "--compact-only")
         self.second = self.read()
         self.status = self.node.get("/v1/store")
         assert self.node.stop() == 0, self.node.output
@@ -231,16 +231,20 @@ class Story:
         assert code == EXIT_DONE, self.commands.log(name)
 
     def kill_a_compaction(self) -> None:
-        """As soon as its first file is begun, which at this pace is long before it is finished."""
+        """As soon as its first file is begun, which at this pace is long before it is finished; in a process of its
+        own, as users start it."""
         there = set(self.paths())
-        self.spark.begin(self.node, "--once", "--compact-only", "--bytes-per-second", "100000")
+        asked = command("store", "compact", "--once", "--bytes-per-second", "100000")
+        process = self.commands.start("killed compaction", asked, environment(self.node))
         eventually(
-            lambda: set(self.paths()) - there or not self.spark.runs,
+            lambda: set(self.paths()) - there or process.poll() is not None,
             seconds=PATIENCE_SECONDS,
             what="a compaction that writes",
         )
-        assert self.spark.runs, self.spark.log
-        self.spark.kill_the_jvm()
+        assert process.poll() is None, self.commands.log("killed compaction")
+        (jvm,) = filter(is_jvm, descendants(process.pid))
+        jvm.kill()
+        assert process.wait(PATIENCE_SECONDS) == EXIT_FAILED, self.commands.log("killed compaction")
         self.files_killed = self.files()
         self.error_killed = self.node.get("/v1/split")["last_error"]
 

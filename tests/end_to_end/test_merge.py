@@ -42,9 +42,9 @@ TOPICS = {"orders": 4, "clicks": 3}
 QUEUES = [Queue(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
 BULK = Queue("bulk", 0)
 BULK_MESSAGES = 160
-BULK_BYTES = 900_000
-"""Together more than a segment of the topic has, 128 MiB."""
-BULK_CONFIG = {"segment.bytes": str(128 << 20), "remote.storage.enable": "true"}
+BULK_BYTES = 225_000
+"""Together more than a segment of the topic has, 32 MiB."""
+BULK_CONFIG = {"segment.bytes": str(32 << 20), "remote.storage.enable": "true"}
 SETTINGS = (
     "pipeline.mode=off",
     "nameserver.write_groups=2",
@@ -115,7 +115,7 @@ class Story:
         self.levels = self.node.get("/v1/store")["levels"]
         self.usage = mainstem_json(self.node, "store", "usage")
         self.verified = self._verified()
-        mainstem(self.node, "topic", "alter", BULK.topic, "--set", "segment.bytes=1048576")
+        mainstem(self.node, "topic", "alter", BULK.topic, "--set", "segment.bytes=262144")
         self.exported = mainstem_json(self.node, "store", "export", BULK.topic, "--to", str(self.exports))
         self.again = read_all(self.node.kafka, self.ends())
         assert self.node.stop() == 0, self.node.output
@@ -168,9 +168,9 @@ class Story:
     def _split_and_kill_a_merge(self) -> None:
         """As soon as its first file is begun, which at this pace is long before it is finished."""
         spark = self.spark
-        spark.run(self.node, "--once", "--no-merge", "--bytes-per-trigger", str(24 << 20))
+        spark.run(self.node, "--once", "--no-merge", "--bytes-per-trigger", str(6 << 20))
         self.before = self.files()
-        spark.begin(self.node, "--once", "--merge-only", "--bytes-per-second", "4000000")
+        spark.begin(self.node, "--once", "--merge-only", "--bytes-per-second", "1000000")
         eventually(lambda: self.merged_files() or not spark.runs, seconds=PATIENCE_SECONDS, what="a merge that writes")
         assert spark.runs, spark.log
         spark.kill()
@@ -288,7 +288,7 @@ def test_an_exported_queue_has_the_batches_of_its_segment(story: Story) -> None:
     (partition,) = story.exported["partitions"]
     directory = story.exports / f"{BULK.topic}-0"
     logs = sorted(directory.glob("*.log"))
-    assert len(logs) == partition["segments"] > 100, "the topic's segment.bytes is 1 MiB"
+    assert len(logs) == partition["segments"] > 100, "the topic's segment.bytes is 256 KiB"
     assert b"".join(path.read_bytes() for path in logs) == (story.node.store_dir / path_of(segment)).read_bytes()
 
 

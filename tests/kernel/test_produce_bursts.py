@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kernel.produce_bodies import VERSIONS, WireRequest, WireTopic, good_batch, requests, resolver
 from tests.kernel.test_group_log import GROUPS, PARTITIONS, TOPIC, Node
 from tests.kernel.test_produce_response import ERRORS
@@ -112,7 +113,7 @@ def everything_of(kernel: ModuleType, sent: bytes, start: int, stop: int, reques
     limit=st.sampled_from([LIMIT] * 5 + [80, 200]),
     changes=st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 255)), max_size=2),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_both_do_the_same(
     sent: list[Frame],
     before: bytes,
@@ -133,7 +134,7 @@ def test_both_do_the_same(
 
 @both
 @given(sent=alike)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_burst_is_its_requests_one_after_the_other(kernel: ModuleType, sent: list[Frame]) -> None:
     content = b"".join(frame.written() for frame in sent)
     start, resolve = 0, resolver(kernel)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.kernel.produce_bodies import PREFIX, VERSIONS, WireRequest, WireTopic, records, requests, resolver
 from tests.kernel.test_produce_response import ERRORS
 
@@ -64,7 +65,7 @@ def assert_alike(frame: bytes, position: int, version: int, ending: Any) -> None
 
 
 @given(request=requests, version=st.sampled_from(list(VERSIONS)), ending=endings)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_requests(request: WireRequest, version: int, ending: Any) -> None:
     assert_alike(PREFIX + request.body(version), len(PREFIX), version, ending)
 
@@ -85,7 +86,7 @@ def test_requests(request: WireRequest, version: int, ending: Any) -> None:
         max_size=3,
     ),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_requests_gone_wrong(
     request: WireRequest, version: int, ending: Any, changes: list[tuple[str, int, bytes]]
 ) -> None:
@@ -109,7 +110,7 @@ def test_requests_gone_wrong(
     version=st.sampled_from(list(VERSIONS)),
     ending=endings,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_noise(cut: int, noise: bytes, version: int, ending: Any) -> None:
     """From the beginning of a body, or from anywhere in a good one."""
     request = WireRequest(None, 1, 0, [WireTopic(b"stamped", [(1, None)]), WireTopic(b"plain", [])], [])
@@ -117,7 +118,7 @@ def test_noise(cut: int, noise: bytes, version: int, ending: Any) -> None:
 
 
 @given(data=records(), acks=st.sampled_from([-1, 1]), version=st.sampled_from([6, 7]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_one_batch(data: bytes | None, acks: int, version: int) -> None:
     """More of the cases between OK and BAD_FIELD than whole requests reach."""
     request = WireRequest(None, acks, 0, [WireTopic(b"stamped", [(1, data)]), WireTopic(b"plain", [(1, data)])], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from mainstem.protocol.records import (
     Compression,
@@ -55,7 +56,7 @@ def _store(batches: list[NewBatch]) -> list[StoredBatch]:
 
 
 @given(history=histories, timestamp=timestamps, offset_min=st.integers(99, 112))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_lookup_finds_what_a_full_search_finds(history: list[NewBatch], timestamp: int, offset_min: int) -> None:
     stored = _store(history)
     everything = [

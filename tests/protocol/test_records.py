@@ -10,6 +10,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy, _Defau
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from tests.examples import examples
 from tests.protocol.kafka_records import records_of, seen_by_others
 
 from mainstem.kernel.batch_header import ATTRIBUTES_AT, CHECKSUM_AT, HEADER_BYTES
@@ -270,7 +271,7 @@ def test_an_unknown_compression() -> None:
     compression=compressions,
     changes=st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=4),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damaged_records_raise_protocol_errors_only(
     records: list[NewRecord], compression: Compression, changes: list[tuple[int, int]]
 ) -> None:
@@ -285,7 +286,7 @@ def test_damaged_records_raise_protocol_errors_only(
 
 
 @given(noise=st.binary(max_size=150))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_noise_behind_a_valid_header(noise: bytes) -> None:
     data = bytearray(HEADER_BYTES) + noise
     data[8:12] = (len(data) - 12).to_bytes(4, "big")

@@ -15,9 +15,14 @@ class Play(Protocol):
     def __call__(self, seed: int, directory: Path, *, faults: Sequence[str] = ()) -> object: ...
 
 
+def at_length(*values: object) -> Any:
+    """Parameters with which a test is run by `make test-all` alone."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 def more_at_length(seeds: Iterable[int], always: int = 1) -> list[Any]:
     """The first `always` of the seeds are played at each change of the code, the others by `make test-all` as well."""
-    return [seed if place < always else pytest.param(seed, marks=pytest.mark.long) for place, seed in enumerate(seeds)]
+    return [seed if place < always else at_length(seed) for place, seed in enumerate(seeds)]
 
 
 def seed_that_finds(play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()) -> int:

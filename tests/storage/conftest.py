@@ -1,16 +1,3 @@
-"""Files of a storage node's tests lie in memory: they sync thousands of times, and ask a disk for nothing."""
+"""Files of a storage node lie in memory: these tests sync thousands of times."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from tests.files_in_memory import directory_in_memory
-
-
-@pytest.fixture(autouse=True)
-def tmp_path() -> Iterator[Path]:
-    """Gone with the test."""
-    with directory_in_memory() as directory:
-        yield directory
+from tests.files_in_memory import path_in_memory as path_in_memory

@@ -15,6 +15,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.broker.consumer_groups.transcript import GROUP, Pending, Transcript, protocols
+from tests.examples import examples
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
@@ -230,5 +231,5 @@ class GroupLife(RuleBasedStateMachine):
         assert self.table.state in ("Empty", "Dead")
 
 
-GroupLife.TestCase.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)
+GroupLife.TestCase.settings = settings(max_examples=examples(250), stateful_step_count=60, deadline=None)
 TestGroupLife = GroupLife.TestCase

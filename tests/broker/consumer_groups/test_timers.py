@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
 
@@ -18,7 +19,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_timers_behave_like_a_dictionary(steps: list[tuple[str, TimerKey | None, int]]) -> None:
     timers = Timers()

@@ -10,6 +10,7 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.nameserver.disk.log_format import LogEntry, LogRecordKind
@@ -148,7 +149,7 @@ def test_what_was_written_is_found_again_whatever_replaced_it(seed: int, cuts: l
 
 @example(seed=97753, cuts=[25, 48, 136, 1])
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 160), min_size=1, max_size=4))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_what_was_written_is_found_again_though_the_disk_is_full_now_and_then(seed: int, cuts: list[int]) -> None:
     play(Follower(seed, full=True), cuts)
 

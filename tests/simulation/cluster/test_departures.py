@@ -13,6 +13,7 @@ from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.planted import BREAKS, RETURN_PLANTS, planted
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Run
+from tests.simulation.find import at_length
 from tests.simulation.merger import Mergers
 from tests.simulation.oracle import Violation, require
 
@@ -325,10 +326,10 @@ def test_runs_that_stay_dropped_are_found_as_a_hole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seed", "story"),
     [
-        (1, ThereAndBack),
+        at_length(1, ThereAndBack),  # at each change it crashes on the way
         (1, CrashingOnTheWay),
         *[(seed, MovedWhileAway) for seed in (3, 4)],
-        *[pytest.param(seed, MovedWhileAway, marks=pytest.mark.long) for seed in (1, 2)],  # half a minute each
+        *[at_length(seed, MovedWhileAway) for seed in (1, 2)],  # half a minute each
     ],
 )
 def test_a_replica_leaves_nothing_behind_and_may_come_back(

@@ -88,7 +88,7 @@ def test_a_tombstone_that_goes_too_early_is_found(tmp_path: Path) -> None:
 
 def test_a_node_on_an_older_copy_of_its_directories_helps_nobody_to_forget(tmp_path: Path) -> None:
     copies = 0
-    for seed in range(1, 19):
+    for seed in range(4, 22):
         if copies >= 4:
             break
         run = WholeRun(seed, tmp_path / str(seed), faults=["old copy"])
@@ -112,7 +112,7 @@ def test_one_node_at_a_time_may_lose_its_power_under_async_durability(tmp_path: 
 
 def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
     rotten: dict[str, int] = {}
-    for seed in range(1, 33):
+    for seed in range(5, 37):
         if len(rotten) >= 8:
             break
         run = WholeRun(seed, tmp_path / str(seed), faults=["rotten file"])

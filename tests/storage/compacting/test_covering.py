@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.storage.compacting.histories import HISTORIES, NOW, content_of, latest, tell
 from tests.storage.compacting.test_rewrite import FAR, compact, read_by_others
 
@@ -22,7 +23,7 @@ def covered(content: bytes, kept: set[int], wanted: list[bool] | None = None) ->
 
 
 @given(history=HISTORIES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_offset_is_in_a_batch_and_the_records_are_those_that_stay(history: list[StoredBatch]) -> None:
     content = content_of(history)
     kept = latest(content, FAR, NOW)
@@ -50,7 +51,7 @@ def test_every_offset_is_in_a_batch_and_the_records_are_those_that_stay(history:
 
 
 @given(history=HISTORIES, data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_batches_of_other_queues_are_left_out(history: list[StoredBatch], data: st.DataObject) -> None:
     content = content_of(history)
     wanted = data.draw(st.lists(st.booleans(), min_size=len(history), max_size=len(history)))

@@ -8,6 +8,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.storage.compacting.histories import HISTORIES, NOW, content_of, resealed, stored, tell
 
 from mainstem.kernel import RecordKind, keyed_hash
@@ -21,7 +22,7 @@ HASH_KEY = b"0123456789abcdef"
 
 
 @given(history=HISTORIES, rows_max=st.sampled_from([1, 5, 1 << 18]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_record_has_its_row(history: list[StoredBatch], rows_max: int) -> None:
     content = content_of(history)
     pieces = list(scan_keys(content, HASH_KEY, rows_max))
@@ -95,7 +96,7 @@ def test_a_batch_that_inflates_to_too_much_takes_no_memory(compression: Compress
     cut=st.integers(0, 200),
     fixed=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damaged_bytes_are_refused_by_position_or_their_records_left_out(
     history: list[StoredBatch], changes: list[tuple[int, int]], cut: int, fixed: bool
 ) -> None:

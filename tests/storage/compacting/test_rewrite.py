@@ -8,6 +8,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.protocol.kafka_records import records_of, seen_by_others
 from tests.storage.compacting.histories import HISTORIES, NOW, content_of, latest, resealed, stored, tell
 
@@ -100,7 +101,7 @@ def check_batches(before: Sequence[StoredBatch], made: Rewritten, end: int, hori
 
 
 @given(history=HISTORIES, data=st.data(), horizon=st.sampled_from([HORIZON, NOW - 5, 0, NO_HORIZON]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_is_left_is_what_the_model_leaves(history: list[StoredBatch], data: st.DataObject, horizon: int) -> None:
     content = content_of(history)
     ends = [batch.header.base_offset for batch in history]
@@ -122,7 +123,7 @@ def test_what_is_left_is_what_the_model_leaves(history: list[StoredBatch], data:
 
 
 @given(history=HISTORIES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_tombstones_go_when_their_time_is_over_and_not_before(history: list[StoredBatch]) -> None:
     content = content_of(history)
     once = bytes(compact(content, latest(content, FAR, NOW)).content)
@@ -138,7 +139,7 @@ def test_tombstones_go_when_their_time_is_over_and_not_before(history: list[Stor
     histories=st.lists(HISTORIES, min_size=1, max_size=4),
     ends=st.lists(st.integers(100, 140), min_size=4, max_size=4),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_batches_of_several_queues_in_one_window(histories: list[list[StoredBatch]], ends: list[int]) -> None:
     contents = [content_of(history) for history in histories]
     kept = [sorted(latest(content, end, NOW)) for content, end in zip(contents, ends, strict=False)]
@@ -215,7 +216,7 @@ def whole(batch: StoredBatch) -> bool:
     changes=st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=4),
     sealed=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_of_records_that_a_client_made_up_nothing_is_lost(
     history: list[StoredBatch], changes: list[tuple[int, int]], sealed: bool
 ) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import numpy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.fakes.latest_records import latest_records
 from tests.storage.compacting.histories import NOW
 from tests.storage.queue_store.merges import MergeStore, PlainTarget
@@ -268,7 +269,7 @@ def check_log(world: World) -> None:
 
 @given(seed=st.integers(0, 2**32), lag_ms=st.sampled_from([0, LAG_MS]))
 @example(22370, 5_000)  # another queue's pass writes a file again that has tombstones
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_passes_take_what_they_may_and_nothing_else(seed: int, lag_ms: int) -> None:
     choice = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:

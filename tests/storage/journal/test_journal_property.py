@@ -13,6 +13,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.patience import PATIENCE_SECONDS
@@ -176,7 +177,7 @@ def live(durability: Durability, pool_segments: int, seed: int, operations: list
     asyncio.run(asyncio.wait_for(Life(seed, config).run(operations), PATIENCE_SECONDS))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 1 << 30), pool=st.integers(0, 1), operations=st.lists(OPERATIONS, max_size=40))
 def test_sync_durability_loses_nothing_that_was_written(
     seed: int, pool: int, operations: list[tuple[str, list[int]]]
@@ -184,7 +185,7 @@ def test_sync_durability_loses_nothing_that_was_written(
     live(Durability.SYNC, pool, seed, operations)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 1 << 30), pool=st.integers(0, 1), operations=st.lists(OPERATIONS, max_size=40))
 def test_async_durability_loses_nothing_that_was_synced(
     seed: int, pool: int, operations: list[tuple[str, list[int]]]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import SimulatedFiles
 from tests.storage.journal.sample_blocks import started
@@ -100,7 +101,7 @@ class Model:
         return Written(term, len(self.journal) - 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_a_start_finds_the_log_whose_copies_are_complete(steps: list[Step]) -> None:
     model = Model()

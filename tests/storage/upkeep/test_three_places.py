@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.storage.small_node import topic
 from tests.storage.upkeep.three_places import Record, ThreePlaces, story
 
@@ -113,7 +114,7 @@ async def retain(places: ThreePlaces) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_three_places_are_one_log_to_retention(seed: int) -> None:
     randomness = random.Random(seed)
 

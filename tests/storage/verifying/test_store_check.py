@@ -17,6 +17,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 from tests.fakes.run_reader import batches_in, rows_and_aborted
 from tests.storage.queue_store.changes.test_merged_files import Merges
@@ -155,7 +156,7 @@ def copy_paths() -> list[str]:
     return [path for path in kept().files.paths() if path.startswith(f"{COPY_DIRECTORY}/")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_each_flipped_bit_is_found_in_its_file(data: st.DataObject) -> None:
     path, bit = data.draw(every_place())
@@ -234,7 +235,7 @@ def test_each_byte_of_headers_rows_and_footers_counts(kind: FileKind) -> None:
     asyncio.run(all_found())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_a_flipped_bit_of_the_manifest_is_found_or_changes_nothing_it_says(data: st.DataObject) -> None:
     content = kept().database.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.storage.journal.sample_blocks import command_block, data_block
 
 from mainstem.model import Buffer
@@ -29,7 +30,7 @@ def written(block: BlockToWrite) -> tuple[StoredPlace, bytes, Twin, int]:
 BLOCKS = st.sampled_from([data_block(7, sizes=(100, 700)), command_block(7), data_block(7, sizes=(61,) * 20)])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(block=BLOCKS, bit=st.integers(0), known=st.booleans())
 def test_any_flipped_bit_is_put_right(block: BlockToWrite, bit: int, known: bool) -> None:
     """Whether or not the neighbours can be read."""
@@ -45,7 +46,7 @@ def test_any_flipped_bit_is_put_right(block: BlockToWrite, bit: int, known: bool
         assert found == content
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(block=BLOCKS, start=st.integers(0), length=st.integers(1), filler=st.binary(min_size=1, max_size=3))
 def test_what_was_overwritten_is_put_right_where_the_neighbours_can_be_read(
     block: BlockToWrite, start: int, length: int, filler: bytes
@@ -57,7 +58,7 @@ def test_what_was_overwritten_is_put_right_where_the_neighbours_can_be_read(
     assert whole(place, damaged, twin, Neighbours(PREVIOUS_CRC, crc, ENDS)) == content
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(block=BLOCKS, at=st.integers(0), bit=st.integers(0, 7), of=st.sampled_from(["directory", "payload"]))
 def test_a_copy_that_is_not_the_same_block_is_not_taken(block: BlockToWrite, at: int, bit: int, of: str) -> None:
     """Payloads of data blocks are checked batch by batch, by whoever hands in the twin."""
