@@ -24,8 +24,8 @@ from typing import Any
 import numpy
 
 from bench.stalls.turns import MeasuredLoop
-from mainstem.heap import Heap
 from mainstem.ports import Clock
+from mainstem.process.heap import Heap
 from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange
 from mainstem.storage.compacting.compact_plan import Rules
 from mainstem.storage.disks.disk_files import DiskFiles

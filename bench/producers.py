@@ -25,9 +25,9 @@ import time
 import uuid
 from pathlib import Path
 
-from mainstem.heap import Heap
 from mainstem.kernel import crc32c
 from mainstem.model import SLOTS, BatchAppend, FeatureLevel, Outcome, QueueRange, Topic, TopicSettings
+from mainstem.process.heap import Heap
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.journal.config import JournalConfig

@@ -36,7 +36,7 @@ from obstore.store import S3Store
 
 from bench.errors import BenchError
 from bench.store_reads import STARTED_MS, Clock
-from mainstem.event_loop import new_event_loop
+from mainstem.process.event_loop import new_event_loop
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import ABORTED_VERSION

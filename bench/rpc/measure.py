@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import trustme
 
-from mainstem.event_loop import new_event_loop
 from mainstem.model import Buffer
+from mainstem.process.event_loop import new_event_loop
 from mainstem.raft.entry import Entry
 from mainstem.raft.messages import Append, AppendResponse, Heartbeat, Message
 from mainstem.rpc.handlers import Handlers

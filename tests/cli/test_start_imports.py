@@ -13,7 +13,7 @@ NOT_NEEDED = (
 
 PROGRAM = """
 import sys
-import mainstem.cli.serve, mainstem.event_loop, mainstem.node.config_sources, mainstem.node.node
+import mainstem.cli.serve, mainstem.process.event_loop, mainstem.node.config_sources, mainstem.node.node
 print(*(name for name in sys.argv[1:] if name in sys.modules))
 """
 

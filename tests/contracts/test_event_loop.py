@@ -15,7 +15,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from tests.patience import PATIENCE_SECONDS
 from tests.simulation.cluster.lives import ClusterLoop, Life
 
-from mainstem.event_loop import new_event_loop
+from mainstem.process.event_loop import new_event_loop
 
 Story = Callable[[], Awaitable[None]]
 Tell = Callable[[Story], None]

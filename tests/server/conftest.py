@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.event_loop import LOOP_VARIABLE
+from mainstem.process.event_loop import LOOP_VARIABLE
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

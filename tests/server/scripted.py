@@ -14,10 +14,10 @@ from tests.fakes.clock import LoopClock
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
-from mainstem.event_loop import new_event_loop
 from mainstem.kernel import ScatteredBytes
 from mainstem.model import Buffer
 from mainstem.ports import Burst, Clock, Exchange, Reply, Session, always
+from mainstem.process.event_loop import new_event_loop
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
 from mainstem.server.kafka_server import KafkaServer

@@ -143,7 +143,7 @@ def kernel() -> Check:
 
 
 def event_loop() -> Check:
-    from mainstem.event_loop import chosen_loop
+    from mainstem.process.event_loop import chosen_loop
 
     try:
         found = chosen_loop()

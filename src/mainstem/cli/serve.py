@@ -87,9 +87,9 @@ def command(
     key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
-    from mainstem.event_loop import new_event_loop
-    from mainstem.free_memory import use_few_arenas
     from mainstem.node.config_sources import load
+    from mainstem.process.event_loop import new_event_loop
+    from mainstem.process.free_memory import use_few_arenas
 
     use_few_arenas()  # before there are threads
     flags = {
@@ -108,9 +108,9 @@ def command(
 
 
 async def _run(config: NodeConfig) -> None:
-    from mainstem.event_loop import chosen_loop
     from mainstem.kernel import KERNEL
     from mainstem.node.node import RunningNode
+    from mainstem.process.event_loop import chosen_loop
 
     stopping = asyncio.Event()
     _stop_on_signals(stopping)

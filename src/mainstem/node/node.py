@@ -29,9 +29,6 @@ from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.console.views import NodeViews
 from mainstem.errors import MainstemError
-from mainstem.free_memory import FreeMemory, give_memory_back, process_memory
-from mainstem.heap import Heap
-from mainstem.loop_watch import LoopWatch
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.node.config import NodeConfig
@@ -45,6 +42,9 @@ from mainstem.node.views.store_views import LocalStoreViews
 from mainstem.node.views.topic_views import LocalTopicViews
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
+from mainstem.process.free_memory import FreeMemory, give_memory_back, process_memory
+from mainstem.process.heap import Heap
+from mainstem.process.loop_watch import LoopWatch
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.rpc.messages.tier import STORE_ACCESS, StoreAccess

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mainstem.heap import (
+from mainstem.model import Topic
+from mainstem.nameserver.state.commands import TopicCreated, TopicDeleted
+from mainstem.process.heap import (
     FREEZE_EVERY_TOPICS,
     FULL_AFTER_MIDDLE,
     GROWN_SHARE,
@@ -19,8 +21,6 @@ from mainstem.heap import (
     YOUNG_OBJECTS,
     Heap,
 )
-from mainstem.model import Topic
-from mainstem.nameserver.state.commands import TopicCreated, TopicDeleted
 
 TOPIC = Topic(name="t", number=1, topic_id=uuid.UUID(int=1), partitions=1)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.loop_watch import LoopWatch
+from mainstem.process.loop_watch import LoopWatch
 
 STACK = "the event loop has stood still"
 OVER = "the event loop goes on"
@@ -80,7 +80,7 @@ class Told(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[Told]:
-    told, logger = Told(), logging.getLogger("mainstem.loop_watch")
+    told, logger = Told(), logging.getLogger("mainstem.process.loop_watch")
     logger.addHandler(told)
     try:
         yield told

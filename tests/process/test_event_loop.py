@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mainstem.errors import ConfigError
-from mainstem.event_loop import LOOP_VARIABLE, chosen_loop, new_event_loop
+from mainstem.process.event_loop import LOOP_VARIABLE, chosen_loop, new_event_loop
 
 
 def test_asyncios_own_loop_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:

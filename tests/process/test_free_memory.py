@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.free_memory import ARENAS_MAX, FREE_BYTES_MIN, SECONDS_MIN, FreeMemory, ProcessMemory, process_memory
+from mainstem.process.free_memory import (
+    ARENAS_MAX,
+    FREE_BYTES_MIN,
+    SECONDS_MIN,
+    FreeMemory,
+    ProcessMemory,
+    process_memory,
+)
 
 MIB = 1 << 20
 
@@ -74,7 +81,7 @@ def test_a_machine_that_does_not_tell_is_left_alone() -> None:
 
 FREED = """
 import ctypes, time
-from mainstem.free_memory import FreeMemory, process_memory
+from mainstem.process.free_memory import FreeMemory, process_memory
 memory = process_memory()
 watch = FreeMemory(memory)
 watch.look()
@@ -109,7 +116,7 @@ def test_the_allocator_of_this_machine_gives_back_what_it_kept() -> None:
 
 ALLOCATING = """
 import ctypes, sys, threading
-from mainstem.free_memory import use_few_arenas
+from mainstem.process.free_memory import use_few_arenas
 if sys.argv[1] == "few":
     use_few_arenas()
 libc, told = ctypes.CDLL(None), sys.argv[2]

@@ -1,0 +1,1 @@
+"""The process of a node, whatever the node does in it: its event loop, its garbage, and its memory."""
