@@ -12,13 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.fakes.split_log import SplitJournal
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.tier import INTEND_FILES, IntendFiles, IntendReply
+from mainstem.rpc.messages.tier import INTEND_FILES, STORE_ACCESS, IntendFiles, IntendReply, StoreAccess
 from mainstem.rpc.rpc_server import RpcServer
-from mainstem.rpc.wire.method import Reply
+from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
 from mainstem.storage.split.split_service import SplitService
@@ -45,6 +47,8 @@ class SplitNode:
         self.store_dir = store_dir
         self.announced: list[tuple[int, tuple[str, ...]]] = []
         """Write group, and names of files that a task was about to write to a shared store."""
+        self.store_config = ObjectStoreConfig(retry_seconds=0.2)
+        """How a shared store is reached."""
         self.refusal = ""
         """Of the next announcement."""
         self.http = ""
@@ -86,6 +90,7 @@ class SplitNode:
         handlers = Handlers()
         self.service.register(handlers)
         handlers.unary(INTEND_FILES, self._intend)
+        handlers.unary(STORE_ACCESS, self._access)
         server = RpcServer(handlers, name="fake node")
         _, self.port = await server.start("127.0.0.1", 0)
         web = await asyncio.start_server(self._answer, "127.0.0.1", 0)
@@ -100,6 +105,9 @@ class SplitNode:
         if not self.refusal:
             self.announced.append((call.request.group, call.request.names))
         return Reply(IntendReply(self.refusal))
+
+    async def _access(self, call: RpcCall[Nothing]) -> Reply[StoreAccess]:
+        return Reply(StoreAccess(msgspec.json.encode(self.store_config)))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -11,6 +11,9 @@ from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
 
 from mainstem.pipeline.errors import NamesRefused
+from mainstem.pipeline.link.node_link import Endpoint
+from mainstem.pipeline.main import merge_settings_of, parse
+from mainstem.pipeline.main import settings_of as settings_for_splits
 from mainstem.pipeline.merge.merge_task import (
     FilesDone,
     FilesWork,
@@ -35,8 +38,7 @@ CLASSES = {0: "7d", 1: "forever"}
 
 
 def shared_store(tmp_path: Path) -> SharedStore:
-    config = ObjectStoreConfig(retry_seconds=0.2)
-    return SharedStore(url=str(tmp_path / "objects"), folder="cluster", config=config)
+    return SharedStore(url=str(tmp_path / "objects"), folder="cluster")
 
 
 def settings_of(node: SplitNode, store: SharedStore) -> SplitSettings:
@@ -93,14 +95,26 @@ def test_a_split_whose_names_are_refused_or_whose_store_is_out_ends_and_leaves_n
 
 
 def test_a_merge_whose_store_is_out_has_failed_and_no_input_is_damaged(tmp_path: Path) -> None:
-    store = shared_store(tmp_path)
-    settings = MergeSettings(rpc="127.0.0.1:1", store_dir="/nowhere", shared_store=store)
-    source = input_file(settings, 3, "a.run")
-    assert source.path == source.index_path == "groups/3/files/runs/a.run"
-    job = MergeJob(settings=settings, merge_id="m", group=3, level=1, inputs=(source,), packed_bytes=1, task_bytes=1)
-    measured = msgspec.json.decode(run_measure(msgspec.json.encode(MeasureWork(job, {}))), type=MeasureDone)
-    task = MergeTask((), (RowRange(0, 0, 1, 0),))
-    written = msgspec.json.decode(run_files(msgspec.json.encode(FilesWork(job, task))), type=FilesDone)
+    with SplitNode(SplitJournal(tmp_path, segment_bytes=1 << 20, classes=CLASSES), tmp_path) as node:
+        rpc = f"127.0.0.1:{node.port}"
+        settings = MergeSettings(rpc=rpc, store_dir="/nowhere", shared_store=shared_store(tmp_path))
+        source = input_file(settings, 3, "a.run")
+        assert source.path == source.index_path == "groups/3/files/runs/a.run"
+        job = MergeJob(
+            settings=settings, merge_id="m", group=3, level=1, inputs=(source,), packed_bytes=1, task_bytes=1
+        )
+        measured = msgspec.json.decode(run_measure(msgspec.json.encode(MeasureWork(job, {}))), type=MeasureDone)
+        task = MergeTask((), (RowRange(0, 0, 1, 0),))
+        written = msgspec.json.decode(run_files(msgspec.json.encode(FilesWork(job, task))), type=FilesDone)
     for done in (measured, written):
         assert done.damage is None
         assert "objects is no directory" in done.failure
+
+
+def test_what_is_told_to_spark_has_no_secrets() -> None:
+    store = SharedStore(url="s3://b", folder="f", config=ObjectStoreConfig(options={"secret_access_key": "hush"}))
+    endpoint = Endpoint(host="h", port=1, store_dir="/cache", shared_store=store)
+    options = parse(["--node", "http://127.0.0.1:1"])
+    settings = settings_for_splits(options, endpoint), merge_settings_of(options, endpoint)
+    assert b"hush" not in msgspec.json.encode(settings)
+    assert [one.shared_store for one in settings] == [SharedStore(url="s3://b", folder="f")] * 2

@@ -31,6 +31,7 @@ from mainstem.pipeline.split.split_plan import SplitSettings
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.split import LeaseHeld
 from mainstem.rpc.wire.tls import RpcTlsConfig
+from mainstem.storage.shared_store.shared_store import SharedStore
 from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def settings_of(options: argparse.Namespace, endpoint: Endpoint) -> SplitSetting
         start_bytes=options.start_bytes,
         start_age_seconds=options.start_age_seconds,
         tls=tls_of(options),
-        shared_store=endpoint.shared_store,
+        shared_store=told_to_spark(endpoint.shared_store),
     )
 
 
@@ -229,8 +230,14 @@ def merge_settings_of(options: argparse.Namespace, endpoint: Endpoint) -> MergeS
         store_dir=endpoint.store_dir,
         bytes_per_second=options.bytes_per_second // max(1, options.tasks),
         tls=tls_of(options),
-        shared_store=endpoint.shared_store,
+        shared_store=told_to_spark(endpoint.shared_store),
     )
+
+
+def told_to_spark(store: SharedStore | None) -> SharedStore | None:
+    """A shared store without how it is reached, which may be secret: plans and logs of Spark show settings. Tasks ask
+    the node for it."""
+    return store and SharedStore(url=store.url, folder=store.folder)
 
 
 def tls_of(options: argparse.Namespace) -> RpcTlsConfig:

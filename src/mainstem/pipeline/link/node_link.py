@@ -268,6 +268,10 @@ class NodeLink:
         """How the shared store is reached."""
         return msgspec.json.decode(self._call(STORE_ACCESS, Nothing()).config, type=ObjectStoreConfig)
 
+    def reached(self, place: SharedStore) -> SharedStore:
+        """The shared store at this place, and how it is reached."""
+        return msgspec.structs.replace(place, config=self.store_config())
+
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """What to compact next, and its queues; what was given before under this lease is taken back. Raises
         `LeaseLost`."""

@@ -41,7 +41,7 @@ class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Per task; 0 is unpaced, but for what the node grants."""
     tls: RpcTlsConfig = RpcTlsConfig()
     shared_store: SharedStore | None = None
-    """Where files are read and written; None: `store_dir`."""
+    """Where files are read and written, without how it is reached; None: `store_dir`."""
 
 
 class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ def task_files(settings: MergeSettings, node: NodeLink, inputs: Sequence[InputFi
     from mainstem.storage.shared_store.object_inputs import ObjectInputs
 
     with (
-        BlockingStore.open(settings.shared_store) as store,
+        BlockingStore.open(node.reached(settings.shared_store)) as store,
         closing(ObjectInputs(store, [file.index_path for file in inputs])) as reader,
     ):
         files = AnnouncedFiles(store, node.intend, bytes_per_second=settings.bytes_per_second)

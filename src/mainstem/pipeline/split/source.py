@@ -160,7 +160,7 @@ def _outputs(settings: SplitSettings, node: NodeLink) -> Iterator[tuple[Announce
     from mainstem.storage.shared_store.announced_files import AnnouncedFiles
     from mainstem.storage.shared_store.blocking_store import BlockingStore
 
-    with BlockingStore.open(settings.shared_store) as store:
+    with BlockingStore.open(node.reached(settings.shared_store)) as store:
         files = AnnouncedFiles(store, node.intend, bytes_per_second=settings.bytes_per_second)
         yield files.announce, lambda name: files.open(path_of(name))
 
