@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, Extent, ReadCache
+from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 
@@ -134,6 +134,55 @@ def test_the_chunks_of_a_stretch_come_in_as_few_reads_as_they_may() -> None:
     play(scenario)
 
 
+def test_what_a_reader_may_ask_for_next_comes_in_the_same_read() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        assert await cache.load_stretch(file.extent(2 * CHUNK + 100, 1000), CHUNK, 40 * CHUNK)
+        assert file.reads == [(2 * CHUNK, 4 * CHUNK)]
+        assert not await cache.load_stretch(file.extent(4 * CHUNK, 1000), 2 * CHUNK, 40 * CHUNK)
+        assert await cache.load_stretch(file.extent(10 * CHUNK, 1000), CHUNK, 11 * CHUNK + 1)
+        assert file.reads[1:] == [(10 * CHUNK, 2 * CHUNK)], "no more than the reader may ask for"
+        await cache.read(file.extent(22 * CHUNK, 10))
+        assert await cache.load_stretch(file.extent(20 * CHUNK, 1000), CHUNK, 40 * CHUNK)
+        assert file.reads[3:] == [(20 * CHUNK, 2 * CHUNK)], "nor what memory has"
+
+    play(scenario)
+
+
+def test_what_a_reader_may_ask_for_next_takes_no_more_memory_than_reading_ahead_may() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        for first in range(0, 50, 10):
+            await cache.load_stretch(file.extent(first * CHUNK, 1000), 2 * CHUNK, 100 * CHUNK)
+        lengths = [length // CHUNK for _position, length in file.reads]
+        assert lengths == [4, 4, 4, 4, 2]
+
+    play(scenario, 16)
+
+
+def test_what_is_on_its_way_for_many_readers_fits_into_memory_and_all_get_theirs() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.gate.clear()
+        most = 0
+
+        async def read(first: int, upto: int) -> None:
+            extent = file.extent(first * CHUNK + 50, CHUNK)
+            await cache.load_stretch(extent, 2 * CHUNK, upto * CHUNK)
+            assert (await cache.read(extent))[0] == CONTENT[extent.position : extent.position + CHUNK]
+
+        cache.read_ahead(all_of_it(file), 32)
+        readers = [asyncio.create_task(read(first, upto)) for first in range(0, 90, 3) for upto in (0, first + 9)]
+        while not all(reader.done() for reader in readers):
+            asked = sum(length for _position, length in file.reads)
+            await settled()
+            most = max(most, sum(length for _position, length in file.reads) - asked)
+            file.gate.set()
+            await asyncio.sleep(0)
+            file.gate.clear()
+        await asyncio.gather(*readers)
+        assert most <= 16 * CHUNK * UNDER_WAY_SHARE
+
+    play(scenario, 16)
+
+
 def test_who_wants_a_chunk_that_comes_with_others_waits_for_that_read() -> None:
     async def scenario(cache: ReadCache, file: FarFile) -> None:
         file.gate.clear()
@@ -244,7 +293,7 @@ def test_a_chunk_that_is_read_again_stays_without_the_memory_of_its_neighbours()
         other = FarFile("b.pack")
         for first in range(0, 40, 4):
             await cache.load_stretch(file.extent(first * CHUNK, 100), 4 * CHUNK)
-            for position in (500, 0):  # coming back protects it
+            for position in (0, 500, 0):  # coming back protects it
                 await cache.read(file.extent(first * CHUNK + position, 100))
         for first in range(0, 80, 4):
             await cache.load_stretch(other.extent(first * CHUNK, 100), 4 * CHUNK)
@@ -252,6 +301,16 @@ def test_a_chunk_that_is_read_again_stays_without_the_memory_of_its_neighbours()
         assert not any(cache.holds(file, first + 1) for first in range(0, 40, 4))
         assert file.held_bytes == 0, "each has bytes of its own, in place of those that came"
         assert other.held_bytes + 10 * CHUNK <= cache.bytes_held <= 40 * CHUNK
+
+    play(scenario, 40)
+
+
+def test_a_chunk_that_two_queues_share_is_not_kept_for_being_read_by_both() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        await cache.load_stretch(file.extent(0, 100), 4 * CHUNK)
+        await cache.read(file.extent(500, 100))
+        await cache.read(file.extent(0, 100))
+        assert file.held_bytes == 4 * CHUNK, "it has no bytes of its own"
 
     play(scenario, 40)
 

@@ -17,6 +17,7 @@ from tests.storage.remote.tiered_node import upload
 
 from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, OutOfReach
+from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
@@ -133,6 +134,16 @@ def test_an_index_costs_one_request_however_its_reader_asks(tmp_path: Path) -> N
     play(tmp_path, story)
 
 
+def test_an_index_costs_one_request_however_large_it_is(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        file = await world.add("a.pack", [make_batch(QUEUE + number, 0) for number in range(4200)])
+        assert file.bytes - file.batch_bytes > object_files.TAIL_BYTES + FRAME_BYTES
+        assert await world.history.first_offset(QUEUE + 7, 0, 0) == 0
+        assert world.bucket.asked == 1
+
+    play(tmp_path, story)
+
+
 def test_a_hundred_readers_of_one_range_cost_one_request_per_chunk(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.bucket.weather.latency_seconds = (LATENCY_SECONDS / 2, LATENCY_SECONDS)
@@ -180,6 +191,25 @@ def test_neighbouring_chunks_come_in_one_request_and_no_later(tmp_path: Path) ->
         assert spent[CHUNK][0] >= chunks - 4
         assert spent[4 * CHUNK][0] <= chunks / 3
         assert spent[4 * CHUNK][1] <= spent[CHUNK][1] + 2 * LATENCY_SECONDS
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("bytes_max", [CHUNK, 4 * CHUNK])
+def test_a_reader_has_all_that_it_needs_on_its_way_after_three_requests(tmp_path: Path, bytes_max: int) -> None:
+    """By the clock of a loop on which nothing but the store takes time. One request is that of the index, one that of
+    the first read, which brings more than was asked for."""
+
+    async def story(world: World) -> None:
+        batches = history_of(400)
+        file = await world.add("a.pack", batches)
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        began = world.loop.time()
+        assert await world.read_all(bytes_max=bytes_max) == datas(batches)
+        at_once = 32 * CHUNK
+        assert file.bytes > at_once + 8 * CHUNK
+        assert world.loop.time() - began < (2 + -(-file.bytes // at_once) + 0.5) * LATENCY_SECONDS
 
     play(tmp_path, story)
 

@@ -13,6 +13,7 @@ from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extent
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, PlannedTopic
 from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
+from mainstem.kernel.compiled.held_extents import take_extents
 from mainstem.kernel.compiled.produce import (
     TOPIC_IDS_FROM,
     ProduceScan,
@@ -81,6 +82,7 @@ __all__ = [
     "scan_produce",
     "sieve_batches",
     "sieve_records",
+    "take_extents",
     "untrack",
     "walk_batches",
     "walk_timestamps",

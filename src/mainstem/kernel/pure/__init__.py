@@ -11,6 +11,7 @@ from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, w
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch, scan_more
 from mainstem.kernel.pure.fetch_plan import EpochCheck, FetchPlan, PlannedTopic
 from mainstem.kernel.pure.group_log import WriteGroupLog, append_all
+from mainstem.kernel.pure.held_extents import take_extents
 from mainstem.kernel.pure.produce import (
     TOPIC_IDS_FROM,
     ProduceScan,
@@ -70,6 +71,7 @@ __all__ = [
     "scan_produce",
     "sieve_batches",
     "sieve_records",
+    "take_extents",
     "untrack",
     "walk_batches",
     "walk_timestamps",

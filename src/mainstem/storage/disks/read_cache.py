@@ -11,7 +11,8 @@ Where many queues have a little each in many files, a reader brings the extents 
 one go (`bring`). They stand for their chunks until another extent of one of these is asked for, which loads the chunk.
 
 Where each read takes long to come, whatever it brings, neighbouring chunks are loaded in one read. They are then views
-of the same bytes, whose memory counts until the last of them is evicted.
+of the same bytes, whose memory counts until the last of them is evicted. What is on its way then is bounded, too, and a
+reader that waits for its turn has what follows brought with what it wants, as far as there is room.
 
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
@@ -32,6 +33,7 @@ from mainstem.errors import MainstemError
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
+from mainstem.storage.disks.bytes_under_way import BytesUnderWay
 from mainstem.storage.disks.cached_chunk import PIECE_BYTES_MORE, CachedChunk, ViewedBytes
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
@@ -61,6 +63,10 @@ they come beside each other, and each brings no more than one connection does.""
 AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
 used."""
+
+UNDER_WAY_SHARE = 0.75
+"""Of the memory, for what is on its way at once where stretches are loaded: what is read ahead takes no more than
+`AHEAD_SHARE`, so that those who wait for a chunk find room."""
 
 ALONE_SHARE = 0.25
 """Of a chunk: larger extents are read with what lies around them in their chunks."""
@@ -136,6 +142,7 @@ class ReadCache:
         self._ahead = Errands(supervision, "read ahead")
         self._ahead_together = ahead_together
         self._chunks_per_read = max(1, min(chunks_per_read, int(bytes_max * DIRECT_SHARE) // chunk_bytes))
+        self._under_way = BytesUnderWay(int(bytes_max * UNDER_WAY_SHARE)) if self._chunks_per_read > 1 else None
         self._ahead_loads = Errands(supervision, "chunk ahead")
         self._ahead_under_way = 0
         """Chunks that `_ahead_loads` are loading."""
@@ -206,6 +213,17 @@ class ReadCache:
             chunk.checked.add(position)
         self._hits += 1
         return view
+
+    def held(self, source: CachedFile, position: int) -> CachedChunk | None:
+        """The chunk with this place of a file, if memory has it, for who takes several extents of it by itself, checks
+        each that `checked` does not name, and tells `passed`."""
+        chunk = self._look_up((source.name, position // self.chunk_bytes), position, position + 1, protects=True)
+        return None if chunk is None or chunk.is_new else chunk
+
+    def passed(self, chunk: CachedChunk, extents: int, position: int) -> None:
+        """So many extents of a chunk were taken, the last of them at a position."""
+        chunk.last_position = position
+        self._hits += extents
 
     async def span(self, source: CachedFile, position: int, length: int) -> tuple[memoryview, bool]:
         """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them. For readers who
@@ -283,36 +301,68 @@ class ReadCache:
             return
         self._ahead.start(self._load_ahead(extents, chunk_count))
 
-    async def load_stretch(self, extent: Extent, length: int) -> bool:
+    @property
+    def stretch_bytes(self) -> int:
+        """What is loaded in one read."""
+        return self._chunks_per_read * self.chunk_bytes
+
+    async def load_stretch(self, extent: Extent, length: int, upto: int = 0) -> bool:
         """Load the chunks that memory lacks of an extent and what follows it, `length` bytes in all, neighbours in one
         read where these take long; whether a reader waited for that. What cannot be loaded so is left to `read`, which
-        reports what is wrong, but for `OutOfReach`."""
-        if not self.loads_stretches or extent.length > self.bytes_max * DIRECT_SHARE:
+        reports what is wrong, but for `OutOfReach`. `upto`: where in the file that ends which the reader may ask for
+        next, so that it comes in the same read as far as there is room."""
+        if self._under_way is None or extent.length > self.bytes_max * DIRECT_SHARE:
             return False
         source, position = extent.source, extent.position
         end = position + max(extent.length, min(length, int(self.bytes_max * DIRECT_SHARE)))
         numbers = range(position // self.chunk_bytes, (end - 1) // self.chunk_bytes + 1)
-        missing = [*self._missing(source, numbers, self._chunks_per_read)]
-        if sum(map(len, missing)) < 2:
+        upto = -(-upto // self.chunk_bytes)
+        if sum(map(len, self._missing_of(source, numbers, upto))) < 2:
             return False
         self._misses += 1
-        if len(missing) == 1:
-            await self._load_part(source, missing[0])
-            return True
-        loads = (self._load_part(source, some) for some in missing)
-        for failure in await asyncio.gather(*loads, return_exceptions=True):
-            if failure is not None:
-                raise failure
+        async with self._under_way.of(max(len(numbers), self._chunks_per_read) * self.chunk_bytes) as room:
+            missing = self._missing_of(source, numbers, upto)  # some came while it waited for room
+            room.shrink(sum(map(len, missing)) * self.chunk_bytes)
+            loads = [self._load_part(source, some, numbers.stop) for some in missing]
+            if len(loads) == 1:
+                await loads[0]
+                return True
+            for failure in await asyncio.gather(*loads, return_exceptions=True):
+                if failure is not None:
+                    raise failure
         return True
 
-    async def _load_part(self, source: CachedFile, numbers: range) -> None:
-        """Load neighbouring chunks of a stretch. Of what reads raise, raises `OutOfReach` alone."""
+    def _missing_of(self, source: CachedFile, numbers: range, upto: int) -> list[range]:
+        """The chunks that memory lacks of a stretch, and of what follows it below `upto`, in reads."""
+        missing = [*self._missing(source, numbers, self._chunks_per_read)]
+        if missing and missing[-1].stop == numbers.stop:
+            missing[-1] = self._with_more(source, missing[-1], upto)
+        return missing
+
+    def _with_more(self, source: CachedFile, numbers: range, stop: int) -> range:
+        """These chunks, and those behind them, below `stop`, that memory lacks and has room for: as many as are loaded
+        in one read."""
+        end = numbers.stop
+        while end < stop and end - numbers.start < self._chunks_per_read and not self.holds(source, end):
+            if not self._has_room_ahead(end + 1 - numbers.stop):
+                break
+            end += 1
+        return range(numbers.start, end)
+
+    async def _load_part(self, source: CachedFile, numbers: range, ahead_from: int) -> None:
+        """Load neighbouring chunks of a stretch, of which its reader comes later for those from `ahead_from` on. Of
+        what reads raise, raises `OutOfReach` alone."""
+        ahead = max(0, numbers.stop - ahead_from)
+        self._ahead_chunks += ahead
+        self._ahead_under_way += ahead
         try:
-            await self._load_together(source, numbers)
+            await self._load_together(source, numbers, ahead_from=ahead_from, has_room=True)
         except OutOfReach:
             raise
         except (MainstemError, OSError) as error:
             log.debug("chunks %s of %s cannot be read: %s", numbers, source.name, error)
+        finally:
+            self._ahead_under_way -= ahead
 
     def forget(self, name: str) -> None:
         """Drop the chunks of a file that is gone."""
@@ -386,12 +436,17 @@ class ReadCache:
             self._protected.move_to_end(key)
             return chunk
         self._came_for(chunk)
-        if protects and position < chunk.last_position:
+        if protects and position < chunk.last_position and self._is_read_again(chunk, position):
             self._protect(key, chunk)
         else:
             self._probation.move_to_end(key)
         chunk.last_position = position
         return chunk
+
+    def _is_read_again(self, chunk: CachedChunk, position: int) -> bool:
+        """Whether a reader came back. To keep a chunk that came with others takes a copy of it: two queues that share
+        one, and are each read once, are not worth that."""
+        return not self.loads_stretches or position in chunk.checked
 
     def _protect(self, key: ChunkKey, chunk: CachedChunk) -> None:
         self._bytes += chunk.keep_alone()
@@ -404,12 +459,15 @@ class ReadCache:
             self._probation[oldest] = demoted
         self._evict()
 
-    async def _load(self, source: CachedFile, number: int, *, ahead: bool = False) -> CachedChunk:
+    async def _load(
+        self, source: CachedFile, number: int, *, ahead: bool = False, has_room: bool = False
+    ) -> CachedChunk:
         key = (source.name, number)
+        read = self._from_disk_now if has_room else self._from_disk
 
         async def load() -> CachedChunk:
             start = number * self.chunk_bytes
-            data = await self._from_disk(source, start, self.chunk_bytes)
+            data = await read(source, start, self.chunk_bytes)
             chunk = CachedChunk(data, start, start + self.chunk_bytes, ahead=ahead)
             self._put(source, chunk)
             self._evict()
@@ -417,18 +475,23 @@ class ReadCache:
 
         return await self._loads.run(key, load)
 
-    async def _load_together(self, source: CachedFile, numbers: range, *, ahead: bool = False) -> None:
-        """Load neighbouring chunks in one read, but for those that came, or were begun, meanwhile. If that fails, and
-        not because the source is out of reach, whoever wants one of them loads it alone: only one may be damaged."""
+    async def _load_together(
+        self, source: CachedFile, numbers: range, *, ahead_from: int, has_room: bool = False
+    ) -> None:
+        """Load neighbouring chunks in one read, but for those that came, or were begun, meanwhile; those from
+        `ahead_from` on are ahead of their reader. `has_room`: the caller has waited for room, and would wait for itself
+        if it did so once more. If that fails, and not because the source is out of reach, whoever
+        wants one of them loads it alone: only one may be damaged."""
+        read = self._from_disk_now if has_room else self._from_disk
         for some in self._missing(source, numbers, len(numbers)):
             if len(some) == 1:
-                await self._load(source, some.start, ahead=ahead)
+                await self._load(source, some.start, ahead=some.start >= ahead_from, has_room=has_room)
                 continue
 
             async def load(some: range = some) -> Sequence[CachedChunk | None]:
                 begin = some.start * self.chunk_bytes
                 try:
-                    data = memoryview(await self._from_disk(source, begin, len(some) * self.chunk_bytes))
+                    data = memoryview(await read(source, begin, len(some) * self.chunk_bytes))
                 except OutOfReach:
                     raise
                 except (MainstemError, OSError) as error:
@@ -439,7 +502,7 @@ class ReadCache:
                 for number in some:
                     start, end = number * self.chunk_bytes, (number + 1) * self.chunk_bytes
                     part = data[start - begin : end - begin]
-                    chunks.append(CachedChunk(part, start, end, ahead=ahead, shared=shared))
+                    chunks.append(CachedChunk(part, start, end, ahead=number >= ahead_from, shared=shared))
                     self._put(source, chunks[-1])
                 self._evict()
                 return chunks
@@ -554,7 +617,7 @@ class ReadCache:
 
     async def _loaded_ahead(self, source: CachedFile, numbers: range) -> bool:
         try:
-            await self._load_together(source, numbers, ahead=True)
+            await self._load_together(source, numbers, ahead_from=numbers.start)
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead of chunks %s of %s failed: %s", numbers, source.name, error)
             return False
@@ -575,6 +638,12 @@ class ReadCache:
                     yield extent.source, number
 
     async def _from_disk(self, source: CachedFile, position: int, length: int) -> Buffer:
+        if self._under_way is None:
+            return await self._from_disk_now(source, position, length)
+        async with self._under_way.of(length):
+            return await self._from_disk_now(source, position, length)
+
+    async def _from_disk_now(self, source: CachedFile, position: int, length: int) -> Buffer:
         at_once = await self._paced(length)
         data = await source.read(position, length, at_once=at_once)
         self._disk_bytes += len(data)

@@ -15,6 +15,7 @@ import re
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import obstore
@@ -85,7 +86,11 @@ class RemoteObjectStore:
         }
         backoff = {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2}
         self._once = make({"client_options": client, "retry_config": _retries(0, config, backoff)})
-        self._parts = make({"client_options": client, "retry_config": _retries(PART_RETRIES, config, backoff)})
+        self._parts = cache(
+            lambda: make({"client_options": client, "retry_config": _retries(PART_RETRIES, config, backoff)})
+        )
+        """Made for the first large object: a client takes ten milliseconds and memory of its own, and who only reads
+        needs none."""
         self._part_bytes = config.part_bytes
         self._parts_in_flight = config.parts_in_flight
         self._by_version = isinstance(self._once, GCSStore)
@@ -150,7 +155,7 @@ class RemoteObjectStore:
             self._ask(
                 name,
                 obstore.put_async(
-                    self._parts,
+                    self._parts(),
                     checked(name),
                     pieces(),
                     use_multipart=True,

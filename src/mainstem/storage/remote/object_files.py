@@ -33,7 +33,11 @@ from mainstem.storage.store_files.store_file import owner_of, path_of
 log = logging.getLogger(__name__)
 
 TAIL_BYTES = 256 * 1024
-"""What is read of a file's end at once: the index of 3,000 extents, in about the time that its footer alone takes."""
+"""What is read of a file's end at once where nothing says how large its index is: that of 3,000 extents, in about the
+time that its footer alone takes."""
+
+INDEX_BYTES_MAX = 1024 * 1024
+"""Up to here the whole index is read with the footer: that of 1 GB in extents of 64 KiB."""
 
 EDGES_BYTES_MAX = 8 * 1024 * 1024
 """For the beginnings and ends of files: they are read once, by whoever loads an index, and soon not needed any more."""
@@ -68,8 +72,11 @@ class ObjectFiles:
         if create or name is None or file is None:
             raise FileNotFoundError(f"{path}: the remote tier has no such file")
         group = min(self._manifest.counts_for(name), default=file.group)
-        known_bytes = file.bytes if path == path_of(name) else None
-        return ObjectFile(self, path, name, object_of(group, path), known_bytes)
+        if path != path_of(name):
+            return ObjectFile(self, path, name, object_of(group, path), None)
+        behind_batches = file.bytes - FRAME_BYTES - file.batch_bytes
+        tail_bytes = behind_batches if 0 < behind_batches <= INDEX_BYTES_MAX else TAIL_BYTES
+        return ObjectFile(self, path, name, object_of(group, path), file.bytes, tail_bytes)
 
     async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         """As `ports.ReadsParts`: all objects at once, the parts of each in one go."""
@@ -130,7 +137,7 @@ class ObjectFiles:
 
     async def read(self, file: ObjectFile, size: int, position: int, length: int) -> Buffer:
         """A stretch of an object of `size` bytes, all of it inside."""
-        tail = size - TAIL_BYTES if size > FRAME_BYTES + TAIL_BYTES else 0
+        tail = size - file.tail_bytes if size > FRAME_BYTES + TAIL_BYTES else 0
         if position + length <= FRAME_BYTES or position >= tail:
             head, end = self._edges.get(file.path) or await self._edge_loads.run(
                 file.path, lambda: self._load_edges(file, size, tail)
@@ -187,13 +194,23 @@ class ObjectFiles:
 class ObjectFile:
     """`File` that is an object. It never changes, so that its size stays what it was."""
 
-    def __init__(self, files: ObjectFiles, path: str, owner: str, object_name: str, size_bytes: int | None) -> None:
-        """`owner`: the name of the file that the path belongs to. `size_bytes` None: the store has to be asked."""
+    def __init__(
+        self,
+        files: ObjectFiles,
+        path: str,
+        owner: str,
+        object_name: str,
+        size_bytes: int | None,
+        tail_bytes: int = TAIL_BYTES,
+    ) -> None:
+        """`owner`: the name of the file that the path belongs to. `size_bytes` None: the store has to be asked.
+        `tail_bytes`: what is read of its end at once."""
         self._files = files
         self.path = path
         self.owner = owner
         self.object_name = object_name
         self._size_bytes = size_bytes
+        self.tail_bytes = tail_bytes
 
     @overload
     async def read(self, position: int, length: int) -> bytes: ...

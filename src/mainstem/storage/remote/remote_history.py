@@ -2,9 +2,9 @@
 
 The same search, indexes and checks as on disk 2 (`queue_store/reading/`), over the tier's own manifest and objects in
 place of files (`object_files.py`), with a read cache of its own. Neighbouring chunks come in one request, since each
-request takes the node's time, and many chunks are on their way for one reader at once:
-how many follows from the time that they take, since a reader that finds its next chunk in memory is read no further
-ahead of, and one that waits twice as far.
+request takes the node's time, those included that a reader is likely to ask for next. A reader that comes back has many
+requests on their way at once: one that finds its next chunk in memory is read no further ahead of, and one that waits
+twice as far. So the index, the first request and all others are three times that a reader waits.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mainstem.storage.store_files.store_file import paths_of
 from mainstem.supervised import Supervision
 
 AHEAD_TOGETHER = 32
-"""Chunks on their way ahead of one reader: 32 MiB in the time that one request takes, a link of 10 Gbit/s at 20 ms."""
+"""Requests on their way ahead of one reader: with 16 of 4 MiB obstore alone is fastest, and smaller ones bring less."""
 
-AHEAD_LEAST = 8
-"""Chunks ahead of a reader that comes back for the first time: twice as many each time that it waits, so that it has
-all that it needs after three requests."""
+AHEAD_LEAST = 32
+"""Chunks ahead of a reader that comes back for the first time: half of what it may have, and all of that once it has
+waited again. Each step less would be the time of one more request."""
 
 INDEXES_AHEAD = 8
 """Files ahead of one reader of which the indexes are read: each a quarter of a mebibyte or less."""

@@ -20,7 +20,7 @@ from mainstem.lru import Lru
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
-from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
@@ -111,6 +111,8 @@ class QueueHistory:
         to come, one after the other they would hold up a queue that has little in each file."""
         self._stored = stored
         self._read_ahead_chunks_least = min(read_ahead_chunks_least, read_ahead_chunks_max)
+        self._ahead_at_first = self._read_ahead_chunks_least if stored.cache.loads_stretches else 0
+        """How far ahead of a reader is read that comes back, and found all in memory."""
         self._indexes_ahead = indexes_ahead
         self._index_loads = Errands(supervision, "index ahead")
         self._manifest = stored.manifest
@@ -247,10 +249,12 @@ class QueueHistory:
             place = await self._search.forward(queue_id, spans, at, offset)
         if place is None:
             return None
-        builder = SliceBuilder(offset, bytes_max)
+        if reader is not None and self._lacks(place, bytes_max):
+            self._go_on_ahead(queue_id, spans, place, max(reader.chunks_ahead, self._ahead_at_first))
+        begun, builder = place, SliceBuilder(offset, bytes_max)
         place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
         stored = builder.build()
-        self._read_ahead(queue_id, spans, place, reader, stored)
+        self._read_ahead(queue_id, spans, begun, place, reader, stored)
         return stored
 
     async def _fill(
@@ -265,22 +269,18 @@ class QueueHistory:
             source = FileSource(self._stored.open_files, place.file)
             has_small_queues = self._stored.open_files.has_small_queues(place.file)
             end = min(place.end, place.row + max(builder.bytes_left, 0) // EXTENT_BYTES + 2)
-            rows = place.extents.rows[place.row : end].tolist()
-            next_offset, taken, waited = rows[0][_BASE_OFFSET], place.row, False
-            for row, fields in enumerate(rows, place.row):
-                if fields[_BASE_OFFSET] != next_offset:
-                    break  # another file of the span may have what lies between
-                next_offset = fields[_LAST_OFFSET] + 1
+            rows = place.extents.rows[place.row : end]
+            fields, row, waited = rows[0].item(), place.row, False
+            while True:
                 if not builder.has_room(fields[_BASE_OFFSET], fields[_BATCH_COUNT], fields[_LENGTH]):
                     return place._replace(row=row)
-                taken = row
                 extent = Extent(source, fields[_POSITION], fields[_LENGTH], fields[_CRC])
                 if has_small_queues and brings and self._cache.takes_alone(extent):
                     await self._bring(queue_id, spans, place._replace(row=row), builder.bytes_left)
                     brings = not self._cache.takes_alone(extent)
                 try:
                     if row == place.row and self._cache.loads_stretches and not has_small_queues:
-                        waited = await self._cache.load_stretch(extent, _stretch_bytes(rows, builder.bytes_left))
+                        waited = await self._load_stretch(extent, place, rows, builder.bytes_left)
                     view, hit = await self._cache.read(extent)
                 except FileGone:
                     raise
@@ -291,6 +291,14 @@ class QueueHistory:
                     raise
                 if not builder.add(view, hit and not waited, f"{extent.source.name}: extent at {extent.position}"):
                     return place._replace(row=row)
+                row += self._take_held(builder, source, rows[row + 1 - place.row :])
+                if row + 1 == end:
+                    break
+                next_offset, fields = int(rows["last_offset"][row - place.row]) + 1, rows[row + 1 - place.row].item()
+                if fields[_BASE_OFFSET] != next_offset:
+                    break  # another file of the span may have what lies between
+                row += 1
+            taken = row
             place = place._replace(row=taken)
             try:
                 following = await self._search.following(queue_id, spans, place)
@@ -301,6 +309,23 @@ class QueueHistory:
             if following is None:
                 return place
             place = following
+
+    async def _load_stretch(self, extent: Extent, place: ExtentPlace, rows: Rows, bytes_max: int) -> bool:
+        """Load what a read takes of a file, from an extent on; whether it waited. One that takes a chunk or more is
+        likely to go on in what follows."""
+        upto = _queue_end(place) if bytes_max >= self._cache.chunk_bytes else 0
+        return await self._cache.load_stretch(extent, _stretch_bytes(rows, bytes_max), upto)
+
+    def _take_held(self, builder: SliceBuilder, source: FileSource, rows: Rows) -> int:
+        """Give the builder the first of these extents, as many as memory has in one chunk and can be taken as they are;
+        how many those are."""
+        if not len(rows):
+            return 0
+        chunk = self._cache.held(source, int(rows["position"][0]))
+        count = 0 if chunk is None else builder.add_plain(chunk, rows.view(numpy.uint8).data)
+        if chunk is not None and count:
+            self._cache.passed(chunk, count, int(rows["position"][count - 1]))
+        return count
 
     async def _bring(self, queue_id: int, spans: Spans, place: ExtentPlace, bytes_max: int) -> None:
         """Bring into memory what a read will ask for from a place on, about `bytes_max` bytes: all pages in one go,
@@ -322,8 +347,24 @@ class QueueHistory:
                 row += 1
         await self._cache.bring(extents, self._stored.open_files.read_together)
 
+    def _lacks(self, place: ExtentPlace, bytes_max: int) -> bool:
+        """Whether a reader will wait for something of which nothing is on its way, where it waits for stretches."""
+        if not self._cache.loads_stretches or self._is_brought(place):
+            return False
+        position = int(place.extents.rows["position"][place.row])
+        end = min(position + bytes_max + EXTENT_BYTES, _queue_end(place))
+        source, chunk_bytes = FileSource(self._stored.open_files, place.file), self._cache.chunk_bytes
+        numbers = range(position // chunk_bytes, (end - 1) // chunk_bytes + 1)
+        return not all(self._cache.holds(source, number) for number in numbers)
+
     def _read_ahead(
-        self, queue_id: int, spans: Spans, place: ExtentPlace, reader: _Reader | None, stored: StoredSlice
+        self,
+        queue_id: int,
+        spans: Spans,
+        begun: ExtentPlace,
+        place: ExtentPlace,
+        reader: _Reader | None,
+        stored: StoredSlice,
     ) -> None:
         """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
         disk, no further once it finds everything in memory. What a reader brings is not read ahead: that would be whole
@@ -332,9 +373,22 @@ class QueueHistory:
         if reader is not None and not self._is_brought(place):
             least = self._read_ahead_chunks_least
             chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
-            chunks = min(chunks, self._read_ahead_chunks_max)
-            self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
+            chunks = min(max(chunks, self._ahead_at_first), self._read_ahead_chunks_max)
+            goes_on = not stored.from_cache or not reader.chunks_ahead
+            if goes_on or not self._is_in_one_stretch(begun, place):
+                self._go_on_ahead(queue_id, spans, place, chunks)
         self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
+
+    def _go_on_ahead(self, queue_id: int, spans: Spans, place: ExtentPlace, chunks: int) -> None:
+        self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
+
+    def _is_in_one_stretch(self, begun: ExtentPlace, place: ExtentPlace) -> bool:
+        """Whether a read ends where there is no more to be read ahead than where it began: what is loaded in one read
+        has not been used up."""
+        if not self._cache.loads_stretches or begun.file is not place.file:
+            return False
+        first, last = (int(one.extents.rows["position"][one.row]) for one in (begun, place))
+        return first // self._cache.stretch_bytes == last // self._cache.stretch_bytes
 
     def _is_brought(self, place: ExtentPlace) -> bool:
         length = int(place.extents.rows["length"][place.row])
@@ -376,14 +430,16 @@ class QueueHistory:
             following = await self._search.following(queue_id, spans, last)
 
 
-def _stretch_bytes(rows: Sequence[tuple[int, ...]], bytes_max: int) -> int:
+def _stretch_bytes(rows: Rows, bytes_max: int) -> int:
     """How many bytes the extents of these rows have, up to the one in which `bytes_max` is reached."""
-    length = 0
-    for row in rows:
-        length = row[_POSITION] + row[_LENGTH] - rows[0][_POSITION]
-        if length >= bytes_max:
-            break
-    return length
+    ends = rows["position"] + rows["length"] - rows["position"][0]
+    return int(ends[min(int(ends.searchsorted(bytes_max)), len(ends) - 1)])
+
+
+def _queue_end(place: ExtentPlace) -> int:
+    """Where the queue of a place ends in its file."""
+    last = place.extents.rows[place.end - 1]
+    return int(last["position"]) + int(last["length"])
 
 
 def _extent(source: FileSource, row: numpy.void) -> Extent:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mainstem.kernel import take_extents
 from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
+from mainstem.model import Buffer
+from mainstem.storage.disks.cached_chunk import CachedChunk
 from mainstem.storage.errors import FormatError
 
 _unpack = EXTENT_BATCH.unpack_from
@@ -78,6 +81,16 @@ class SliceBuilder:
             return True
         finally:
             self._bytes_left, self._next_offset = left, expected
+
+    def add_plain(self, chunk: CachedChunk, rows: Buffer) -> int:
+        """Take the first of these extents, as rows of an index, that lie in a chunk of their file and go on where the
+        slice ends, whole and in one go. How many were taken; of the others `add` finds out what is to become."""
+        assert self._batches, "where the slice begins in its first extent is for `add` to find"
+        taken, size, self._next_offset = take_extents(
+            chunk.data, chunk.start, rows, chunk.checked, self._next_offset, self._bytes_left, self._batches
+        )
+        self._bytes_left -= size
+        return taken
 
     def build(self) -> StoredSlice:
         assert self._batches, "an index row names an extent that holds the offset"
