@@ -28,6 +28,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tools.large_objects import LargeObjects
+
 from mainstem.pipeline.embedded.processes import take_leftovers
 
 if TYPE_CHECKING:
@@ -97,11 +99,13 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0) -> Iterator[S3Server]:
+def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0, *, light: bool = False) -> Iterator[S3Server]:
     """A server with an empty bucket, ended with the block. `nice`, up to 19, is above 0 where others are measured
     beside it: once it has started, all of its threads take what these leave of the processor, in a session of their
-    own. Raises RuntimeError when it does not start."""
+    own. `light`: objects that come in parts cost it little, and are not listed. Raises RuntimeError when it does not
+    start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
+    command += ["--light"] if light else []
     pipe = subprocess.PIPE
     environment = {**os.environ, **IN_MEMORY}
     with (
@@ -237,11 +241,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
     parser.add_argument("--latency-ms", type=int, default=0, help="what each request takes at the least")
     parser.add_argument("--bucket", default="mainstem", help="a bucket that is made at the start")
+    parser.add_argument("--light", action="store_true", help="play uploads in parts without moto, see large_objects.py")
     options = parser.parse_args()
 
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-    application = Counted(DomainDispatcherApplication(create_backend_app), options.latency_ms / 1000)
+    s3: WSGIApplication = DomainDispatcherApplication(create_backend_app)
+    application = Counted(LargeObjects(s3) if options.light else s3, options.latency_ms / 1000)
     listener = Listener(application, options.port)
     endpoint = f"http://{HOST}:{listener.port}"
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{options.bucket}", method="PUT")).close()

@@ -2,9 +2,10 @@
 
 Windows as in workload 10: of a second, in turn alone and beside. Alone the processes of the splitter and of the store
 are stopped where they are; beside, the splitter splits what is published, and uploads what was merged before to an S3
-server of this machine. That server is no part of what is measured, but takes as much of the processor as the splitter:
-all of its threads are at the lowest priority, in a session of their own. Then the server goes away, and the windows go
-on. A reader follows the publishers all the time: its latency is that of a fetch which waits for the next batch.
+server of this machine. That server is no part of what is measured, and would be on other machines: so it takes little
+of the processor per byte, and all of its threads are at the lowest priority, in a session of their own. Then the server
+goes away, and the windows go on. A reader follows the publishers all the time: its latency is that of a fetch which
+waits for the next batch.
 
 An upload counts for the node once all of its unit is there, which takes many windows, so what a window uploaded is told
 by the store: bytes of requests that it has taken in whole. Windows in which that is nothing are a row of their own. The
@@ -43,7 +44,7 @@ TAIL = "tail of "
 WINDOWS = {"short": 16, "full": 100}
 """Of each kind, at most: less where all is uploaded before."""
 LEAST_WINDOWS = 4
-BEHIND_BYTES = 96 << 20
+BEHIND_BYTES = 192 << 20
 """With this much unsplit the splitter goes on by itself: what is published meanwhile in some windows more is then below
 what a trigger takes, beyond which it would not upload."""
 CAUGHT_UP_BYTES = 32 << 20
@@ -161,7 +162,7 @@ def _figures(results: Sequence[Result]) -> dict[str, float]:
 def _tiering(stage: Stage) -> None:
     for name, value in CREDENTIALS.items():  # where S3's other tools look for them, too
         os.environ[f"AWS_{name.upper()}"] = value
-    with s3_server(BUCKET, nice=LOWEST) as s3:
+    with s3_server(BUCKET, nice=LOWEST, light=True) as s3:
         _beside(stage, s3)
 
 

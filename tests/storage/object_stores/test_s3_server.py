@@ -14,7 +14,7 @@ from tools.s3_server import CREDENTIALS, S3Server, operation_of, s3_server
 from mainstem.model import Buffer
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.object_stores.errors import ObjectStoreUnavailable
+from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import parsed_url, plain_store
 
 BUCKET = "mainstem-tests"
@@ -102,3 +102,28 @@ def test_large_objects_lie_in_its_memory_and_not_on_a_disk(server: S3Server) -> 
     opened = Path(f"/proc/{server.pid}/fd").iterdir()
     files = [(one.resolve(), one.stat().st_size) for one in opened if one.is_file() and int(one.name) > 2]
     assert files == []
+
+
+def test_a_light_server_has_what_came_in_parts() -> None:
+    parts = [bytes([number]) * size for number, size in enumerate((PART_BYTES, PART_BYTES, 17))]
+
+    async def pieces() -> AsyncIterator[Buffer]:
+        for part in parts:
+            yield part
+
+    async def story(store: ObjectStore) -> None:
+        written = await store.write_parts("large", pieces)
+        assert (await store.info("large")).size_bytes == written.size_bytes == sum(map(len, parts))
+        whole = b"".join(parts)
+        for position, length in ((0, len(whole)), (PART_BYTES - 3, 10), (2 * PART_BYTES - 1, 18), (5, 1)):
+            (found,) = await store.read("large", [ObjectRange(position, length)])
+            assert bytes(found) == whole[position : position + length]
+        await store.write("small", b"moto's")
+        await store.delete(["large", "small"])
+        for name in ("large", "small"):
+            with pytest.raises(ObjectAbsent):
+                await store.info(name)
+
+    with s3_server(BUCKET, light=True) as server:
+        asyncio.run(story(store_of(server)))
+        assert server.counts().requests["UploadPart"] == len(parts)
