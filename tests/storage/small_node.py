@@ -90,6 +90,8 @@ class SmallNode:
         self.deleted: set[int] = set()
         self.groups = 1
         self.remote_store: ObjectStore | None = None
+        self.shared = False
+        """The remote store is the queue store of the cluster."""
         self.level = FeatureLevel.newest()
         """What the cluster may write."""
         self.turns = Turns()
@@ -119,6 +121,7 @@ class SmallNode:
                 feature_level=lambda: self.level,
                 turns=self.turns,
                 remote_store=self.remote_store,
+                shared=self.shared,
                 read_cache_config=self.read_cache_config,
             )
         )

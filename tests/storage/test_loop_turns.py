@@ -143,11 +143,14 @@ def test_a_segment_in_which_nothing_lives_is_looked_through_some_rows_at_a_time(
         looked_at.append(len(queue_ids))
         return numpy.ones(len(queue_ids), "<i8")
 
+    async def passed_over(group: int, upto: int) -> None:
+        splits.append(upto)
+
     mark = SimpleNamespace(last=[5], last_data=[5])
     manifest = SimpleNamespace(written=lambda group: 0, reached=lambda group: 0, drained=at_once)
     parts: Any = SimpleNamespace(
         index=index, segments=lambda: [segment], log_starts=log_starts, applied_end=1, out_of_space=False,
-        sync=at_once, split=lambda group, after, upto, files: splits.append(upto), manifest=manifest,
+        sync=at_once, pass_over=passed_over, manifest=manifest,
         journal_map=SimpleNamespace(at_end_of=lambda sequence: mark),
     )  # fmt: skip
     groups: Any = [SimpleNamespace(group=0)]

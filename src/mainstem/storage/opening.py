@@ -130,7 +130,7 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
     role.checkpointer.recovered(recovered.checkpoint_position)
     check_replicas(
         role.groups,
-        role.queue_store,
+        role.state.manifest.journal_index,
         lambda group: (
             role.has_alone(group)
             or role.hard_states.left(group)
@@ -140,7 +140,7 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
     )
     await _recover_remote_files(role, recovered.remote_numbers)
     if await rejoin_store(
-        role.groups, role.state.table, role.queue_store, role.placement, role.setup.topics,
+        role.groups, role.state.table, role.state.manifest.written, role.stored, role.placement, role.setup.topics,
         lambda group: role.has_alone(group) and group not in role.waiting,
     ):  # fmt: skip
         await role.checkpointer.save()

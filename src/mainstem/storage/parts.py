@@ -23,6 +23,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
@@ -36,6 +37,7 @@ from mainstem.storage.remote.remote_chain import RemoteChain
 from mainstem.storage.remote.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
+from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.remote.topic_list_writing import TopicListWriter
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
@@ -49,6 +51,7 @@ from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
+from mainstem.storage.split.split_recording import OwnRecording, SharedRecording, SplitRecording
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
@@ -56,6 +59,7 @@ from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.state.producers.awaited_producers import AwaitedProducers
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
+from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.local_copies import LocalCopies
@@ -70,6 +74,10 @@ from mainstem.storage.upkeep.untiering import Untiering
 from mainstem.storage.write_groups.hard_states import HardStates
 from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.storage.write_groups.write_loop import WriteLoop
+
+
+def _held_by_nobody(name: str) -> bool:
+    return False
 
 
 class Disks(NamedTuple):
@@ -105,11 +113,17 @@ class StorageParts:
         self.lost = disks.lost
 
         self.placement = placement = Placement(setup.slots)
+        self.store_work: QueueStore | SharedQueueStore = store
+        """What is merged and compacted here."""
+        if setup.shared:
+            assert self.remote_history is not None, "a shared store is an object store"
+            self.store_work = SharedQueueStore(remote, self.remote_history, setup.store_config, clock, self.leads)
         self.state = state = AppliedState(
-            store, remote, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes
-        )
+            store, remote, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes,
+            shared=setup.shared,
+        )  # fmt: skip
         self.replication = WriteGroupReplication(
-            consensus, journal, state.journal_map, self.hard_states, store.splits.journal_index
+            consensus, journal, state.journal_map, self.hard_states, state.manifest.journal_index
         )
         self.groups = groups = [
             WriteGroup(
@@ -145,7 +159,7 @@ class StorageParts:
             self.producers,
             node_id,
             self.has_alone,
-            store.splits.split_position,
+            state.manifest.written,
             {group: position for group, (position, _by) in self.lost.raises().items()},
         )
 
@@ -159,7 +173,8 @@ class StorageParts:
             setup.supervision.disk_failed,
         )
         disks.sync_failed.bind(self.write_loop.disk_has_failed)
-        remote.lead(WaysToLead(groups, self.write_loop, setup.writes_tiered), self.agreed_clock.steady_ms)
+        ways = WaysToLead(groups, self.write_loop, setup.writes_tiered, setup.command_bytes_max)
+        remote.lead(ways, self.agreed_clock.steady_ms)
         self.damage = JournalDamage(
             setup.write_files, journal, groups, clock, node_id, calls, store.cache.forget,
             state.journal_map.dead, self.lost, consensus.others,
@@ -210,7 +225,9 @@ class StorageParts:
             TopicClasses(state.table, setup.topics, setup.was_deleted).of_held,
             setup.journal_path,
             self.damage,
+            self._recording(),
             setup.run_format,
+            self.leads if setup.shared else None,
         )
         self.checkpointer = Checkpointer(
             setup.write_files,
@@ -305,20 +322,21 @@ class StorageParts:
         setup, groups, state, journal = self.setup, self.groups, self.state, self.journal
         liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone)
         place = None
-        if setup.remote_store is not None:
+        if setup.remote_store is not None and not setup.shared:
             place = RemotePlace(setup.remote_store, setup.remote_url, setup.remote_folder, setup.remote_config)
         self.tier_log = LocalTierLog(
             self.queue_store,
             self.remote,
             place,
             self.placement.groups,
-            lambda group: groups[group].term if groups[group].serving else None,
+            self.epoch_of,
             setup.writes_tiered,
             setup.clock,
             new_id=setup.new_id,
+            shared=setup.shared,
         )
         self.merge_log = LocalMergeLog(
-            self.queue_store,
+            self.store_work,
             self.placement.groups,
             self.placement.bounds_in,
             liveness.log_starts,
@@ -330,7 +348,7 @@ class StorageParts:
             borders=self.tier_log.borders,
         )
         self.compaction_log = LocalCompactionLog(
-            self.queue_store,
+            self.store_work,
             self.placement.groups,
             self.placement.bounds_in,
             setup.topics,
@@ -373,7 +391,8 @@ class StorageParts:
             if store is not None and setup.topics_as_of is not None
             else None
         )
-        self.remote_retention = RemoteRetention(tier, lambda group: groups[group].serving, self.placement, liveness)
+        is_held = self.store_work.is_held if isinstance(self.store_work, SharedQueueStore) else _held_by_nobody
+        self.remote_retention = RemoteRetention(tier, self.leads, self.placement, liveness, is_held=is_held)
         self.local_copies = LocalCopies(
             state.table,
             journal,
@@ -384,8 +403,10 @@ class StorageParts:
             self.agreed_clock,
             liveness,
         )
-        tiering = {"remote retention": self.remote_retention.run, "local retention": self.local_copies.run}
-        if history is not None:
+        tiering = {"remote retention": self.remote_retention.run}
+        if not setup.shared:
+            tiering["local retention"] = self.local_copies.run
+        if history is not None and not setup.shared:
             untiering = Untiering(
                 state.table,
                 tier,
@@ -435,7 +456,7 @@ class StorageParts:
         return self.state.index
 
     @property
-    def manifest(self) -> ManifestQueue:
+    def manifest(self) -> ManifestQueue | SharedSplits:
         """The positions of the split, and the way into the manifest."""
         return self.state.manifest
 
@@ -444,6 +465,26 @@ class StorageParts:
 
     def leader_epoch(self, queue_id: int) -> int:
         return self.groups[self.group_of(queue_id)].term
+
+    def leads(self, group: int) -> bool:
+        """Whether this node leads a write group, and serves it."""
+        return self.groups[group].serving
+
+    def epoch_of(self, group: int) -> int | None:
+        """The term in which this node leads a write group; None: it does not, or does not serve it yet."""
+        return self.groups[group].term if self.leads(group) else None
+
+    def _recording(self) -> SplitRecording:
+        splits, history = self.state.manifest, self.remote_history
+        if isinstance(splits, SharedSplits):
+            assert history is not None, "a shared store is an object store"
+            return SharedRecording(splits, self.remote, history, self.epoch_of)
+        return OwnRecording(splits, self.state.split)
+
+    @property
+    def stored(self) -> StoredFiles:
+        """The files that splits are made into: those of this node, or of the shared store."""
+        return self.store_work.stored
 
     def has_alone(self, group: int) -> bool:
         """Whether no other node has a replica of a write group."""

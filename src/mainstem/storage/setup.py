@@ -19,6 +19,7 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.storage.remote.config import ReadCacheConfig
+from mainstem.storage.remote.remote_changes import AT_ONCE_BYTES_MAX, COMMAND_BYTES_MAX
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -91,6 +92,11 @@ class StorageSetup:
     @property
     def block_bytes_max(self) -> int:
         return min(self.config.block_bytes_max, self.batch_bytes_max)
+
+    @property
+    def command_bytes_max(self) -> int:
+        """What one command of the remote tier may name at once: a block with it is as small as others."""
+        return max(COMMAND_BYTES_MAX, min(AT_ONCE_BYTES_MAX, self.block_bytes_max // 2))
 
     def writes_hardened(self) -> bool:
         """Whether the cluster's feature level allows what came with `FeatureLevel.HARDENED`."""

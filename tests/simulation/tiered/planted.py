@@ -79,8 +79,8 @@ def _numbers_not_counted_on() -> tuple[ModuleType, str, Any]:
     """A leader gives a change the number of the last one."""
     commands = remote_changes.commands
 
-    def again(wanted: WantedChange, position: RemotePosition, epoch: int) -> list[RemoteChanged]:
-        return commands(wanted, position._replace(number=max(position.number - 1, 0)), epoch)
+    def again(wanted: WantedChange, position: RemotePosition, epoch: int, bytes_max: int) -> list[RemoteChanged]:
+        return commands(wanted, position._replace(number=max(position.number - 1, 0)), epoch, bytes_max)
 
     return remote_tier, "commands", again
 
@@ -145,13 +145,13 @@ def _chained_before_it_is_committed() -> tuple[type, str, Any]:
     """A leader writes changes to the chain as soon as it wants them."""
     propose = RemoteTier._propose
 
-    async def chaining(tier: RemoteTier, group: int, wanted: WantedChange, *rest: Any) -> str:
+    async def chaining(tier: RemoteTier, group: int, wanted: WantedChange, *, at_once: bool) -> str:
         assert tier._ways is not None
         if tier.store is not None:
             for change in remote_changes.commands(wanted, tier.position(group), tier._ways.groups[group].term):
                 with suppress(ObjectStoreError):
                     await tier.store.write(change_object(group, change.number), encode_change(group, change))
-        return await propose(tier, group, wanted, *rest)
+        return await propose(tier, group, wanted, at_once=at_once)
 
     return RemoteTier, "_propose", chaining
 

@@ -43,6 +43,7 @@ from mainstem.rpc.messages.split import (
     DAMAGED,
     LIMIT,
     PACE,
+    PASSED_OVER,
     POSITIONS,
     PROGRESS,
     READ,
@@ -216,7 +217,8 @@ class NodeLink:
         """The outcome per range. Raises `SplitRefused` when one is refused, `LeaseLost` before any is
         tried."""
         reply = self._call(RECORD_SPLIT, RecordSplit(lease, done.ranges, done.files), RECORD_SECONDS)
-        refused = [outcome for outcome in reply.outcomes if outcome not in ("committed", "replayed")]
+        taken = ("committed", "replayed", PASSED_OVER)
+        refused = [outcome for outcome in reply.outcomes if not outcome.startswith(taken)]
         if refused or len(reply.outcomes) != len(done.ranges):
             raise SplitRefused(f"the node does not take {done.ranges}: {refused}")
         return reply.outcomes

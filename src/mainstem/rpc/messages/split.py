@@ -256,9 +256,14 @@ class RecordSplit(msgspec.Struct, frozen=True):
     files: tuple[FileDescription, ...]
 
 
+PASSED_OVER = "passed over"
+"""Of a write group with a shared store that another node leads by now, or this one in a later term: what was split is
+split again."""
+
+
 class RecordSplitReply(msgspec.Struct, frozen=True):
     outcomes: list[str]
-    """Per range: 'committed' (recorded, as version 0.1 says it), 'replayed', or 'refused: …'."""
+    """Per range: 'committed' (recorded, as version 0.1 says it), 'replayed', `PASSED_OVER` and why, or 'refused: …'."""
 
 
 class ReportProgress(msgspec.Struct, frozen=True, kw_only=True):

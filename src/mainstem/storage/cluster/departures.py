@@ -128,7 +128,7 @@ class Departures:
         number = group.group
         if not (
             group.last_index
-            or self._store.splits.split_position(number)
+            or self._state.manifest.written(number)
             or self._store.stored.file_count(number)
             or self._state.remote.position(number).number
         ):

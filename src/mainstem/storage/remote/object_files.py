@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn, overload
 
 from mainstem.lru import Lru
@@ -28,7 +29,7 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.remote.pieces_on_disk import KeptPiece, PiecesOnDisk
 from mainstem.storage.store_files.object_names import object_of
-from mainstem.storage.store_files.store_file import owner_of, path_of
+from mainstem.storage.store_files.store_file import StoreFile, owner_of, path_of
 
 log = logging.getLogger(__name__)
 
@@ -64,19 +65,33 @@ class ObjectFiles:
         self._edges: Lru[str, tuple[Buffer, Buffer]] = Lru(EDGES_BYTES_MAX, lambda edges: sum(map(len, edges)))
         """Beginnings and ends, by path."""
         self._edge_loads: SingleFlight[str, tuple[Buffer, Buffer]] = SingleFlight()
+        self._expected: dict[str, tuple[int, StoreFile]] = {}
+        """Files that are looked at before they come to count, with their write groups, by name."""
 
     async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> ObjectFile:
         """FileNotFoundError unless the manifest names the file that the path belongs to."""
         name = owner_of(path)
         file = None if name is None else self._manifest.files.get(name)
-        if create or name is None or file is None:
+        if create or name is None or (file is None and name not in self._expected):
             raise FileNotFoundError(f"{path}: the remote tier has no such file")
+        if file is None:
+            return ObjectFile(self, path, name, object_of(self._expected[name][0], path), None)
         group = min(self._manifest.counts_for(name), default=file.group)
         if path != path_of(name):
             return ObjectFile(self, path, name, object_of(group, path), None)
         behind_batches = file.bytes - FRAME_BYTES - file.batch_bytes
         tail_bytes = behind_batches if 0 < behind_batches <= INDEX_BYTES_MAX else TAIL_BYTES
         return ObjectFile(self, path, name, object_of(group, path), file.bytes, tail_bytes)
+
+    @contextmanager
+    def expecting(self, group: int, files: Sequence[StoreFile]) -> Iterator[None]:
+        """Inside the `with`, open these files of a write group too, which lie in the store, and do not count yet."""
+        self._expected |= {file.name: (group, file) for file in files}
+        try:
+            yield
+        finally:
+            for file in files:
+                self._expected.pop(file.name, None)
 
     async def read_parts(self, parts: Sequence[ColdPart]) -> list[bytes | None]:
         """As `ports.ReadsParts`: all objects at once, the parts of each in one go."""

@@ -14,6 +14,9 @@ from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 COMMAND_BYTES_MAX = 8 << 10
 """Of what a command names, about: it fits into the smallest segment there can be."""
 
+AT_ONCE_BYTES_MAX = 1 << 20
+"""Of what a command names that is to count as a whole, about: 3,000 files. It has to fit into a block, too."""
+
 NAME_BYTES = 8
 """What a name, or a file, takes besides itself."""
 
@@ -53,9 +56,13 @@ class _Part:
 
 
 class _Parts(list[_Part]):
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self._bytes_max = bytes_max
+
     def with_room(self, size: int) -> _Part:
         """The part that takes the next `size` bytes."""
-        if not self or self[-1].bytes + size > COMMAND_BYTES_MAX:
+        if not self or self[-1].bytes + size > self._bytes_max:
             self.append(_Part())
         self[-1].bytes += size
         return self[-1]
@@ -64,11 +71,13 @@ class _Parts(list[_Part]):
         return self.with_room(len(name) + NAME_BYTES)
 
 
-def commands(wanted: WantedChange, position: RemotePosition, epoch: int) -> list[RemoteChanged]:
+def commands(
+    wanted: WantedChange, position: RemotePosition, epoch: int, bytes_max: int = COMMAND_BYTES_MAX
+) -> list[RemoteChanged]:
     """The commands, behind `position`, that make all the changes that are wanted: first what is intended, then files
     that count, then those that go, so that no batch is ever without a file. `upto` moves with the last file that comes
-    to count. None, where nothing would change."""
-    parts = _Parts()
+    to count. None, where nothing would change. Each names about `bytes_max` at most."""
+    parts = _Parts(bytes_max)
     for name in wanted.intended:
         parts.for_name(name).intended.append(name)
     for span in wanted.spans:

@@ -10,7 +10,8 @@ twice as far. So the index, the first request and all others are three times tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from mainstem.model import Sample
@@ -27,7 +28,7 @@ from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.remote.object_files import ObjectFiles
 from mainstem.storage.remote.pieces_on_disk import PiecesOnDisk
 from mainstem.storage.remote.remote_tier import RemoteTier
-from mainstem.storage.store_files.store_file import paths_of
+from mainstem.storage.store_files.store_file import StoreFile, paths_of
 from mainstem.supervised import Supervision
 
 AHEAD_TOGETHER = 32
@@ -42,6 +43,9 @@ INDEXES_AHEAD = 8
 
 FILES_KNOWN_MAX = 4096
 """Remote files that are open at once, each some hundred bytes: there is no descriptor to it."""
+
+VERIFIED_AT_ONCE = 16
+"""Files whose indexes are read at a time before they come to count."""
 
 SWEEP_SECONDS = 10.0
 """Between two looks for files that left the tier, of which memory still holds something."""
@@ -116,6 +120,24 @@ class RemoteHistory:
         config.validate()
         pieces = await PiecesOnDisk.open(store_files, clock, config.disk_bytes, config.chunk_bytes, supervision)
         return cls(tier, store, config, clock, pieces, supervision)
+
+    @contextmanager
+    def expecting(self, group: int, files: Sequence[StoreFile]) -> Iterator[None]:
+        """Inside the `with`, read these files of a write group too, which lie in the store, and do not count yet."""
+        with self._files.expecting(group, files):
+            yield
+
+    async def verify(self, group: int, files: Sequence[StoreFile]) -> None:
+        """Check that files which do not count yet are in the store, whole, and as described. Raises `OutOfReach`,
+        `StorageError`."""
+        bounded = asyncio.Semaphore(VERIFIED_AT_ONCE)
+
+        async def verify(file: StoreFile) -> None:
+            async with bounded:
+                await self.stored.verify(file)
+
+        with self.expecting(group, files):
+            await asyncio.gather(*map(verify, files))
 
     def has(self, group: int) -> bool:
         """Whether the tier has anything of a write group."""

@@ -27,7 +27,7 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Entries, Statement, WriteGroupPosition
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.remote import remote_rows
-from mainstem.storage.remote.remote_changes import WantedChange, commands
+from mainstem.storage.remote.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
 from mainstem.storage.remote.remote_state import NOWHERE, RECORDED, REPLAYED, Noted, Notes, RemoteState
 from mainstem.storage.remote.remote_state import RemotePosition as RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
@@ -65,6 +65,8 @@ class WaysToLead(NamedTuple):
     write_loop: WriteLoop
     allowed: Callable[[], bool]
     """Whether the cluster's feature level lets files be in the tier."""
+    command_bytes_max: int = COMMAND_BYTES_MAX
+    """Of what one command may name."""
 
 
 class RemoteTier:
@@ -319,16 +321,19 @@ class RemoteTier:
         gone: Sequence[str] = (),
         intended: Sequence[str] = (),
         deleted: Sequence[str] = (),
+        at_once: bool = False,
     ) -> str:
         """Have the log of a write group, which this node leads, decide on a change. `upto`, if it is larger than
         before, moves with the last file of `spans`: a large change takes several commands, the first of which may count
-        while a later one does not. Returns `RECORDED` once all of it is applied and durable here, or `refused: …`; then
-        none of it counts, or whoever lost the leadership meanwhile finds out by the next leader's log.
+        while a later one does not. `at_once`: it takes one command, or is refused. Returns `RECORDED` once all of it is
+        applied and durable here, or `refused: …`; then none of it counts, or whoever lost the leadership meanwhile
+        finds out by the next leader's log.
 
-        Raises `StorageError` when it counts, and this node cannot write it to its manifest."""
+        Raises `StorageError` when it counts, and this node cannot write it to its manifest.
+        """
         wanted = WantedChange(upto, spans, gone, intended, deleted)
         async with self._recording.setdefault(group, asyncio.Lock()):
-            refusal = self._refusal(group, wanted) or await self._propose(group, wanted)
+            refusal = self._refusal(group, wanted) or await self._propose(group, wanted, at_once=at_once)
             if refusal:
                 return f"refused: {refusal}"
             await self.drained([group])
@@ -349,11 +354,14 @@ class RemoteTier:
         verdict = state.verdict(group, whole, lambda name: self.counts(group, name))
         return verdict.removeprefix("refused: ") if verdict != RECORDED else ""
 
-    async def _propose(self, group: int, wanted: WantedChange) -> str:
+    async def _propose(self, group: int, wanted: WantedChange, *, at_once: bool) -> str:
         """Log the commands of a change; returns why one was refused, or nothing."""
         assert self._ways is not None
         leader = self._ways.groups[group]
-        changes = commands(wanted, self.position(group), leader.term)
+        bytes_max = self._ways.command_bytes_max if at_once else COMMAND_BYTES_MAX
+        changes = commands(wanted, self.position(group), leader.term, bytes_max)
+        if at_once and len(changes) > 1:
+            return f"the change names more files than one command of {bytes_max} bytes takes"
         for first in range(0, len(changes), PROPOSED_MAX):
             if not leader.serving or leader.term != changes[0].epoch:
                 return str(leader.consensus.refusal())

@@ -44,6 +44,7 @@ from mainstem.storage.queue_store.copies.file_mending import NEW_RUN_BYTES_MAX, 
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.store_files.store_file import NEVER_COMPACTED, StoreFile
 from mainstem.storage.write_groups.write_group import WriteGroup
 
@@ -89,7 +90,7 @@ class FileRepair:
         groups: Sequence[WriteGroup],
         table: QueueTable,
         store: QueueStore,
-        manifest: ManifestQueue,
+        manifest: ManifestQueue | SharedSplits,
         placement: Placement,
         pacing: Pacing,
         clock: Clock,

@@ -31,6 +31,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.manifest_queue import ManifestQueue
+from mainstem.storage.state.shared_splits import SharedSplits
 
 ROWS_PER_PART = 10_000
 """Stretches in one part: 240 KB."""
@@ -48,7 +49,7 @@ class StretchGiving:
         group_count: int,
         table: QueueTable,
         store: QueueStore,
-        manifest: ManifestQueue,
+        manifest: ManifestQueue | SharedSplits,
         placement: Placement,
         read_path: ReadPath,
         pacing: Pacing,

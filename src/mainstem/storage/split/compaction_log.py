@@ -25,6 +25,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 2_000
@@ -47,7 +48,7 @@ class LocalCompactionLog:
 
     def __init__(
         self,
-        store: QueueStore,
+        store: QueueStore | SharedQueueStore,
         groups: int,
         bounds_in: Callable[[int, QueueIds], tuple[Integers, Integers]],
         topics: Callable[[], Iterable[Topic]],

@@ -21,6 +21,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import NEVER, Integers, LineOf, MergeLines
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 2_000
@@ -32,7 +33,7 @@ class LocalMergeLog:
 
     def __init__(
         self,
-        store: QueueStore,
+        store: QueueStore | SharedQueueStore,
         groups: int,
         bounds_in: Callable[[int, QueueIds], tuple[Integers, Integers]],
         log_starts: Callable[[QueueIds], Integers],

@@ -17,13 +17,12 @@ from mainstem.rpc.messages.split import (
     WriteGroupPositions,
     WriteGroupRange,
 )
-from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import FORMAT_VERSION
 from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.repair.journal_damage import JournalDamage
+from mainstem.storage.split.split_recording import SplitRecording
 from mainstem.storage.state.applied import AppliedState
-from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 
@@ -38,14 +37,18 @@ class LocalSplitLog:
         retention_classes: Callable[[], Awaitable[dict[int, str]]],
         journal_path: str,
         damage: JournalDamage,
+        recording: SplitRecording,
         run_format: Callable[[], int] = lambda: FORMAT_VERSION,
+        leads: Callable[[int], bool] | None = None,
     ) -> None:
-        """`run_format`: the newest format version in which runs may be written."""
+        """`run_format`: the newest format version in which runs may be written. `leads`: only write groups for which
+        this is true are split here, each into runs of its own; None: all are."""
         self._groups = groups
         self._journal = journal
         self._map = state.journal_map
         self._manifest = state.manifest
-        self._split = state.split
+        self._recording = recording
+        self._leads = leads
         self._retention_classes = retention_classes
         self._journal_path = journal_path
         self._damage = damage
@@ -68,11 +71,17 @@ class LocalSplitLog:
                 (
                     group,
                     self._manifest.reached(group.group),
-                    self._map.data_after(group.group, self._manifest.reached(group.group)),
+                    self._unsplit(group.group),
                 )
                 for group in self._groups
             )
         ]
+
+    def _unsplit(self, group: int) -> tuple[int, int]:
+        """What there is to split here of a write group: bytes, and the time of the oldest, ms."""
+        if self._leads is not None and not self._leads(group):
+            return 0, -1
+        return self._map.data_after(group, self._manifest.reached(group))
 
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         return self._map.limit(after, self._durable(), bytes_max)
@@ -94,6 +103,7 @@ class LocalSplitLog:
                 ),
                 bytes=stretch.bytes,
                 run_format=self._run_format(),
+                by_write_group=self._leads is not None,
             )
             for stretch in self._map.stretches(after, bounded, bytes_max)
         ]
@@ -119,15 +129,7 @@ class LocalSplitLog:
         unknown = [entry.group for entry in ranges if entry.group >= len(self._groups)]
         if unknown:
             return [f"refused: this node has no write group {unknown[0]}"] * len(ranges)
-        files = list(map(StoreFile.of, runs))
-        with self._manifest.holding(files):
-            try:
-                await self._manifest.verify(files)
-            except (StorageError, OSError) as error:
-                return [f"refused: {error}"] * len(ranges)
-            outcomes = [self._split(entry.group, entry.after, entry.upto, files) for entry in ranges]
-        await self._manifest.drained(entry.group for entry in ranges)
-        return outcomes
+        return await self._recording.record(ranges, runs)
 
     async def retention_classes(self) -> dict[int, str]:
         return await self._retention_classes()
@@ -140,6 +142,8 @@ class LocalSplitLog:
         for group, last in enumerate(durable):
             sound = self._damage.sound_before(group)
             durable[group] = last if sound is None else min(last, sound)
+            if self._leads is not None and not self._leads(group):
+                durable[group] = min(last, self._manifest.reached(group))
         return durable
 
     async def damaged(self, position: int) -> bool:

@@ -143,13 +143,17 @@ class LocalTierLog:
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         unit_bytes: int = UNIT_BYTES,
         piece_bytes: int = PIECE_BYTES,
+        *,
+        shared: bool = False,
     ) -> None:
-        """`place`: None: this node has no remote tier to upload to. `epoch_of`: the term in which this node leads a
+        """`place`: None: this node has no remote tier to upload to. `shared`: splits, merges and compactions write to
+        the object store, so that nothing is uploaded from here. `epoch_of`: the term in which this node leads a
         write group; None: it does not. `allowed`: the cluster's feature level lets files be in the tier."""
         self._store = store
         self._merges = store.merges
         self._remote = remote
         self._place = place
+        self._shared = shared
         self._groups = groups
         self._epoch_of = epoch_of
         self._allowed = allowed
@@ -187,6 +191,8 @@ class LocalTierLog:
         return (upto, *on_its_way.unit.uptos) if on_its_way is not None else (upto,)
 
     async def work(self, in_force: Callable[[], bool], *, drain: bool) -> TierWork:
+        if self._shared:
+            return TierWork()
         self._merges.give_up()
         if self._place is None:
             return TierWork(failure="this node has no remote tier: set remote_dir, to the same for all nodes")
@@ -324,6 +330,15 @@ class LocalTierLog:
                 break
             found[remote_name(file.name, self._new_id().hex)] = file
         return found
+
+    async def intend(self, group: int, names: Sequence[str]) -> str:
+        if not self._shared:
+            return "the queue store of this node is its own: nothing is written to a shared one"
+        try:
+            outcome = await self._remote.record(group, intended=names)
+        except StorageError as error:
+            return str(error)
+        return "" if outcome == RECORDED else outcome.removeprefix("refused: ")
 
     # --- taking in ----------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The tier service answers a splitter that has nothing to split and nothing to merge: which files to upload to the
 remote tier, and the recording of what was uploaded. It works as the merge service does, with the splitter's lease.
+It also takes the names that tasks are about to write to a shared store.
 """
 
 from __future__ import annotations
@@ -11,10 +12,23 @@ from typing import Protocol
 
 from mainstem.errors import MainstemError
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierReply, TierWork
+from mainstem.rpc.messages.tier import (
+    INTEND_FILES,
+    RECORD_TIER,
+    TIER_WORK,
+    AskTier,
+    IntendFiles,
+    IntendReply,
+    RecordTier,
+    TierReply,
+    TierWork,
+)
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.supervised import Errands, Supervision
+
+INTENDED_MAX = 1_000
+"""Names in one call: some hundred kilobytes of the log."""
 
 
 class TierLog(Protocol):
@@ -27,6 +41,11 @@ class TierLog(Protocol):
 
     async def record(self, tier_id: str, names: Sequence[str], failure: str) -> str:
         """Take in what was uploaded: 'recorded', 'kept' or 'refused: …'. Durable when it returns 'recorded'."""
+        ...
+
+    async def intend(self, group: int, names: Sequence[str]) -> str:
+        """Have the log of a write group say that files of these names are about to be written to a shared store.
+        Returns why they may not; empty: it says so, durably."""
         ...
 
 
@@ -45,6 +64,7 @@ class TierService:
     def register(self, handlers: Handlers) -> None:
         handlers.unary(TIER_WORK, self._work)
         handlers.unary(RECORD_TIER, self._record)
+        handlers.unary(INTEND_FILES, self._intend)
 
     async def close(self) -> None:
         """Wait for recordings that were begun."""
@@ -63,3 +83,11 @@ class TierService:
         self._lease.check(request.lease)
         task = self._recordings.start(self._log.record(request.tier_id, request.names, request.failure))
         return Reply(TierReply(await asyncio.shield(task)))
+
+    async def _intend(self, call: RpcCall[IntendFiles]) -> Reply[IntendReply]:
+        # Tasks have no lease: a name that comes to nothing is deleted in its time.
+        request = call.request
+        if len(request.names) > INTENDED_MAX:
+            return Reply(IntendReply(f"{len(request.names)} names in one call, {INTENDED_MAX} is the most"))
+        task = self._recordings.start(self._log.intend(request.group, request.names))
+        return Reply(IntendReply(await asyncio.shield(task)))

@@ -20,6 +20,7 @@ from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
+from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.waiters import Waiters
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups import control
@@ -45,13 +46,19 @@ class AppliedState:
         was_deleted: Callable[[int], bool],
         *,
         cache_bytes_max: int,
+        shared: bool = False,
     ) -> None:
-        """`was_deleted(topic number)` tells whether a topic existed and was deleted."""
+        """`was_deleted(topic number)` tells whether a topic existed and was deleted. `shared`: all files of the queue
+        store are in the remote tier."""
         self._was_deleted = was_deleted
         self.table = QueueTable()
         self.index = RecentIndex(self.table, cache_bytes_max)
         self.journal_map = journal_map
-        self.manifest = ManifestQueue(store, journal_map.groups)
+        self.manifest: ManifestQueue | SharedSplits = (
+            SharedSplits(remote, journal_map.groups, journal_map.cut)
+            if shared
+            else ManifestQueue(store, journal_map.groups)
+        )
         self.remote = remote
         self.waiters = Waiters(self.table)
 
@@ -109,6 +116,12 @@ class AppliedState:
         if outcome == RECORDED:
             self.journal_map.cut()
         return outcome
+
+    async def pass_over(self, group: int, upto: int) -> None:
+        """Move a write group's split on to this block, as nothing before it is worth one; with a shared store the
+        leader does. Durable once `manifest.drained`."""
+        if await self.manifest.pass_over(group, upto):
+            self.journal_map.cut()
 
     def _move_log_start(self, queue_id: int, start: int) -> None:
         slot = self.table.find(queue_id)

@@ -11,7 +11,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Queu
 from mainstem.model import Topic
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -21,13 +21,16 @@ LOST_TERMS = 1 << 16
 record in the store: more of them than anybody makes, and the epoch's 31 bits have room for 32,767 such losses."""
 
 
-def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, free: Callable[[int], bool]) -> None:
+def check_replicas(
+    groups: Sequence[WriteGroup], journal_index: Callable[[int], int], free: Callable[[int], bool]
+) -> None:
     """Check the logs of write groups with other nodes against the manifest. A manifest ahead of the log remains from a
     snapshot that was not fully installed: the log goes on at its end. But blocks that were split here were in the
-    journal, and promised to the others: raises `StorageError` when the journal does not have them any more. `free`:
-    nothing is promised to others, because there are none or the replica has left."""
+    journal, and promised to the others: raises `StorageError` when the journal does not have them any more.
+    `journal_index`: the last block that was split and that the journal had for certain. `free`: nothing is promised to
+    others, because there are none or the replica has left."""
     for group in groups:
-        needed, last = store.splits.journal_index(group.group), group.blocks.last_index()
+        needed, last = journal_index(group.group), group.blocks.last_index()
         if last < needed and not free(group.group):
             raise StorageError(
                 f"write group {group.group}: the journal ends at block {last}, but block {needed} was in it: blocks "
@@ -39,7 +42,8 @@ def check_replicas(groups: Sequence[WriteGroup], store: QueueStore, free: Callab
 async def rejoin_store(
     groups: Sequence[WriteGroup],
     table: QueueTable,
-    store: QueueStore,
+    split_position: Callable[[int], int],
+    stored: StoredFiles,
     placement: Placement,
     topics: Callable[[], Iterable[Topic]],
     alone: Callable[[int], bool],
@@ -52,9 +56,7 @@ async def rejoin_store(
     each queue behind the last offset the store has of it, so that no offset is given out twice. Queues that
     are not in the journal at all start at their first offset in the store."""
     behind = [
-        group
-        for group in groups
-        if alone(group.group) and group.blocks.last_index() < store.splits.split_position(group.group)
+        group for group in groups if alone(group.group) and group.blocks.last_index() < split_position(group.group)
     ]
     if not behind:
         return False
@@ -64,13 +66,13 @@ async def rejoin_store(
             "them, blocks in between that were never split are lost",
             group.group,
             group.applied_index,
-            store.splits.split_position(group.group),
+            split_position(group.group),
         )
-        group.applied_index = store.splits.split_position(group.group)
+        group.applied_index = split_position(group.group)
     for topic in topics():
         table.create(topic.number, 0, topic.partitions)
     epoch = 0
-    async for rows in store.stored.all_rows(placement.groups_at, whole=True):  # else offsets would be given out twice
+    async for rows in stored.all_rows(placement.groups_at, whole=True):  # else offsets would be given out twice
         epoch = max(epoch, int(rows["leader_epoch"].max(initial=0)))
         queue_ids, firsts = numpy.unique(rows["queue_id"], return_index=True)
         lasts = numpy.append(firsts[1:], len(rows)) - 1

@@ -139,6 +139,10 @@ class ManifestQueue:
         """No block of the group up to this one is left to split."""
         return self._splits[group].reached
 
+    def journal_index(self, group: int) -> int:
+        """The last block of the write group that was split here, so the journal had at least this block."""
+        return self._store.splits.journal_index(group)
+
     def stored(self, group: int) -> int:
         """Every data block of the group up to this one is in the runs that the manifest names."""
         return self.written(group) if group in self._pending else max(self.written(group), self.reached(group))
@@ -193,6 +197,11 @@ class ManifestQueue:
             self._store.orphans.hold(file.name)
         self._wake.set()
         return RECORDED
+
+    async def pass_over(self, group: int, upto: int) -> bool:
+        """Have the split move on to this block, as nothing before it is worth one. Whether it did; see `drained`."""
+        reached = self.reached(group)
+        return upto <= reached or self.decide(group, reached, upto, ()) == RECORDED
 
     async def supersede(
         self, group: int, position: int, ranges: Sequence[tuple[int, int, StoreFile]], kept_upto: int = 0

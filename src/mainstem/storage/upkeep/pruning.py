@@ -108,7 +108,7 @@ class Pruning:
         for group in unsplit:
             reached = self._state.manifest.reached(group)
             if last[group] > reached:
-                self._state.split(group, reached, last[group], ())
+                await self._state.pass_over(group, last[group])
         await self._state.manifest.drained(unsplit)
         return all(mark.last_data[group] <= self._state.manifest.written(group) for group in unsplit)
 

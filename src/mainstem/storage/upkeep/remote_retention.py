@@ -19,7 +19,7 @@ from mainstem.model import Sample, topic_number_of
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import GONE, QueueLiveness
 from mainstem.storage.queue_store.manifest.file_table import Page
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
 from mainstem.storage.upkeep.remote_files import RemoteFiles
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,11 @@ class RemoteRetention:
         placement: Placement,
         liveness: QueueLiveness,
         *,
+        is_held: Callable[[str], bool] = lambda name: False,
         names_bytes_max: int = NAMES_BYTES_MAX,
     ) -> None:
-        """`leads`: whether this node leads a write group."""
+        """`leads`: whether this node leads a write group; `is_held`: whether work under way needs a file."""
+        self._is_held = is_held
         self._remote = remote
         self._leads = leads
         self._placement = placement
@@ -53,11 +55,14 @@ class RemoteRetention:
         """One round over all remote files."""
         dead: dict[int, list[StoreFile]] = {}
         async for file in self._without_witness():
-            if self._leads(file.group) and await self._is_dead(file):
-                names = dead.setdefault(file.group, [])
+            group = min(self._remote.manifest.counts_for(file.name), default=None)
+            if group is None or not self._leads(group) or self._is_held(file.name):
+                continue
+            if await self._is_dead(file, group):
+                names = dead.setdefault(group, [])
                 names.append(file)
                 if sum(len(one.name.encode()) for one in names) >= self._names_bytes_max:
-                    await self._forget(file.group, dead.pop(file.group))
+                    await self._forget(group, dead.pop(group))
         for group, files in dead.items():
             await self._forget(group, files)
 
@@ -88,13 +93,14 @@ class RemoteRetention:
         queue_ids = numpy.where(unknown, first_queues, queue_ids)
         last_offsets = numpy.where(unknown, first_offsets, last_offsets)
         live = last_offsets >= self._liveness.log_starts(queue_ids)
+        live &= ~unknown | (page.rows.column("group")[places] != MANY_GROUPS)  # a run does not say what it begins with
         unsure: list[int] = places[~live].tolist()
         return unsure
 
-    async def _is_dead(self, file: StoreFile) -> bool:
+    async def _is_dead(self, file: StoreFile, group: int) -> bool:
         if self._is_of_deleted_topic(file):
             return True
-        rows = await self._remote.rows_of(file.name, [file.group], self._placement.groups_at)
+        rows = await self._remote.rows_of(file.name, [group], self._placement.groups_at)
         if rows is None or not len(rows):
             return False  # what is in it is not known now
         margins = await self._liveness.margins(rows)
@@ -106,7 +112,7 @@ class RemoteRetention:
 
     def _is_of_deleted_topic(self, file: StoreFile) -> bool:
         """Whether the topic of all its queues is known to be deleted."""
-        if topic_number_of(file.first_queue) != topic_number_of(file.last_queue):
+        if not file.is_merged or topic_number_of(file.first_queue) != topic_number_of(file.last_queue):
             return False
         ends = numpy.array([file.first_queue, file.last_queue], numpy.uint64)
         return bool((self._liveness.log_starts(ends) == GONE).all())

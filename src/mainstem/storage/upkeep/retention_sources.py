@@ -258,7 +258,7 @@ class RetentionSources:
         assert self._segment_ends is not None
         rows = await self._remote.rows_of(file.name, groups, self._placement.groups_at)
         row = self._remote.manifest.files.row_of(file.name)
-        if rows is not None and len(rows) and row is not None and file.first_queue == file.last_queue:
+        if rows is not None and len(rows) and row is not None and _has_one_queue(file):
             self._segment_ends.put(row, (int(rows["last_offset"][-1]) + 1,))
         return rows
 
@@ -266,7 +266,7 @@ class RetentionSources:
         """A remote file that has one queue as one extent, which is what Kafka's retention sees of a remote segment.
         None: its index has to be read."""
         file = listed.file
-        if not listed.is_remote or file.first_queue != file.last_queue:
+        if not listed.is_remote or not _has_one_queue(file):
             return None
         assert self._remote is not None
         assert self._segment_ends is not None
@@ -278,6 +278,10 @@ class RetentionSources:
         rows["queue_id"], rows["base_offset"], rows["last_offset"] = file.first_queue, file.first_offset, known[0] - 1
         rows["max_timestamp"], rows["length"] = file.max_timestamp, file.batch_bytes
         return rows
+
+
+def _has_one_queue(file: StoreFile) -> bool:
+    return file.is_merged and file.first_queue == file.last_queue
 
 
 def _newest(file: StoreFile, seen_ms: int, is_known: bool) -> int:

@@ -36,11 +36,11 @@ from mainstem.storage.compacting.compact_plan import (
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
+from mainstem.storage.queue_store.changes.file_changes import Expecting, FileChanges, all_are_here
 from mainstem.storage.queue_store.changes.merge_facts import QUEUES_PER_TURN
 from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, HeldFor, Merge, Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
-from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
@@ -129,12 +129,15 @@ class Compactions:
     def __init__(
         self,
         stored: StoredFiles,
-        changes: StoreChanges,
+        changes: FileChanges,
         being_copied: BeingCopied,
         orphans: Orphans,
         merges: Merges,
         clock: Clock,
+        expecting: Expecting = all_are_here,
     ) -> None:
+        """`expecting` lets outputs be read that do not count yet."""
+        self._expecting = expecting
         self._stored = stored
         self._manifest = stored.manifest
         self._changes = changes
@@ -202,7 +205,9 @@ class Compactions:
         more = False
         for step in range(groups):
             group = (self._next_group + step) % groups
-            if self._merges.holds_of(group) or (not drain and self._is_known_for_nothing(group)):
+            if self._merges.holds_of(group) or not self._merges.works_on(group):
+                continue
+            if not drain and self._is_known_for_nothing(group):
                 continue
             leading = await self._leading(group, rules, give_up)
             if leading is None:
@@ -343,7 +348,8 @@ class Compactions:
         for name in held:
             self._orphans.hold(name)
         try:
-            await self._check(begun, recorded)
+            with self._expecting(begun.group, [file for files in recorded.values() for file in files]):
+                await self._check(begun, recorded)
             await self._changes.rewrite(begun.group, recorded, self._being_copied.is_kept)
         finally:
             for name in held:

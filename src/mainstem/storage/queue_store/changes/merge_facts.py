@@ -22,6 +22,7 @@ from mainstem.storage.merging.merge_plan import (
     NEVER,
     RUNS,
     SPAN_ROW,
+    Flags,
     Integers,
     LineOf,
     MergeLines,
@@ -30,6 +31,7 @@ from mainstem.storage.merging.merge_plan import (
     file_fullness,
     summarize,
 )
+from mainstem.storage.queue_store.changes.file_changes import every_group
 from mainstem.storage.queue_store.changes.row_facts import Places, RowFacts
 from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS
 from mainstem.storage.queue_store.manifest.file_table import Page
@@ -98,6 +100,7 @@ class Told(NamedTuple):
     line_of: LineOf
     bounds: BoundsOf
     borders: BordersOf = no_borders
+    works_on: Callable[[int], bool] = every_group
 
 
 class _Summary(NamedTuple):
@@ -247,6 +250,7 @@ class MergeFacts:
         and whether there are more."""
         files = self._manifest.files
         self._looked.keep(files.pages)
+        worked_on = numpy.array([told.works_on(group) for group in range(told.groups)], numpy.bool_)
         numbers = list(files.pages)
         first = next((place for place, number in enumerate(numbers) if number >= self._next_page), 0)
         looked = False
@@ -256,7 +260,7 @@ class MergeFacts:
             page = files.pages.get(number)
             if page is None or not self._looked.has_room(number):
                 continue
-            due = self._due(page, number, told.groups)
+            due = self._due(page, number, worked_on)
             left = self._not_whole(page, number, due, told)
             looked = looked or len(left) < len(due)
             for at in left.tolist():
@@ -268,11 +272,12 @@ class MergeFacts:
                     looked = True
         return looked, False
 
-    def _due(self, page: Page, number: int, groups: int) -> Places:
+    def _due(self, page: Page, number: int, worked_on: Flags) -> Places:
         """The places of merged files that were not looked at for a while."""
         count = len(page.rows)
         owners = page.rows.column("group")
-        due = page.alive[:count] & (owners != MANY_GROUPS) & (owners < groups)
+        due = page.alive[:count] & (owners != MANY_GROUPS) & (owners < len(worked_on))
+        due[due] = worked_on[owners[due]]
         known = self._looked.page(number)
         if known is not None:
             at = known["at"][:count].astype(numpy.int64)

@@ -35,6 +35,7 @@ from mainstem.storage.merging.merge_plan import (
     choosing,
 )
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
+from mainstem.storage.queue_store.changes.file_changes import Expecting, FileChanges, all_are_here, every_group
 from mainstem.storage.queue_store.changes.merge_facts import (
     BordersOf,
     BoundsOf,
@@ -44,7 +45,6 @@ from mainstem.storage.queue_store.changes.merge_facts import (
     no_borders,
 )
 from mainstem.storage.queue_store.changes.orphans import Orphans
-from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import KnownFile
@@ -120,13 +120,18 @@ class Merges:
     def __init__(
         self,
         stored: StoredFiles,
-        changes: StoreChanges,
+        changes: FileChanges,
         being_copied: BeingCopied,
         orphans: Orphans,
         clock: Clock,
         facts_bytes_max: int,
+        expecting: Expecting = all_are_here,
+        works_on: Callable[[int], bool] = every_group,
     ) -> None:
-        """`facts_bytes_max`: of memory, for what is known of files."""
+        """`facts_bytes_max`: of memory, for what is known of files. `expecting` lets outputs be read that do not count
+        yet; `works_on`: of these write groups."""
+        self._expecting = expecting
+        self.works_on = works_on
         self._stored = stored
         self._manifest = stored.manifest
         self._changes = changes
@@ -161,7 +166,7 @@ class Merges:
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
-        found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders), drain=drain)
+        found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders, self.works_on), drain=drain)
         if found is None:
             return None, more
         self._next_group = found.group + 1
@@ -175,7 +180,7 @@ class Merges:
         one answer."""
 
         async def look() -> MergeWaits:
-            found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders), drain=False)
+            found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders, self.works_on), drain=False)
             return MergeWaits(found.bytes if found is not None else 0, more)
 
         return await self._looks.run(None, look)
@@ -188,7 +193,7 @@ class Merges:
             more = False
             for step in range(told.groups):
                 group = (self._next_group + step) % told.groups
-                if self.holds_of(group):
+                if self.holds_of(group) or not self.works_on(group):
                     continue
                 found, in_time = await self._chosen_of(group, told, give_up, drain=drain)
                 # the spans may have changed at their end, or been merged, or lost files, while they were looked at
@@ -313,7 +318,8 @@ class Merges:
         for name in held:
             self._orphans.hold(name)
         try:
-            await self._check(merge, outputs, bounds)
+            with self._expecting(merge.group, outputs):
+                await self._check(merge, outputs, bounds)
             await self._changes.merge(merge.group, merge.entries, outputs, self._being_copied.is_kept)
         finally:
             for name in held:

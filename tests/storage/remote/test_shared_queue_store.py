@@ -1,0 +1,228 @@
+"""A node whose queue store is shared: all files lie in an object store, and the logs say which of them count."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
+from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
+
+from mainstem.pipeline.slices.split_slice import SplitSlice
+from mainstem.rpc.messages.merge import MergeWork
+from mainstem.rpc.messages.split import PASSED_OVER
+from mainstem.storage.merging.merge_files import merge_files
+from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
+from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.store_files.object_names import file_objects, object_of
+from mainstem.storage.store_files.run_target import LocalRunTarget
+from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
+
+LIVE_MAX = (1 << 63) - 1
+
+
+def shared(bucket: list[SimulatedBucket]) -> Callable[[SmallNode], None]:
+    def prepare(node: SmallNode) -> None:
+        bucket.append(SimulatedBucket(node.clock, random.Random(1)))
+        node.remote_store = SimulatedObjectStore(bucket[0])
+        node.shared = True
+
+    return prepare
+
+
+class Splitter:
+    """Splits and merges as tasks do: names first, then objects, then the record."""
+
+    def __init__(self, node: SmallNode, bucket: SimulatedBucket, directory: Path) -> None:
+        self.node = node
+        self.bucket = bucket
+        self.directory = directory
+
+    async def runs(self) -> list[SplitSlice]:
+        """Slices whose runs lie in the store, and are recorded nowhere."""
+        found = await self.node.slices()
+        for done in found:
+            for file in done.files:
+                assert await self.node.storage.tier_log.intend(file.group, [file.name]) == ""
+                for path in paths_of(file.name):
+                    self.bucket.put(object_of(file.group, path), bytes(self.node.disk2.content(path)))
+        return found
+
+    async def record(self, slices: Sequence[SplitSlice]) -> list[str]:
+        log = self.node.storage.split_log
+        return [outcome for done in slices for outcome in await log.record(done.ranges, done.files)]
+
+    async def split(self) -> list[str]:
+        return await self.record(await self.runs())
+
+    async def merge(self) -> str:
+        work = await self.node.storage.merge_log.work(lambda: True, (), drain=True)
+        assert work.merge_id
+        files = self.merged(work)
+        for file in files:
+            assert await self.node.storage.tier_log.intend(file.group, [file.name]) == ""
+            for path in paths_of(file.name):
+                self.bucket.put(object_of(file.group, path), (self.directory / path).read_bytes())
+        return await self.node.storage.merge_log.record(work.merge_id, [file.message() for file in files])
+
+    def merged(self, work: MergeWork) -> list[StoreFile]:
+        names = [one.file.name for one in work.inputs]
+        for name in names:
+            for path in paths_of(name):
+                (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.directory / path).write_bytes(self.bucket.objects[object_of(work.group, path)].content)
+        inputs = [
+            InputFile(name, str(self.directory / path_of(name)), str(self.directory / index_path_of(name)))
+            for name in names
+        ]
+        liveness = Liveness(lambda ids: LiveOffsets(ids.astype("i8") * 0, ids.astype("i8") * 0 + LIVE_MAX))
+        topics = {
+            number: TopicFacts(one.name, one.retention_class, one.segment_bytes) for number, one in work.topics.items()
+        }
+        found: list[StoreFile] = []
+        for task in measure(inputs, liveness, topics, self.node.storage.merge_log.lines).tasks:
+            found += merge_files(
+                task,
+                inputs,
+                liveness,
+                lambda path: LocalRunTarget((self.directory / path).parent, Path(path).name),
+                group=work.group,
+                level=work.level,
+            )
+        return found
+
+
+def test_a_split_lies_in_the_object_store_and_nowhere_else(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(40)
+        assert await splitter.split() == ["committed"]
+        await node.rounds()
+        assert len(node.segments()) < 3, "what is split needs no journal"
+        assert not len(node.storage.queue_store.manifest.files)
+        assert len(node.storage.remote.manifest.files) == 1
+        assert await node.read_offsets() == list(range(40))
+        await node.restart()
+        assert await node.read_offsets() == list(range(40))
+        await node.fill(5)
+        assert await splitter.split() == ["committed"]
+        assert await node.read_offsets() == list(range(45))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_what_is_handed_in_twice_or_late_or_lies_nowhere_is_told_apart(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(10)
+        done, again = await splitter.runs(), await splitter.runs()
+        (lost,) = again[0].files
+        for name in file_objects(lost.group, lost.name):
+            bucket[0].remove(name)
+        (outcome,) = await splitter.record(again)
+        assert outcome.startswith("refused: "), outcome
+        assert await splitter.record(done) == ["committed"]
+        assert await splitter.record(done) == ["replayed"]
+        unnamed = [msgspec.structs.replace(file, name=f"9-{file.name}") for file in done[0].files]
+        await node.fill(1)
+        (later,) = await splitter.runs()
+        for file in later.files:
+            for path, other in zip(paths_of(file.name), paths_of(unnamed[0].name), strict=True):
+                bucket[0].put(object_of(0, other), bucket[0].objects[object_of(0, path)].content)
+        (outcome,) = await splitter.record([msgspec.structs.replace(later, files=tuple(unnamed))])
+        assert outcome.startswith("refused: "), "no name counts that the log was not told"
+        assert await node.read_offsets() == list(range(11))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_a_merge_takes_the_place_of_its_inputs_in_one_step_and_these_are_deleted(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        for _ in range(3):
+            await node.fill(10)
+            assert await splitter.split() == ["committed"]
+        before = node.storage.remote.position(0).number
+        names = set(node.storage.remote.manifest.files)
+        assert await splitter.merge() == "merged"
+        assert node.storage.remote.position(0).number == before + 2, "names, and one change"
+        left = node.storage.remote.manifest.files
+        assert left
+        assert not names & set(left)
+        assert await node.read_offsets() == list(range(30))
+        await asyncio.sleep(300.0)
+        there = {name for name in bucket[0].objects if "/files/" in name}
+        assert there == {one for name in left for one in file_objects(0, name)}
+        await node.restart()
+        assert await node.read_offsets() == list(range(30))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_dead_runs_leave_the_store_and_dead_segments_need_no_split(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    def prepare(node: SmallNode) -> None:
+        shared(bucket)(node)
+        node.config = msgspec.structs.replace(node.config, retention_check_seconds=1.0)
+        node.topics = [topic(retention_ms=-1)]
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(20)
+        assert await splitter.split() == ["committed"]
+        await node.fill(30)
+        await node.storage.queues.truncate({QUEUE: 45})
+        await node.rounds(5)
+        await asyncio.sleep(300.0)
+        assert not len(node.storage.remote.manifest.files)
+        assert not [name for name in bucket[0].objects if "/files/" in name]
+        assert len(node.segments()) < 4, "nothing in the others is live"
+        assert await node.read_offsets() == list(range(45, 50))
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_topics_of_their_own_retention_are_in_files_of_their_own(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        node.topics.append(topic(2, retention_ms=5_000))
+        await node.restart()
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(3)
+        await node.fill(3, queue_id=2 << 32)
+        assert await splitter.split() == ["committed"]
+        assert len(node.storage.remote.manifest.files) == 2
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_what_was_announced_in_an_earlier_term_is_passed_over_and_deleted(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(10)
+        late = await splitter.runs()
+        await node.restart()
+        (outcome,) = await splitter.record(late)
+        assert outcome.startswith(PASSED_OVER), outcome
+        assert await splitter.split() == ["committed"]
+        assert await splitter.record(late) == ["passed over: its files were announced in an earlier term than 2"]
+        await asyncio.sleep(300.0)
+        (counts,) = node.storage.remote.manifest.files
+        assert {name for name in bucket[0].objects if "/files/" in name} == set(file_objects(0, counts))
+        assert await node.read_offsets() == list(range(10))
+
+    simulated(tmp_path, story, shared(bucket))
