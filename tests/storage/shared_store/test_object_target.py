@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.patience import PATIENCE_SECONDS
+from tests.serving import eventually
 from tools.s3_server import CREDENTIALS, s3_server
 
 from mainstem.model import Buffer
@@ -171,10 +172,16 @@ def test_s3_has_the_same_bytes_whether_in_one_request_or_in_parts(s3: SharedStor
 
 
 def test_an_abandoned_upload_to_s3_leaves_no_object_and_no_parts(s3: SharedStore) -> None:
+    bucket = f"{s3.config.endpoint}/shared"
+
+    def listed(what: str) -> bool:
+        with urllib.request.urlopen(f"{bucket}?{what}") as answer:
+            return b"prefix/cluster/abandoned" in answer.read()
+
     with BlockingStore.open(s3) as blocking:
         target = ObjectTarget(blocking, "abandoned", WritePace())
         target.write(bytes(11 << 20))
+        eventually(lambda: listed("uploads"), what="an upload that has begun")
         target.abandon()
-    bucket = f"{s3.config.endpoint}/shared"
-    with urllib.request.urlopen(bucket) as objects, urllib.request.urlopen(f"{bucket}?uploads") as uploads:
-        assert b"abandoned" not in objects.read() + uploads.read()
+    assert not listed("uploads")
+    assert not listed("list-type=2")
