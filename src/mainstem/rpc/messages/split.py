@@ -98,7 +98,8 @@ class FileDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     max_timestamp: int
     level: int = 0
     group: int = -1
-    """The only write group whose queues it has; -1: it is a run, and the next three fields say nothing."""
+    """The only write group whose queues it has; -1: it is a run, and the next three fields say nothing. Runs of a
+    shared store are handed in with theirs (`Slice.by_write_group`)."""
     first_queue: int = 0
     last_queue: int = 0
     first_offset: int = -1

@@ -1,6 +1,7 @@
 """A file of the queue store: batches sorted by (queue, offset), with an index of extents.
 
-    run            level 0   one slice of the journal, of one retention class; it may count for several write groups
+    run            level 0   one slice of the journal, of one retention class; it may count for several write groups;
+                             in a shared store it has the batches of one
     packed file    level 1+  what runs of one write group had of the queues from `first_queue` to `last_queue`
     queue segment  level 2   one queue, from one offset on, as Kafka has it on its disk
 
