@@ -96,25 +96,15 @@ class Serving:
         """Every line so far that contains `text`."""
         return [line for line in self._lines if text in line]
 
+    def arguments(self) -> list[str]:
+        """What the program is started with."""
+        directories = ["--write-dir", str(self.write_dir), "--store-dir", str(self.store_dir)]
+        addresses = ["--listen", self.kafka, "--http", self.http, "--rpc", self.rpc]
+        settings = [word for setting in self.settings for word in ("--set", setting)]
+        return ["serve", *directories, *addresses, *settings]
+
     def start(self) -> Serving:
-        command = [
-            sys.executable,
-            "-m",
-            self.program,
-            "serve",
-            "--write-dir",
-            str(self.write_dir),
-            "--store-dir",
-            str(self.store_dir),
-            "--listen",
-            self.kafka,
-            "--http",
-            self.http,
-            "--rpc",
-            self.rpc,
-        ]
-        for setting in self.settings:
-            command += ["--set", setting]
+        command = [sys.executable, "-m", self.program, *self.arguments()]
         with self.within():
             self._process = subprocess.Popen(
                 command,

@@ -62,7 +62,9 @@ async def retention_pass(node: CrowdedNode) -> None:
     kept, none = (manifest._mirror, manifest.files, manifest.seen), FileTable()
     manifest._mirror, manifest.files, manifest.seen = Mirror(none), none, SeenTimes(none)
     try:
-        await storage.maintenance._retention.run()
+        retention = storage.maintenance._retention
+        assert retention is not None
+        await retention.run()
     finally:
         manifest._mirror, manifest.files, manifest.seen = kept
 

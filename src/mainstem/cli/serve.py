@@ -104,10 +104,12 @@ def command(
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
     log_to_stderr(log_format, log_level)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_run(config))
+        runner.run(run_node(config))
 
 
-async def _run(config: NodeConfig) -> None:
+async def run_node(config: NodeConfig) -> None:
+    """Run a node until a signal or a fault ends it. Raises a `MainstemError` that keeps it from starting,
+    `CommandLineError`."""
     from mainstem.kernel import KERNEL
     from mainstem.node.node import RunningNode
     from mainstem.process.event_loop import chosen_loop

@@ -66,6 +66,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The remote tier: a directory that all nodes have mounted, or the URL of an object store; the same for all nodes.
     Empty: there is none. With a shared store there is none beside it."""
 
+    read_only: bool = False
+    """Shows what write_dir and the remote tier have, and changes nothing of it: clients neither publish nor change
+    topics, nothing is deleted, and the object store is only read."""
+
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
     broker: BrokerConfig = BrokerConfig()
@@ -131,6 +135,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 parsed_url(value)
             except ConfigError as error:
                 raise ConfigError(f"{key} = {error}") from None
+        if self.read_only and (self.shares_store or self.nameserver.peers):
+            raise ConfigError(
+                "read_only = true is for a node alone with a directory of its own as store_dir: what it shows lies in "
+                "remote_dir, of which a shared store is one"
+            )
         self._check_remote_dir()
         self._check_directories()
 

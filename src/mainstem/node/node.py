@@ -230,7 +230,7 @@ class RunningNode:
         reports.register(self._handlers)
         await reports.check_stores([node.node_id for node in nameserver.lookups.nodes()])
         supervisor = SplitSupervisor(
-            config.pipeline,
+            config.pipeline if not config.read_only else msgspec.structs.replace(config.pipeline, mode="off"),
             split,
             store_dir=str(store_dir),
             clock=clock,

@@ -22,6 +22,8 @@ from mainstem.broker.broker import Broker, LogDir, NodeFacts
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
+from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.queue_care import QueueCare
@@ -50,6 +52,7 @@ from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.cluster.write_group_replication import Consensus
+from mainstem.storage.object_stores.read_only import ReadOnlyStore
 from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
@@ -180,7 +183,8 @@ class _Opening:
             nameserver.subscribe(partial(look_after, care))
             self._background.begin(care.run, "queue care")
         stack.push_async_callback(broker.auto_creation.close)
-        dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, intake=storage.messages))
+        routes = READ_ONLY_ROUTES if self._config.read_only else ROUTES
+        dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=storage.messages))
         return Roles(start.file, nameserver, storage, leadership, groups, dispatcher, self._background, self._balance)
 
     async def _begin_start(self) -> _Start:
@@ -257,7 +261,8 @@ class _Opening:
         remote_store, remote_url, remote_folder = None, "", ""
         if ports.remote_store is not None:
             remote_folder = nameserver.lookups.cluster_id()
-            remote_store = StoreFolder(ports.remote_store, remote_folder)
+            whole = ReadOnlyStore(ports.remote_store) if config.read_only else ports.remote_store
+            remote_store = StoreFolder(whole, remote_folder)
             remote_url = str(parsed_url(config.objects_url).absolute())
         if config.shares_store:
             await self._check_level(nameserver)
@@ -287,6 +292,7 @@ class _Opening:
                 remote_folder=remote_folder,
                 remote_config=config.object_store,
                 shared=config.shares_store,
+                read_only=config.read_only,
             )
         )
         self._stack.push_async_callback(storage.close)
@@ -359,7 +365,7 @@ class _Opening:
         config, ports = self._config, self._ports
         return Broker(
             node_id=config.node_id,
-            config=config.broker,
+            config=config.broker if not config.read_only else structs.replace(config.broker, auto_create_topics=False),
             metadata=nameserver.lookups,
             metadata_admin=nameserver.administration,
             cluster=nameserver.lookups,

@@ -383,7 +383,7 @@ class StorageParts:
             liveness,
             tier,
         )
-        store = setup.remote_store
+        store = setup.remote_store if not setup.read_only else None
         self.remote_upkeep = RemoteUpkeep(self.remote, store, groups) if store is not None else None
         self.remote_chain = RemoteChain(self.remote, store, groups) if store is not None else None
         self.topic_lists = (
@@ -418,6 +418,8 @@ class StorageParts:
                 history.last_offset,
             )
             tiering = {"untiering": untiering.run, **tiering}
+        if setup.read_only:
+            tiering = {}
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,
@@ -427,7 +429,7 @@ class StorageParts:
             groups,
             state,
             self.disk_watch,
-            retention,
+            retention if not setup.read_only else None,
             self.pruning,
             self.checkpointer,
             self.write_loop,

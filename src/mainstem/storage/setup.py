@@ -24,6 +24,12 @@ from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
 
+def remote_manifest_beside(manifest_path: str) -> str:
+    """Where the remote tier's manifest lies."""
+    path = Path(manifest_path)
+    return str(path.with_name(f"remote-{path.name}"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSetup:
     """All that a storage role is made from; what has a default serves a node alone."""
@@ -78,11 +84,13 @@ class StorageSetup:
     def __post_init__(self) -> None:
         assert self.remote_store is not None or not self.shared, "a shared store is an object store"
 
+    read_only: bool = False
+    """Whether nothing is written to the object store, and nothing is deleted by age or size: the node shows what
+    another cluster has there."""
+
     @property
     def remote_manifest_path(self) -> str:
-        """Beside the manifest."""
-        path = Path(self.manifest_path)
-        return str(path.with_name(f"remote-{path.name}"))
+        return remote_manifest_beside(self.manifest_path)
 
     @property
     def batch_bytes_max(self) -> int:
@@ -107,8 +115,8 @@ class StorageSetup:
         return self.feature_level() >= FeatureLevel.MERGED
 
     def writes_tiered(self) -> bool:
-        """Whether the cluster's feature level allows files in the remote tier."""
-        return self.feature_level() >= FeatureLevel.TIERED
+        """Whether files may be moved to the remote tier: the cluster's feature level allows it, and the node writes."""
+        return not self.read_only and self.feature_level() >= FeatureLevel.TIERED
 
     def run_format(self) -> int:
         """The newest format version of runs that the cluster's feature level allows."""

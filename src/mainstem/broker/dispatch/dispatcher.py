@@ -92,7 +92,8 @@ class BrokerDispatcher:
         self._monotonic = broker.clock.monotonic
         self._routes = {route.api.api_key: route for route in routes}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
-        produce = self._latencies.get(PRODUCE_KEY)
+        started = PRODUCE_KEY in self._routes and self._routes[PRODUCE_KEY].start is not None
+        produce = self._latencies[PRODUCE_KEY] if started else None
         self.dispatch_burst: Callable[[memoryview, int, int, int, int, Session], Burst | None] = (
             ProduceBursts(broker, produce).dispatch if produce is not None else lambda *_: None
         )

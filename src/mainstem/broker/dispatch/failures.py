@@ -1,4 +1,5 @@
-"""The answer to a request whose handler failed: UNKNOWN_SERVER_ERROR, where the response has room for it.
+"""The answer to a request that fails as a whole: an error code, wherever the response has room for one. Of a request
+whose handler failed it is UNKNOWN_SERVER_ERROR.
 
 Some responses have an error code at their top level. In the others an error belongs to an item, and clients would
 take an answer without the items they asked for as a success: so every item of the request gets an item of the
@@ -13,12 +14,13 @@ ask again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, WireField, declaration_of, string, uuid
 
 ERROR_CODE = "error_code"
+ERROR_MESSAGE = "error_message"
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "partition": ("partition", "partition_index"),
@@ -35,25 +37,38 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 """Fields by which a response names an item, and what requests call them."""
 
 
-def failure_response(response_class: type[Any], version: int, request: Any = None) -> Any | None:
-    """A response of that class and version with UNKNOWN_SERVER_ERROR for everything the request asked for;
-    None when there can be none, since the request is not known."""
+class FailureAnswer(NamedTuple):
+    """What a request is answered with."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    message: str | None = None
+    """Where the response has room for one."""
+
+
+UNEXPECTED = FailureAnswer()
+
+
+def failure_response(
+    response_class: type[Any], version: int, request: Any = None, error: FailureAnswer = UNEXPECTED
+) -> Any | None:
+    """A response of that class and version with this error for everything the request asked for; None when there can
+    be none, since the request is not known."""
     if _has_code(response_class, version):
-        return _made(response_class, version, {ERROR_CODE: ErrorCode.UNKNOWN_SERVER_ERROR})
+        return _made(response_class, version, _named(response_class, version, error))
     if request is None:
         return None
-    return _made(response_class, version, _lists(response_class, version, request))
+    return _made(response_class, version, _lists(response_class, version, request, error))
 
 
-def _lists(response_class: type[Any], version: int, asked: Any) -> dict[str, tuple[Any, ...]]:
+def _lists(response_class: type[Any], version: int, asked: Any, error: FailureAnswer) -> dict[str, tuple[Any, ...]]:
     """The lists of a response, or of an item of it, that have error codes somewhere within, filled from the
     request; the first of them gets all of the request's items, since few responses have more than one."""
     for field in declaration_of(response_class).fields:
         item_class = _item_class(field)
         if version in field.versions and item_class is not None and _leads_to_code(item_class, version):
-            items = [_item(item_class, version, one) for one in _items(asked, version)]
+            items = [_item(item_class, version, one, error) for one in _items(asked, version)]
             if not items and not _is_named(item_class) and _has_code(item_class, version):
-                items = [_made(item_class, version, {ERROR_CODE: ErrorCode.UNKNOWN_SERVER_ERROR})]
+                items = [_made(item_class, version, _named(item_class, version, error))]
             return {field.name: tuple(item for item in items if item is not None)}
     return {}
 
@@ -66,7 +81,7 @@ def _items(asked: Any, version: int) -> Iterable[Any]:
     return ()
 
 
-def _item(item_class: type[Any], version: int, asked: Any) -> Any | None:
+def _item(item_class: type[Any], version: int, asked: Any, error: FailureAnswer) -> Any | None:
     named: dict[str, Any] = {}
     fields = declaration_of(item_class).fields
     if isinstance(asked, (str, int)):  # a list of plain names or numbers
@@ -81,10 +96,18 @@ def _item(item_class: type[Any], version: int, asked: Any) -> Any | None:
                 if hasattr(asked, name):
                     named[field.name] = getattr(asked, name)
                     break
-        named.update(_lists(item_class, version, asked))
+        named.update(_lists(item_class, version, asked, error))
     if _has_code(item_class, version):
-        named[ERROR_CODE] = ErrorCode.UNKNOWN_SERVER_ERROR
+        named |= _named(item_class, version, error)
     return _made(item_class, version, named)
+
+
+def _named(item_class: type[Any], version: int, error: FailureAnswer) -> dict[str, Any]:
+    """The fields of an item that name an error."""
+    has_message = any(
+        field.name == ERROR_MESSAGE and version in field.versions for field in declaration_of(item_class).fields
+    )
+    return {ERROR_CODE: error.code, **({ERROR_MESSAGE: error.message} if has_message else {})}
 
 
 def _takes(field: WireField, kind: type) -> bool:

@@ -125,11 +125,18 @@ def http_only(command: Callable[..., Any]) -> Callable[..., Any]:
     return _http_used(unused(_profile(command)))
 
 
+_ASKS_NO_NODE = _IGNORED + "this command asks no node."
+
+
 def neither(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--bootstrap`, `--http` and `--profile` are accepted and not used."""
-    unused = _IGNORED + "this command asks no node."
-    profile = click.option("--profile", metavar="NAME", expose_value=False, help=unused)
-    return _bootstrap(expose_value=False, help=unused)(_http(expose_value=False, help=unused)(profile(command)))
+    return _http(expose_value=False, help=_ASKS_NO_NODE)(no_bootstrap(command))
+
+
+def no_bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--bootstrap` and `--profile` are accepted and not used."""
+    profile = click.option("--profile", metavar="NAME", expose_value=False, help=_ASKS_NO_NODE)
+    return _bootstrap(expose_value=False, help=_ASKS_NO_NODE)(profile(command))
 
 
 def both(command: Callable[..., Any]) -> Callable[..., Any]:

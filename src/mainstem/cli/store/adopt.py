@@ -37,6 +37,25 @@ SEGMENT_BYTES = 1 << 30
     metavar="DIR",
     help="Write what the store holds of a cluster as the files in which Kafka keeps it, below this directory.",
 )
+@click.option("--serve", "serves", is_flag=True, help="Run a node that shows what the store holds of a cluster.")
+@click.option(
+    "--into",
+    "into_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="WRITE_DIR",
+    help="Make the write_dir of a node that goes on with the cluster.",
+)
+@click.option("--listen", metavar="HOST:PORT[,…]", help="With --serve: accept Kafka clients here.")
+@click.option(
+    "--http", metavar="HOST:PORT", help="With --serve: serve health, metrics and status here; otherwise ignored."
+)
+@click.option("--rpc", metavar="HOST:PORT", help="With --serve: accept calls here.")
+@click.option(
+    "--write-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="With --serve: keep the node's files here. Default: a temporary directory.",
+)
 @click.option("--topic", "-t", "topics", metavar="TOPIC", multiple=True, help="Export this topic only; repeatable.")
 @click.option("--cluster", metavar="ID", help="Look at this cluster only. Default: at all that the store has.")
 @click.option("--partitions", "by_partition", is_flag=True, help="Show each partition.")
@@ -50,12 +69,18 @@ SEGMENT_BYTES = 1 << 30
     "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set any key of the configuration; repeatable."
 )
 @progress_option
-@options.neither
+@options.no_bootstrap
 @options.as_json
 def command(
     url: str,
     lists: bool,
     root: Path | None,
+    serves: bool,
+    into_dir: Path | None,
+    listen: str | None,
+    http: str | None,
+    rpc: str | None,
+    write_dir: Path | None,
     topics: tuple[str, ...],
     cluster: str | None,
     by_partition: bool,
@@ -64,7 +89,7 @@ def command(
     progress: bool | None,
     as_json: bool,
 ) -> int:
-    """Show or export what an object store holds of the remote tiers of clusters, by what lies in it alone.
+    """Show, export or serve what an object store holds of clusters, by what lies in it alone, or go on with it.
 
     URL is what `remote_dir` was: a directory, s3://bucket/prefix, gs://bucket/prefix or hdfs://namenode:8020/folder. No
     node is asked, and nothing in the store is changed. Of a partition there is what was in the remote tier: what was on
@@ -72,14 +97,34 @@ def command(
 
     --export writes a directory TOPIC-N for each partition, as `mainstem store export` does. Nothing is written over. A
     directory has its name when it is whole; one that ends in .partial is not.
+
+    --serve runs a node until a signal ends it. Kafka clients read from it, and consumer groups work; publishing and
+    changes of topics are refused (POLICY_VIOLATION), and nothing is written to the store.
+
+    --into makes a node's write_dir, by the node's own configuration (node_id, nameserver.peers): start the node with it
+    and the same store, and the cluster goes on. Its former nodes must never be started again. What was in no file of
+    the store is lost, and each partition goes on far behind it, so that no offset is given out twice.
     """
-    if lists == (root is not None):
-        raise click.UsageError("takes one of --list and --export DIR")
+    if [lists, root is not None, serves, into_dir is not None].count(True) != 1:
+        raise click.UsageError("takes one of --list, --export DIR, --serve and --into WRITE_DIR")
     if topics and root is None:
         raise click.UsageError("--topic goes with --export")
+    flags = {"listen": listen, "http": http, "rpc": rpc}
+    if not serves and (write_dir is not None or listen or rpc):
+        raise click.UsageError("--listen, --rpc and --write-dir go with --serve")
+    if serves:
+        from mainstem.cli.store.adopted_node import serve
+
+        serve(url, cluster, file, assignments, flags, write_dir)
+        return 0
     from mainstem.node.config_sources import load
 
     config = load(file=file, environment=os.environ, flags={}, assignments=assignments)
+    if into_dir is not None:
+        from mainstem.cli.store.adopted_node import into
+
+        into(url, config, cluster, into_dir, as_json)
+        return 0
     if root is not None:
         return _export(url, config, cluster, topics, root, progress, as_json)
     found = asyncio.run(_surveys(url, config, cluster))
@@ -101,6 +146,7 @@ def _export(
     progress: bool | None,
     as_json: bool,
 ) -> int:
+    from mainstem.cli.store.adopted_node import only_cluster
     from mainstem.cli.store.queue_copy import directory_of, export_partition, refuse_existing
     from mainstem.cli.store.stored_topic import StoredTopic
     from mainstem.storage.errors import StorageError
@@ -116,7 +162,7 @@ def _export(
     total = 0
     try:
         with asyncio.Runner() as runner, ProgressLine(progress) as line:
-            name = checked(cluster) if cluster is not None else _only(url, runner.run(cluster_ids(store)))
+            name = checked(cluster) if cluster is not None else only_cluster(url, runner.run(cluster_ids(store)))
             found = runner.run(survey(store, name, queues.add))
             chosen = _chosen(found, topics)
             for topic in chosen:
@@ -141,12 +187,6 @@ def _export(
         raise CommandFailed(f"{error.filename or root}: {error.strerror or error}") from error
     _print_export(found, done, total, time.monotonic() - started, as_json)
     return 1 if found.faults else 0
-
-
-def _only(url: str, clusters: list[str]) -> str:
-    if len(clusters) != 1:
-        raise CommandFailed(f"{url} holds {counted(len(clusters), 'cluster')}; name one by --cluster: {clusters}")
-    return clusters[0]
 
 
 class _Chosen(NamedTuple):

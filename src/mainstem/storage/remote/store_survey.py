@@ -12,7 +12,7 @@ refuses, ends a survey.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy
@@ -97,6 +97,12 @@ class ClusterSurvey(NamedTuple):
     topics: tuple[TopicSurvey, ...]
     """Those that are listed, and those of which the store has anything, by their numbers."""
     faults: tuple[Fault, ...]
+    tiers: Mapping[int, StoredTier]
+    """Per write group what counts, where its chain can be read."""
+    write_groups: int
+    """As the list of topics says; 0: there is none."""
+    next_number: int
+    """Of the next topic, as the list says; 0: there is none."""
 
 
 async def cluster_ids(store: ObjectStore) -> list[str]:
@@ -122,16 +128,19 @@ async def survey(
     topics = await _topic_list(folder, faults)
     found = {int(name) async for name in _folders(folder, GROUPS) if name.isdecimal()}
     groups: list[GroupSurvey] = []
+    tiers: dict[int, StoredTier] = {}
     parts = _Parts()
     for group in sorted(found | set(range(topics.write_groups if topics is not None else 0))):
         tier = await _tier(folder, group, faults)
         groups.append(_of_group(group, tier))
         if tier is not None:
+            tiers[group] = tier
             await _add_files(folder, group, [file for _after, _upto, file in tier.files], parts, each, faults)
     if topics is None and any(group.files for group in groups) and not any(it.place == TOPICS for it in faults):
         faults.append(Fault(TOPICS, "there is no list of topics: names and configs of topics are not known"))
+    version, next_number, write_groups = topics[:3] if topics is not None else (0, 0, 0)
     return ClusterSurvey(
-        cluster_id, topics.version if topics is not None else 0, tuple(groups), parts.topics(topics), tuple(faults)
+        cluster_id, version, tuple(groups), parts.topics(topics), tuple(faults), tiers, write_groups, next_number
     )
 
 

@@ -7,7 +7,7 @@ than any number of records that there was room for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy
 
@@ -149,12 +149,24 @@ def raised_ends(
     table: QueueTable, placement: Placement, group: int, seen: set[int], raised_by: int
 ) -> list[tuple[int, int]]:
     """(queue id, offset to go on at) of the queues of a write group that have no batch behind what is lost."""
-    found: list[tuple[int, int]] = []
+    return [(queue_id, end + raised_by) for queue_id, end in _ends(table, placement, group) if queue_id not in seen]
+
+
+def floored_ends(
+    table: QueueTable, placement: Placement, group: int, floor: int, topics_below: int
+) -> list[tuple[int, int]]:
+    """(queue id, `floor`) of the queues of a write group that end below it, of topics of smaller numbers."""
+    return [
+        (queue_id, floor)
+        for queue_id, end in _ends(table, placement, group)
+        if end <= floor and topic_number_of(queue_id) < topics_below
+    ]
+
+
+def _ends(table: QueueTable, placement: Placement, group: int) -> Iterator[tuple[int, int]]:
+    """The queues of a write group, and where they end."""
     for slots in chunks(table):
         ids = slots[:, QUEUE_ID].astype(numpy.uint64)
         rows = numpy.flatnonzero(ids != 0)
         rows = rows[placement.groups_of(ids[rows]) == group]
-        for queue_id, end in zip(ids[rows].tolist(), slots[rows, COMMITTED_END].tolist(), strict=True):
-            if queue_id not in seen:
-                found.append((queue_id, end + raised_by))
-    return found
+        yield from zip(ids[rows].tolist(), slots[rows, COMMITTED_END].tolist(), strict=True)

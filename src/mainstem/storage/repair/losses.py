@@ -34,7 +34,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.mending.stand_ins import is_stand_in
 from mainstem.storage.placement import Placement
 from mainstem.storage.repair.journal_damage import JournalDamage
-from mainstem.storage.repair.loss_account import LossAccount, raised_ends
+from mainstem.storage.repair.loss_account import LossAccount, floored_ends, raised_ends
 from mainstem.storage.repair.lost_blocks import LostBlocks, LostPart, missing_segment
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.state_recovery import RecoveredState
@@ -101,11 +101,21 @@ class Losses:
             self._groups[group].raises = partial(
                 raised_ends, self._state.table, self._placement, group, behind.get(group, set()), raised_by
             )
+        for group, floor in self._lost.floors().items():
+            before = self._groups[group].raises
+            self._groups[group].raises = partial(self._with_floor, group, floor, before)
+
+    def _with_floor(
+        self, group: int, floor: tuple[int, int], before: Callable[[], Sequence[tuple[int, int]]] | None
+    ) -> Sequence[tuple[int, int]]:
+        """What is to be raised besides, and then the queues that are below their floor: raised twice they stay."""
+        more = before() if before is not None else ()
+        return [*more, *floored_ends(self._state.table, self._placement, group, *floor)]
 
     async def round(self) -> None:
         """Write down blocks that readers could not read and nobody can give; note which queues are raised. Raises
         OSError."""
-        for number in self._lost.raises():
+        for number in self._lost.raises() | self._lost.floors():
             group = self._groups[number]
             if group.raises is not None and group.serving and group.applied_index >= group.raised_at:
                 await self._lost.raised(number)

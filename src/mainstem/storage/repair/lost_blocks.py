@@ -61,6 +61,10 @@ class LostPart(msgspec.Struct, frozen=True):
     """Queues that no later block tells the end of: any of them may have had batches there…"""
     raised_by: int = 0
     """…and so each of them goes on this much higher, which is more records than there was room for."""
+    raised_to: int = 0
+    """All queues go on at this offset at least, but for…"""
+    topics_below: int = 0
+    """…those of topics of this number or a higher one. 0: there are none to be raised so."""
     known: bool = True
     """Whether `offsets` are all that is lost; False: which queues had batches there is not known."""
     members: list[int] = []
@@ -179,6 +183,12 @@ class LostBlocks:
                         "what is lost with it, --give-up %s gives that up",
                         loss.where, _blocks(part), part.name,
                     )  # fmt: skip
+
+    async def note_raise(self, loss: Loss) -> None:
+        """Write down a loss whose blocks are nowhere in the journal, so that only queues are to be raised. Raises
+        OSError."""
+        assert loss.replaced, "nothing stands in for it"
+        await self._save([*self.losses, loss])
 
     async def look(self, segments: Collection[int]) -> None:
         """Forget losses that are none any more, since their bytes have changed or their segments are back; `segments`
@@ -354,19 +364,34 @@ class LostBlocks:
                     found[part.group] = max(end, loss.end), by + part.raised_by
         return found
 
+    def floors(self) -> dict[int, tuple[int, int]]:
+        """Write groups whose queues are to go on at an offset at least: (that offset, the topic number from which on
+        they need not)."""
+        return {
+            part.group: (part.raised_to, part.topics_below)
+            for loss in self.losses
+            for part in (loss.parts if loss.replaced else ())
+            if part.raised_to
+        }
+
     async def raised(self, group: int) -> None:
         """Note that the queues of a write group are raised, durably."""
         losses = [
             msgspec.structs.replace(
                 loss,
                 parts=[
-                    msgspec.structs.replace(part, raised_by=0) if loss.replaced and part.group == group else part
+                    msgspec.structs.replace(part, raised_by=0, raised_to=0)
+                    if loss.replaced and part.group == group
+                    else part
                     for part in loss.parts
                 ],
             )
             for loss in self.losses
         ]
-        await self._save([loss for loss in losses if not loss.replaced or any(part.raised_by for part in loss.parts)])
+        await self._save([
+            loss for loss in losses
+            if not loss.replaced or any(part.raised_by or part.raised_to for part in loss.parts)
+        ])  # fmt: skip
 
 
 def missing_segment(sequence: int, parts: Sequence[LostPart]) -> Loss:

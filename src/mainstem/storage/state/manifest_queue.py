@@ -23,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
@@ -214,6 +214,16 @@ class ManifestQueue:
             self._abandon(group)
             self._splits[group] = Split(position, position)
         self._answer()
+
+    async def begin_behind_remote(self, upto_of: Callable[[int], int]) -> None:
+        """Have a new manifest begin where the checkpoint says that blocks are split: they are in the remote tier, of
+        which `upto_of` tells, per write group, up to where. Such a checkpoint was made of the object store
+        (`adopting/disk_one.py`). Call this before any split is decided. Raises `StorageError`."""
+        if self._store.manifest.groups():
+            return
+        for group, split in enumerate(self._splits):
+            if 0 < split.decided <= upto_of(group):
+                await self._store.changes.supersede(group, split.decided, ())
 
     async def lose(self, group: int, upto: int, name: str, why: str) -> None:
         """Record a missing run in place of a write group's unsplit blocks up to this one, which are gone. Call this

@@ -129,7 +129,7 @@ class Maintenance:
         groups: Sequence[WriteGroup],
         state: AppliedState,
         disk_watch: DiskWatch,
-        retention: RetentionPass,
+        retention: RetentionPass | None,
         pruning: Pruning,
         checkpointer: Checkpointer,
         write_loop: WriteLoop,
@@ -141,7 +141,8 @@ class Maintenance:
         fold: Callable[[], Awaitable[None]],
         tiering: Mapping[str, Callable[[], Awaitable[None]]],
     ) -> None:
-        """`fold` puts files of the manifest into pages; `tiering`: what retention is in the remote tier, by name."""
+        """`retention` None: nothing goes by age or size; `fold` puts files of the manifest into pages; `tiering`: what
+        retention is in the remote tier, by name."""
         self._config = config
         self._clock = clock
         self._agreed_clock = agreed_clock
@@ -151,6 +152,7 @@ class Maintenance:
         self._state = state
         self._retention = retention
         self._tiering = tiering
+        retaining = {"retention": retention.run, **tiering} if retention is not None else tiering
         self._checkpointer = checkpointer
         self._write_loop = write_loop
         self._waiting = waiting
@@ -168,9 +170,8 @@ class Maintenance:
             UpkeepStep("lost blocks", DAMAGE_SECONDS, losses.round),
             UpkeepStep("scrubbing", SCRUB_SECONDS, scrubber.round),
             UpkeepStep("manifest pages", FOLD_SECONDS, fold),
-            UpkeepStep("retention", config.retention_check_seconds, retention.run),
+            *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in retaining.items()),
             UpkeepStep("producer expiry", config.retention_check_seconds, self.expire_producers),
-            *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in tiering.items()),
         )
 
     async def run(self) -> None:
@@ -221,7 +222,8 @@ class Maintenance:
 
     async def retain(self) -> None:
         """Apply the topics' retention, and forget producers that were not seen for long."""
-        await self._retention.run()
+        if self._retention is not None:
+            await self._retention.run()
         for work in self._tiering.values():
             await work()
         await self.expire_producers()

@@ -1,0 +1,166 @@
+"""Reads from an object store all that a node needs to go on with a cluster, or to show it: which files count (the
+chain), the topics (their list), and where each queue begins and ends (the indexes of the files).
+
+What the store does not say is made up for, so that nothing is deleted and nothing is given twice:
+
+    topics       one that is younger than the newest list gets a name made of its number, and keeps what it has
+    partitions   as many as the list says, or as the files have
+    log starts   the first offset that the store has: what DeleteRecords, or retention within a file, had passed is
+                 there again
+    terms        behind the largest that the store knows, by more than anybody can have had since
+
+Two nodes that read the same store get the same. Where anything is missing or damaged, nothing is read at all: the ends
+of queues would not be known.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from mainstem.ports import ObjectStore
+from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.remote.chain_reading import StoredTier
+from mainstem.storage.remote.store_survey import ClusterSurvey, TopicSurvey, survey
+from mainstem.storage.remote.topic_list_format import ListedTopic
+from mainstem.storage.state.logs_behind import LOST_TERMS
+
+Queues = numpy.typing.NDArray[numpy.int64]
+"""A row per queue, by their ids: id, first offset, end."""
+
+FAULTS_TOLD = 5
+"""More are counted."""
+
+
+class LostCluster(NamedTuple):
+    """What an object store says of a cluster."""
+
+    cluster_id: str
+    write_groups: int
+    topics: tuple[ListedTopic, ...]
+    """By their numbers; those that no list has are among them."""
+    unlisted: tuple[str, ...]
+    """The names made up for topics that no list has."""
+    next_number: int
+    """Of the next topic."""
+    version: int
+    """Of the list of topics."""
+    tiers: tuple[StoredTier | None, ...]
+    """Per write group what counts; None: it has nothing in the store."""
+    queues: Queues
+    term: int
+    """Behind all terms that the cluster can have had."""
+
+    def upto(self, group: int) -> int:
+        """All blocks of a write group up to here are in the store, as far as it says."""
+        tier = self.tiers[group]
+        return tier.position.upto if tier is not None else 0
+
+    def numbers(self) -> tuple[int, ...]:
+        """Per write group the last change; they grow while the cluster is alive."""
+        return tuple(tier.position.number if tier is not None else 0 for tier in self.tiers)
+
+
+async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
+    """Read a cluster's folder of a store. Raises `StorageError`, naming what is missing or damaged."""
+    bounds = _Bounds()
+    found = await survey(store, cluster_id, bounds.add)
+    _refuse_faults(found)
+    topics, unlisted = _topics(found)
+    count = max([found.write_groups, *(one.group + 1 for one in found.groups)])
+    tiers = tuple(found.tiers.get(group) for group in range(count))
+    epochs = [tier.position.epoch for tier in found.tiers.values()]
+    return LostCluster(
+        cluster_id,
+        count,
+        topics,
+        unlisted,
+        max([found.next_number, *(topic.number + 1 for topic in found.topics)]),
+        found.topics_version,
+        tiers,
+        bounds.together(),
+        max([0, bounds.epoch, *epochs]) + LOST_TERMS,
+    )
+
+
+def _refuse_faults(found: ClusterSurvey) -> None:
+    if found.faults:
+        told = "; ".join(f"{fault.place}: {fault.what}" for fault in found.faults[:FAULTS_TOLD])
+        more = f"; and {len(found.faults) - FAULTS_TOLD} more" if len(found.faults) > FAULTS_TOLD else ""
+        raise StorageError(
+            f"cluster {found.cluster_id} cannot be adopted, as not all that counts of it can be read: {told}{more}. "
+            "Restore these objects; --export writes what is left without them"
+        )
+    if not found.topics_version:
+        raise StorageError(f"the store has nothing of a cluster {found.cluster_id}: there is no list of its topics")
+
+
+def _topics(found: ClusterSurvey) -> tuple[tuple[ListedTopic, ...], tuple[str, ...]]:
+    """The topics that exist, and which of their names are made up."""
+    taken = {topic.listed.name for topic in found.topics if topic.listed is not None}
+    known: list[ListedTopic] = []
+    unlisted: list[str] = []
+    for topic in found.topics:
+        if topic.deleted:
+            continue
+        if topic.listed is not None:
+            known.append(_whole(topic.listed, topic))
+        else:
+            known.append(_made_up(found.cluster_id, topic, taken))
+            unlisted.append(known[-1].name)
+    return tuple(known), tuple(unlisted)
+
+
+def _whole(listed: ListedTopic, topic: TopicSurvey) -> ListedTopic:
+    """A topic with the partitions that came after the list."""
+    return ListedTopic(
+        listed.name, listed.number, listed.topic_id, max(listed.partitions, _partitions(topic)),
+        listed.replication_factor, listed.configs, listed.internal,
+    )  # fmt: skip
+
+
+def _made_up(cluster_id: str, topic: TopicSurvey, taken: set[str]) -> ListedTopic:
+    """A topic that no list has: nothing of it is deleted before somebody has looked at it."""
+    name = f"adopted-topic-{topic.number}"
+    while name in taken:
+        name += "-"
+    taken.add(name)
+    topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id} {topic.number}")
+    return ListedTopic(name, topic.number, topic_id, _partitions(topic), 1, {"retention.ms": "-1"}, False)
+
+
+def _partitions(topic: TopicSurvey) -> int:
+    return max((part.partition + 1 for part in topic.partitions), default=1)
+
+
+class _Bounds:
+    """Collects where queues begin and end, file by file."""
+
+    def __init__(self) -> None:
+        self._found: list[Queues] = []
+        self.epoch = 0
+        """The largest leader epoch of any batch."""
+
+    def add(self, _name: str, index: ExtentIndex) -> None:
+        rows = index.rows
+        if not len(rows):
+            return
+        self.epoch = max(self.epoch, int(rows["leader_epoch"].max()))
+        columns = [rows[name].astype(numpy.int64) for name in ("queue_id", "base_offset", "last_offset")]
+        columns[2] += 1
+        self._found.append(_reduced(numpy.stack(columns, axis=1)))
+
+    def together(self) -> Queues:
+        return _reduced(numpy.concatenate(self._found)) if self._found else numpy.empty((0, 3), numpy.int64)
+
+
+def _reduced(rows: Queues) -> Queues:
+    """One row for each queue."""
+    rows = rows[numpy.argsort(rows[:, 0], kind="stable")]
+    begins = numpy.flatnonzero(numpy.diff(rows[:, 0], prepend=rows[0, 0] - 1))
+    firsts, ends = numpy.minimum.reduceat(rows[:, 1], begins), numpy.maximum.reduceat(rows[:, 2], begins)
+    return numpy.stack([rows[begins, 0], firsts, ends], axis=1)
