@@ -31,8 +31,6 @@ from tests.patience import PATIENCE_SECONDS
 
 REPORT_LINES = 60
 """How many of a node's last lines the report of a failed test shows."""
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.01, 0.1
-"""Between two looks at what has to come true, which doubles from the one to the other."""
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
@@ -229,15 +227,12 @@ def reports(since: float) -> Iterator[tuple[str, str]]:
 
 
 def eventually(check: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS, what: str = "the condition") -> Any:
-    """The first true value of `check`, tried until it is or the time is over: often at first, for much comes true at
-    once, then ten times a second."""
+    """The first true value of `check`, tried until it is or the time is over."""
     deadline = time.monotonic() + seconds
-    pause = PAUSE_SECONDS_MIN
     while True:
         value = check()
         if value:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come true within {seconds} s; last value: {value!r}")
-        time.sleep(pause)
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        time.sleep(0.1)
