@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 
 from mainstem.pipeline.slices.split_slice import SplitSlice
 from mainstem.rpc.messages.merge import MergeWork
-from mainstem.rpc.messages.split import PASSED_OVER
+from mainstem.rpc.messages.split import PASSED_OVER, FileDescription
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
@@ -224,5 +224,42 @@ def test_what_was_announced_in_an_earlier_term_is_passed_over_and_deleted(tmp_pa
         (counts,) = node.storage.remote.manifest.files
         assert {name for name in bucket[0].objects if "/files/" in name} == set(file_objects(0, counts))
         assert await node.read_offsets() == list(range(10))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_of_two_splits_of_the_same_blocks_one_counts(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(10)
+        some = await splitter.runs()
+        await node.fill(5)
+        more = await splitter.runs()
+        outcomes = await asyncio.gather(splitter.record(some), splitter.record(more))
+        assert sum(one == ["committed"] for one in outcomes) == 1, outcomes
+        assert len(node.storage.remote.manifest.files) == 1
+        assert await splitter.split() in (["committed"], [])
+        assert await node.read_offsets() == list(range(15))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_the_log_describes_a_run_as_the_manifest_does(tmp_path: Path) -> None:
+    """Images in the store, of the one or the other, are then the same."""
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        logged: list[FileDescription] = []
+        node.storage.remote.watch(
+            lambda group, change: logged.extend(file for span in change.spans for file in span.files)
+        )
+        await node.fill(10)
+        assert await Splitter(node, bucket[0], tmp_path).split() == ["committed"]
+        await node.restart()
+        files = node.storage.remote.manifest.files
+        assert logged == [files[name].message() for name in files]
+        assert logged
 
     simulated(tmp_path, story, shared(bucket))

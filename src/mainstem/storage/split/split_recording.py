@@ -25,6 +25,9 @@ from mainstem.storage.write_groups.control import RemoteSpan
 
 RUN_LEVEL = 0
 
+OF_RUNS: dict[str, int] = {"group": MANY_GROUPS, "first_queue": 0, "last_queue": 0, "first_offset": -1}
+"""What manifests say of all runs: the log, and the images of what it has led to, say the same."""
+
 Decide = Callable[[int, int, int, Sequence[StoreFile]], str]
 
 
@@ -66,13 +69,15 @@ class SharedRecording:
         self._remote = remote
         self._history = history
         self._epoch_of = epoch_of
+        self._turns: dict[int, asyncio.Lock] = {}
+        """One recording of a write group after the other: the next one begins where this one has led."""
 
     async def record(self, ranges: Sequence[WriteGroupRange], files: Sequence[FileDescription]) -> list[str]:
         runs: dict[int, list[FileDescription]] = {entry.group: [] for entry in ranges}
         for file in files:
             if file.level != RUN_LEVEL or file.group not in runs:
                 return [f"refused: {file.name} is no run of one of the write groups {sorted(runs)}"] * len(ranges)
-            runs[file.group].append(msgspec.structs.replace(file, group=MANY_GROUPS))
+            runs[file.group].append(msgspec.structs.replace(file, **OF_RUNS))
         return await asyncio.gather(*(self._record(entry, runs) for entry in ranges))
 
     async def _record(self, entry: WriteGroupRange, runs: Mapping[int, Sequence[FileDescription]]) -> str:
@@ -90,11 +95,12 @@ class SharedRecording:
             await self._history.verify(group, list(map(StoreFile.of, files)))
         except (StorageError, OSError) as error:
             return f"refused: {error}"
-        refusal = self._refusal(group, after, upto)  # the log has gone on meanwhile
-        if refusal:
-            return refusal
-        spans = [RemoteSpan(self._splits.decided(group), upto, tuple(files))] if files else []
-        outcome = await self._remote.record(group, upto=upto, spans=spans, at_once=True)
+        async with self._turns.setdefault(group, asyncio.Lock()):
+            refusal = self._refusal(group, after, upto)  # the log has gone on meanwhile
+            if refusal:
+                return refusal
+            spans = [RemoteSpan(self._splits.decided(group), upto, tuple(files))] if files else []
+            outcome = await self._remote.record(group, upto=upto, spans=spans, at_once=True)
         if outcome == NOTED:
             return RECORDED
         return outcome if self._epoch_of(group) == epoch else f"{PASSED_OVER}: {outcome}"
