@@ -27,6 +27,7 @@ from mainstem.storage.compacting.compact_files import (
     scan_file,
 )
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
+from mainstem.storage.merging.merge_files import OpenFile
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.split.split_lease import LEASE_SECONDS
 from mainstem.storage.store_files.store_file import StoreFile
@@ -128,7 +129,7 @@ class Compactors:
         for number, entry in enumerate(work.inputs):
             await self._pause(hurries)
             dies = killed == "writing" and (number + 1 == len(work.inputs) or self.rng.random() < 0.5)
-            open_file = opener(self._node.disk2, self.rng.randint(0, 3) if dies else 1 << 30)
+            open_file = self._opener(self.rng.randint(0, 3) if dies else 1 << 30)
             with tempfile.TemporaryDirectory(dir=Path(self._node.manifest_path).parent) as directory:
                 paths = self._inputs(work, Path(directory))[number]
                 outputs = compact_file(
@@ -139,6 +140,9 @@ class Compactors:
         self._end_at("writing", killed)
         self._end_at("written", killed)
         return files
+
+    def _opener(self, room: int) -> OpenFile:
+        return opener(self._node.disk2, room)
 
     def _inputs(self, work: CompactionWork, directory: Path) -> list[InputFile]:
         return copies_of(self._node, work.pass_id, [entry.name for entry in work.inputs], directory)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import dying_writers
+from tests.fakes.run_target import SimulatedTarget, dying_writers
 from tests.simulation.oracle import require
 
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
-from mainstem.rpc.messages.split import Slice, WriteGroupPositions
+from mainstem.rpc.messages.split import PASSED_OVER, Slice, WriteGroupPositions
 from mainstem.storage.errors import SegmentGone
 from mainstem.storage.role import Storage
 
@@ -92,7 +93,7 @@ class Splitters:
                 work,
                 buffer,
                 await log.retention_classes(),
-                dying_writers(self._node.machine.disk2),
+                self._open_run(),
                 new_name=lambda: f"{self._rng.getrandbits(64):016x}",
             )
         except SliceDamaged as error:
@@ -100,6 +101,10 @@ class Splitters:
                 self.damage_met += 1
                 await log.damaged(error.position)
             raise
+
+    def _open_run(self) -> Callable[[str], SimulatedTarget]:
+        """Opens runs by their names."""
+        return dying_writers(self._node.machine.disk2)
 
     def _check(self, group: WriteGroupPositions) -> None:
         require(group.pruned <= group.split <= group.committed, f"positions out of order: {group}")
@@ -112,9 +117,13 @@ class Splitters:
         """How long a slice takes."""
         return self._rng.choice([0.0, 0.01, 0.5])
 
-    async def _record(self, done: SplitSlice) -> None:
+    def _remember(self, done: SplitSlice) -> None:
+        """For a zombie."""
         self._finished = [*self._finished[1 - FINISHED_MAX :], done]
+
+    async def _record(self, done: SplitSlice) -> None:
+        self._remember(done)
         for outcome in await self._node.storage.split_log.record(done.ranges, done.files):
             kind = outcome.split(":")[0]
-            require(kind in ("committed", "replayed", "refused"), outcome)
+            require(kind in ("committed", "replayed", "refused", PASSED_OVER), outcome)
             self.outcomes[kind] = self.outcomes.get(kind, 0) + 1

@@ -102,6 +102,8 @@ class SimulatedCluster:
         """How many were taken."""
         self.bucket: SimulatedBucket | None = None
         """The object store of the remote tier, if the nodes have one."""
+        self.shared = False
+        """It is the queue store of all nodes."""
         self.store_troubles = 0
         """How often something of it was made to fail."""
         self.kept_spans = 0

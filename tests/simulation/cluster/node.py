@@ -312,6 +312,7 @@ class SimulatedNode:
                 new_id=self.new_uuid,
                 remote_store=self.new_object_store() if cluster.bucket is not None else None,
                 read_cache_config=READ_CACHE,
+                shared=cluster.shared,
             )
         )
         self.read_at_start = self.journal_bytes_read - before
@@ -597,7 +598,7 @@ class SimulatedNode:
     def _check_pruned(self, storage: Storage, before: int) -> None:
         """Whatever is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
-            split = storage.queue_store.splits.split_position(group.group)
+            split = storage.stored.manifest.position(group.group).position
             blocks = self.cluster.history.blocks.get(group.group, [])
             for index in range(split + 1, group.blocks.last_index() + 1):
                 if index <= len(blocks) and index <= group.applied_index and blocks[index - 1].kind != KIND_DATA:

@@ -304,11 +304,15 @@ class Run:
         await self._compare_tables()
         await asyncio.gather(*(self._check_extents(node) for node in cluster.nodes.values()))
         await asyncio.gather(*map(self._read_all, cluster.nodes.values()))
-        await asyncio.gather(*map(self._split_all, cluster.nodes.values()))
+        await self._finish_work()
         if self._rng.random() < 0.3:
             await self._start_again()
         elif self._rng.random() < 0.5:
             await self._measure_recovery()
+
+    async def _finish_work(self) -> None:
+        """Split, merge and compact whatever is left."""
+        await asyncio.gather(*map(self._split_all, self.cluster.nodes.values()))
 
     async def _last_words(self) -> None:
         """Every queue takes one more batch."""
@@ -474,7 +478,8 @@ class Run:
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
             self._check_spans(node)  # first: it names the file because of which there is a hole
-            pieces = [rows async for rows in storage.queue_store.stored.all_rows(storage.placement.groups_at)]
+            rows_of_all = storage.stored.all_rows(storage.placement.groups_at, whole=self.cluster.shared)
+            pieces = [rows async for rows in rows_of_all]
             for rows in [numpy.sort(numpy.concatenate(pieces), order=["queue_id", "base_offset"])] if pieces else []:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
@@ -509,7 +514,7 @@ class Run:
 
     def _check_spans(self, node: SimulatedNode) -> None:
         """Files of a write group cover its blocks once, and a merged one has queues of its own write group alone."""
-        manifest = node.storage.queue_store.manifest
+        manifest = node.storage.stored.manifest
         for group in range(self.cluster.settings.groups):
             covered = 0
             for span in manifest.spans(group):
@@ -611,18 +616,20 @@ def mergers_of(cluster: SimulatedCluster, seed: int) -> dict[int, Mergers]:
 
 def compactors_of(cluster: SimulatedCluster, seed: int) -> dict[int, Compactors]:
     """By node. What they draw moves nothing else that the seed decides."""
-
-    def watched(node_id: int) -> PassSeen:
-        def handing_in(work: CompactionWork, queues: QueueRows) -> None:
-            rows = queues[["queue_id", "end", "last"]].tolist()
-            cluster.history.handed_in(f"node {node_id}", work.began_ms, rows)
-
-        return handing_in
-
     return {
-        node_id: Compactors(node, random.Random(f"{seed} compactions {node_id}"), watched(node_id))
+        node_id: Compactors(node, random.Random(f"{seed} compactions {node_id}"), passes_seen(cluster, node_id))
         for node_id, node in cluster.nodes.items()
     }
+
+
+def passes_seen(cluster: SimulatedCluster, node_id: int) -> PassSeen:
+    """Has the history hear of the passes of a node."""
+
+    def handing_in(work: CompactionWork, queues: QueueRows) -> None:
+        rows = queues[["queue_id", "end", "last"]].tolist()
+        cluster.history.handed_in(f"node {node_id}", work.began_ms, rows)
+
+    return handing_in
 
 
 def offsets_in(batches: Iterable[Buffer]) -> list[int]:

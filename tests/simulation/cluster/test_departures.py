@@ -142,14 +142,14 @@ class ThereAndBack(Run):
         storage, groups = node.serving, self.cluster.placements
         return all(
             storage.hard_states.left(group) and not storage.groups[group].last_index
-            and not storage.queue_store.splits.split_position(group) for group in groups
+            and not storage.stored.manifest.position(group).position for group in groups
         )  # fmt: skip
 
     def _check_that_nothing_is_left(self, node: SimulatedNode) -> None:
         for group in node.storage.groups:
             place = f"node {node.node_id}: write group {group.group}"
             require(group.consensus.core is None, f"{place} takes part")
-            require(not node.storage.queue_store.manifest.spans(group.group), f"{place} has runs")
+            require(not node.storage.stored.manifest.spans(group.group), f"{place} has runs")
             require(not group.applied_index and not len(group.producers), f"{place} has a state")
 
     async def _until_removed(self, node: SimulatedNode) -> None:

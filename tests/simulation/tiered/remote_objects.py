@@ -7,7 +7,9 @@ the two together (U) is checked at the moment at which it could break:
 * when files come to count, all their objects are there, whole, under names that never counted before;
 * no name of a file is ever written with other bytes; a change or an image says what the log says of its number;
 * nothing is deleted that counts;
-* a change takes files out only when no batch of theirs is live any more, or when their blocks were not finished;
+* a change takes files out only when no batch of theirs is live any more, or when their blocks were not finished, or
+  when the files that it brings have what is live;
+* where all files are in the store, those that count have each block once;
 * a replica that has applied a change is where that change has led, and so are the others;
 * in the end what is in the store is what counts, and nothing else.
 """
@@ -16,8 +18,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,10 +118,15 @@ class RemoteObjects:
     """The observer of a bucket and of the logs."""
 
     def __init__(
-        self, bucket: SimulatedBucket, guard: Callable[[Callable[[], None]], None], is_live: Callable[[int, int], bool]
+        self,
+        bucket: SimulatedBucket,
+        guard: Callable[[Callable[[], None]], None],
+        is_live: Callable[[int, int], bool],
     ) -> None:
         """`guard` runs a check and ends the run with what it finds; `is_live` says whether an offset of a queue is, by
         the logs."""
+        self.has_all = False
+        """All files of the cluster are in the store."""
         self._bucket = bucket
         self._is_live = is_live
         self.tiers: dict[int, WriteGroupTier] = {}
@@ -199,10 +207,20 @@ class RemoteObjects:
             for file in span.files:
                 require(file.name not in tier.counted, f"{what}: {file.name} has counted before", "U")
                 self._check_whole(group, file, what)
-        for name in change.gone:
-            gone = tier.files.get(name)
-            if gone is not None and gone.upto <= tier.position.upto:  # else a part of what a leader has not finished
-                self._check_dead(group, gone.description, what)
+        gone = [tier.files[name] for name in change.gone if name in tier.files]
+        new = self._extents_of(group, [file.name for span in change.spans for file in span.files] if gone else [])
+        for one in gone:
+            if one.upto <= tier.position.upto:  # else a part of what a leader has not finished
+                self._check_dead(group, one.description, what, new)
+        if self.has_all:
+            left = {(file.after, file.upto) for name, file in tier.files.items() if name not in set(change.gone)}
+            blocks = sorted(left | {(span.after, span.upto) for span in change.spans})
+            for (after, upto), (next_after, next_upto) in pairwise(blocks):
+                require(
+                    next_after >= upto,
+                    f"{what}: files count for blocks ({after}, {upto}], and others for ({next_after}, {next_upto}]",
+                    "U",
+                )
 
     def _check_whole(self, group: int, file: FileDescription, what: str) -> None:
         """All objects of a file that comes to count are in the store."""
@@ -215,14 +233,20 @@ class RemoteObjects:
                 number > 0 or size == file.bytes, f"{what}: {path} has {size} bytes in the store, not {file.bytes}", "U"
             )
 
-    def _check_dead(self, group: int, file: FileDescription, what: str) -> None:
+    def _check_dead(
+        self, group: int, file: FileDescription, what: str, new: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """`new`: what the change brings, as `_extents_of` gives it."""
         for rows in self._rows(group, file.name):
-            for queue_id, last in rows[["queue_id", "last_offset"]].tolist():
-                require(
-                    not self._is_live(queue_id, last),
-                    f"{what}: {file.name} is gone, and queue {queue_id:#x} has offset {last} in it, which is live",
-                    "U",
-                )
+            for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
+                for offset in (last, base):
+                    is_there = any(first <= offset < end for first, end in new.get(queue_id, ()))
+                    require(
+                        is_there or not self._is_live(queue_id, offset),
+                        f"{what}: {file.name} is gone, and queue {queue_id:#x} has offset {offset} in it, which is "
+                        "live",
+                        "U",
+                    )
 
     def _rows(self, group: int, name: str) -> Iterator[Rows]:
         """The extents of a file, by its objects; none if the store has lost one."""
@@ -238,10 +262,18 @@ class RemoteObjects:
 
     def extents(self, group: int) -> Iterator[tuple[int, int, int]]:
         """Of the files that count: (queue id, first offset, the one behind the last)."""
-        for name in self.tier(group).files:
+        for queue_id, extents in self._extents_of(group, self.tier(group).files).items():
+            for base, end in extents:
+                yield queue_id, base, end
+
+    def _extents_of(self, group: int, names: Iterable[str]) -> dict[int, list[tuple[int, int]]]:
+        """Of files: by queue, first offsets and those behind the last."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for name in names:
             for rows in self._rows(group, name):
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
-                    yield queue_id, base, last + 1
+                    found.setdefault(queue_id, []).append((base, last + 1))
+        return found
 
     def _object(self, group: int, path: str) -> str:
         return f"{self.folders.get(group, f'groups/{group}')}/{FILES}/{path}"

@@ -141,6 +141,18 @@ def test_a_change_takes_no_effect_that_breaks_a_rule(observed: Observed) -> None
     assert observed.objects.changes["without effect"] == 6
 
 
+def test_blocks_that_count_twice_are_found_where_all_files_are_in_the_store(observed: Observed) -> None:
+    observed.uploaded()
+    observed.objects.has_all = True
+    other = "two-0002.pack"
+    observed.change(3, intended=(other,))
+    observed.bucket.put(f"{FOLDER}/files/packed/{other}", b"content")
+    with pytest.raises(Violation, match=r"files count for blocks \(0, 10\], and others for \(9, 20\]"):
+        observed.change(4, upto=20, spans=(RemoteSpan(9, 20, (file_of(other),)),))
+    observed.change(4, upto=20, spans=(RemoteSpan(10, 20, (file_of(other),)),))
+    assert observed.objects.tier(2).files.keys() == {NAME, other}
+
+
 def test_an_orphan_is_found(observed: Observed) -> None:
     observed.uploaded()
     observed.bucket.put(f"{FOLDER}/files/packed/orphan-0001.pack", b"content")

@@ -18,7 +18,8 @@ from tests.simulation.cluster.run import LEFT_BEHIND, Outcomes
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import Violation, seed_failed
 from tests.simulation.tiered.planted import MESSAGES, TIER_PLANTS, planted_in_the_tier
-from tests.simulation.tiered.run import BAD_WEATHER, DEPOSED, LEADS_AGAIN, OUTAGE, TieredRun
+from tests.simulation.tiered.run import TieredRun
+from tests.simulation.tiered.store_run import BAD_WEATHER, DEPOSED, LEADS_AGAIN, OUTAGE
 
 from mainstem.model import Tier
 

@@ -1,0 +1,1 @@
+"""Whole clusters whose queue store is one object store."""
