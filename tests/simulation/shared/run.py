@@ -72,7 +72,6 @@ class SharedRun(StoreRun):
         cluster.shared = True
         self.objects.has_all = True
         self.writers: dict[int, StoreWriters] = {}
-        self.compactors = dict(self.compactors)
         for node in cluster.nodes.values():
             self.equip(node)
 
@@ -84,7 +83,8 @@ class SharedRun(StoreRun):
         self.mergers[node_id] = SharedMergers(node, random.Random(f"{seed} merges {node_id}"), writers)
         if self.compactors:
             rng = random.Random(f"{seed} compactions {node_id}")
-            self.compactors[node_id] = SharedCompactors(node, rng, passes_seen(self.cluster, node_id), writers)
+            compactors = SharedCompactors(node, rng, passes_seen(self.cluster, node_id), writers)
+            self.compactors = {**self.compactors, node_id: compactors}
 
     def busy(self) -> Sequence[StoreWriters]:
         return list(self.writers.values())

@@ -101,7 +101,8 @@ class SharedSplits:
                 f"write group {group}: a snapshot with {len(ranges)} files of a node's own queue store, while that of "
                 "this node is shared: set store_dir to the same on all nodes"
             )
-        self._splits[group] = Split(max(position, self._remote.position(group).upto), position)
+        # what a snapshot leaves out beyond that has no batch: to have it split again would be to look for it
+        self._splits[group] = Split(self._remote.position(group).upto, position)
 
     async def lose(self, group: int, upto: int, name: str, why: str) -> None:
         """Raises `StorageError`: nothing here can stand for blocks that are gone."""
