@@ -259,7 +259,9 @@ def test_doctor_tries_the_object_store(tmp_path: Path, capsys: pytest.CaptureFix
     file = tmp_path / "mainstem.toml"
     for setting, name in ((f'store_dir = "{tmp_path}/s"\nshared_store = true', "shared store"),
                           (f'remote_dir = "{tmp_path}/s"', "remote tier")):  # fmt: skip
-        file.write_text(f'write_dir = "{tmp_path}/w"\nlisten = "127.0.0.1:0"\n{setting}\n')
+        file.write_text(
+            f'write_dir = "{tmp_path}/w"\nlisten = "127.0.0.1:0"\n{setting}\n[object_store]\nretry_seconds = 0.1\n'
+        )
         for is_there in (False, True):
             (tmp_path / "s").mkdir() if is_there else shutil.rmtree(tmp_path / "s", ignore_errors=True)
             assert run(["doctor", "--config", str(file), "--json"]) == (0 if is_there else 1)

@@ -23,10 +23,10 @@ MAINSTEM = [sys.executable, "-m", "mainstem.cli.main"]
 
 
 @contextmanager
-def dev_cluster(directory: Path, port: int, nodes: int) -> Iterator[subprocess.Popen[str]]:
+def dev_cluster(directory: Path, port: int, nodes: int, *more: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [*MAINSTEM, "dev", "cluster", str(nodes), "--dir", str(directory), "--port", str(port),
-         "--set", "pipeline.mode=off", "--set", "journal.segment_bytes=4194304"],
+         "--set", "pipeline.mode=off", "--set", "journal.segment_bytes=4194304", *more],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -68,6 +68,20 @@ def test_two_nodes_from_one_command_one_killed_and_all_ended(tmp_path: Path) -> 
         assert cluster.wait(PATIENCE_SECONDS) == 0
         with pytest.raises(ProcessLookupError):
             os.kill(pids[1], 0)
+
+
+def test_all_nodes_share_one_store(tmp_path: Path) -> None:
+    port = free_ports(DEV_CLUSTER_PORTS)
+    shared = tmp_path / "a store"
+    with dev_cluster(tmp_path / "cluster", port, 2, "--store-dir", str(shared)) as cluster:
+        lines_until(cluster, r"kill -9")
+        for node_id in (1, 2):
+            status = subprocess.run(
+                [*MAINSTEM, "cluster", "status", "--json", "--http", f"127.0.0.1:{port + 100 + node_id}"],
+                check=True, capture_output=True, text=True,
+            )  # fmt: skip
+            assert json.loads(status.stdout)["shared_store"] == str(shared)
+        assert shared.is_dir(), "it is made"
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

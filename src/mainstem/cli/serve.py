@@ -46,7 +46,11 @@ DISK_END_SECONDS_MAX = 5.0
 @click.option("--http", metavar="HOST:PORT", help="Serve health, metrics and status here.")
 @click.option("--rpc", metavar="HOST:PORT", help="Accept other nodes and splitters here.")
 @click.option("--write-dir", metavar="DIR", help="Keep the journal here: disk 1.")
-@click.option("--store-dir", metavar="DIR|URI", help="Keep the queue store here: disk 2.")
+@click.option(
+    "--store-dir",
+    metavar="DIR|URL",
+    help="Keep the queue store here: a directory is disk 2, the URL of an object store is shared by all nodes.",
+)
 @click.option("--remote-dir", metavar="DIR|URL", help="Keep the remote tier here; the same for all nodes.")
 @click.option(
     "--roles", metavar="ROLE[,…]", help="What the node does: broker, storage, nameserver. Default: all three."
@@ -117,13 +121,14 @@ async def run_node(config: NodeConfig) -> None:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     logger.info(
-        "mainstem %s, node %d (%s), %s kernel on %s; disk 1 %s, disk 2 %s",
+        "mainstem %s, node %d (%s), %s kernel on %s; disk 1 %s, %s %s",
         __version__,
         config.node_id,
         ", ".join(config.roles),
         KERNEL,
         chosen_loop(),
         _place(config.write_dir),
+        "shared store" if config.shares_store else "disk 2",
         _place(config.store_dir),
     )
     if KERNEL != "compiled":

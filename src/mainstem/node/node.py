@@ -35,7 +35,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
-from mainstem.node.store_directory import StoreUnsupported, directory, note_store, store_directory
+from mainstem.node.store_directory import directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
@@ -156,11 +156,6 @@ class RunningNode:
         remote_store = open_object_store(config.objects_url, config.object_store) if config.objects_url else None
         stack.callback(os.close, lock(write_dir))
         store_dir = store_directory(config, write_dir)
-        if config.shares_store:
-            raise StoreUnsupported(
-                f"store_dir = {config.store_dir!r}: this version keeps the queue store in a local directory only; "
-                "give a path, or mount the object store"
-            )
 
         warn_of_open_rpc(config)
         server = KafkaServer(config.server, clock, give_memory_back)

@@ -18,6 +18,7 @@ import click
 
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.errors import MainstemError
+from mainstem.storage.object_stores.urls import parsed_url
 
 NODES_MAX = 15
 START_SECONDS_MAX = 60.0
@@ -35,7 +36,16 @@ class ClusterFailed(MainstemError):
 class DevNode:
     """One node: its files, its addresses, and its process while it has one."""
 
-    def __init__(self, directory: Path, node_id: int, port: int, nodes: int, settings: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        port: int,
+        nodes: int,
+        settings: tuple[str, ...],
+        store: str | None = None,
+    ) -> None:
+        """`store`: the shared store, a URL or an absolute directory; None: each node has a disk 2 of its own."""
         self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
         self.kafka = f"127.0.0.1:{port + node_id}"
@@ -50,7 +60,8 @@ class DevNode:
                 f'http = "{self.http}"',
                 f'rpc = "127.0.0.1:{port + 2 * PORTS_PER_KIND + node_id}"',
                 f'write_dir = "{self.directory / "write"}"',
-                f'store_dir = "{self.directory / "store"}"',
+                f'store_dir = "{store or self.directory / "store"}"',
+                f"shared_store = {'true' if store else 'false'}",
                 "",
                 "[nameserver.peers]",
                 *(f'{one} = "127.0.0.1:{port + 2 * PORTS_PER_KIND + one}"' for one in range(1, nodes + 1)),
@@ -131,6 +142,12 @@ class DevNode:
     show_default=True,
     help="Listen for Kafka clients at this port + 1, + 2, …; HTTP 100 above them, node RPC 200 above.",
 )
+@click.option(
+    "--store-dir",
+    "store",
+    metavar="DIR|URL",
+    help="Have all nodes share one queue store: a directory, or the URL of an object store. Default: each has its own.",
+)
 @click.option("--restart", is_flag=True, help="Start a node again that has ended.")
 @click.option(
     "--set",
@@ -139,9 +156,12 @@ class DevNode:
     multiple=True,
     help="Set any key of the configuration, for all nodes; repeatable.",
 )
-def command(nodes: int, directory: Path, port: int, restart: bool, settings: tuple[str, ...]) -> None:
+def command(
+    nodes: int, directory: Path, port: int, store: str | None, restart: bool, settings: tuple[str, ...]
+) -> None:
     """Run a cluster of NODES nodes (default 3) on this machine until Ctrl-C."""
-    cluster = [DevNode(directory.absolute(), node_id, port, nodes, settings) for node_id in range(1, nodes + 1)]
+    place = _shared(store) if store is not None else None
+    cluster = [DevNode(directory.absolute(), node_id, port, nodes, settings, place) for node_id in range(1, nodes + 1)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for node in cluster:
@@ -159,6 +179,14 @@ def command(nodes: int, directory: Path, port: int, restart: bool, settings: tup
         deadline = time.monotonic() + STOP_SECONDS_MAX
         for node in cluster:
             node.wait_stopped(deadline)
+
+
+def _shared(store: str) -> str:
+    """The same store for nodes in other working directories; a directory is made if missing. Raises ConfigError."""
+    url = parsed_url(store).absolute()
+    if url.scheme == "file":
+        Path(url.path).mkdir(parents=True, exist_ok=True)
+    return str(url)
 
 
 def _tell(cluster: list[DevNode]) -> None:

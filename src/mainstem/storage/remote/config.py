@@ -16,8 +16,8 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Memory for pieces of remote files, from which their readers are served; half of it at most is what was read ahead
     of them."""
     disk_bytes: int = 0
-    """Room on disk 2 for pieces of remote files that are read again and again; 0: all of them come from the object
-    store."""
+    """Room on disk 2, or with a shared store on disk 1, for pieces of remote files that are read again and again; 0:
+    all of them come from the object store."""
     chunk_bytes: int = MEBIBYTE
     """What memory holds and evicts at once, and the least that a reader has the object store asked for."""
     request_bytes: int = 4 * MEBIBYTE
