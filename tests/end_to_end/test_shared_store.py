@@ -141,34 +141,3 @@ def test_a_node_with_another_store_than_the_others_does_not_start(tmp_path: Path
                 cluster.nodes[2].start()
     finally:
         cluster.close()
-
-
-def test_replicas_have_one_copy_of_what_is_split(tmp_path: Path) -> None:
-    with _directory(tmp_path) as place:
-        cluster = Cluster(tmp_path, *SMALL, *place, "read_cache.disk_bytes=1048576")
-        try:
-            cluster.start()
-            queues = [Queue(f"kept-{number}", 0) for number in range(4)]
-            for queue in queues:
-                cluster.create_topic(queue.topic, 1, retention_ms="-1")
-                sent = [Message(value_of(number)) for number in range(MESSAGES)]
-                librdkafka.produce(cluster.bootstrap, queue.topic, sent)
-            for node in cluster.nodes.values():
-                with PlainSplitter(node.http, RUN_BYTES) as splitter:
-                    splitter.split(merging=False)
-            for node in cluster.nodes.values():
-                eventually(lambda node=node: not unsplit_bytes(node), what=f"{node.name} pruned of what is split")
-            views = [cluster.get("/v1/store", node_id)["remote"]["levels"] for node_id in cluster.nodes]
-            assert views[0] == views[1] == views[2]
-            (runs,) = views[0]
-            assert len([*(tmp_path / "shared").rglob("*.run")]) == runs["files"]
-            assert runs["batch_bytes"] < 2 * len(queues) * MESSAGES * VALUE_BYTES
-            cluster.kill(1)
-            expected = dict.fromkeys(queues, EXPECTED[QUEUE])
-            found = eventually(
-                lambda: read_by_kafka_python(cluster.nodes[2].kafka, dict.fromkeys(queues, MESSAGES)), what="a reader"
-            )
-            assert found == expected
-            assert not [*tmp_path.glob("node-*/**/*.run")]
-        finally:
-            cluster.close()

@@ -118,6 +118,8 @@ class StorageSamples:
         yield from storage.pacing.samples()
         yield from storage.journal.samples()
         yield from storage.queue_store.samples()
+        yield from storage.store_work.merges.samples()
+        yield from storage.store_work.compactions.samples()
         if storage.remote_history is not None:
             yield from storage.remote_history.samples()
         yield from storage.remote.samples()

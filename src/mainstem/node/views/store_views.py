@@ -48,6 +48,7 @@ from mainstem.storage.queue_store.usage.topic_usage import (
     share,
 )
 from mainstem.storage.remote import remote_counts
+from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService
 
@@ -121,14 +122,14 @@ class LocalStoreViews:
         )
 
     async def store(self) -> StoreView:
-        store = self._storage.queue_store
+        store, work = self._storage.queue_store, self._storage.store_work
         waits = await self._storage.merge_log.waits()
         groups = {
             str(group.group): StoreWriteGroupView(levels=_levels(await levels.of_group(store.manifest, group.group)))
             for group in self._storage.groups
         }
         now = self._clock.monotonic()
-        last = store.merges.last
+        last = work.merges.last
         return StoreView(
             levels=_levels(levels.of_store(store.manifest)),
             groups=groups,
@@ -146,7 +147,7 @@ class LocalStoreViews:
                         bytes=sum(file.batch_bytes for file in merge.inputs),
                         seconds=max(0.0, now - merge.since),
                     )
-                    for merge in store.merges.current()
+                    for merge in work.merges.current()
                     if merge.work is HeldFor.MERGE
                 ],
                 last=None
@@ -159,10 +160,10 @@ class LocalStoreViews:
                     bytes=last.bytes,
                     seconds=max(0.0, now - last.at),
                 ),
-                merged_files=store.merges.merged_files,
-                merged_bytes=store.merges.merged_bytes,
+                merged_files=work.merges.merged_files,
+                merged_bytes=work.merges.merged_bytes,
             ),
-            compactions=_compactions(store, now),
+            compactions=_compactions(work, now),
             damaged_files=[DamagedFileView(**file._asdict()) for file in store.damaged.all()],
             store_disk=own_disk(self._own_store_dir, store.stored.file_bytes()),
             remote=await self._remote(),
@@ -259,7 +260,7 @@ class LocalStoreViews:
         return SharedStoreView(url=place, folder=self._nameserver.lookups.cluster_id())
 
 
-def _compactions(store: QueueStore, now: float) -> CompactionsView:
+def _compactions(store: QueueStore | SharedQueueStore, now: float) -> CompactionsView:
     last = store.compactions.last
     return CompactionsView(
         under_way=[

@@ -130,7 +130,5 @@ class QueueStore:
         """Current values, for `/metrics`."""
         yield from self.stored.samples()
         yield from self.retention.samples()
-        yield from self.merges.samples()
-        yield from self.compactions.samples()
         yield from self.copies.samples()
         yield from self.cache.samples()
