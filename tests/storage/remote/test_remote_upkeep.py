@@ -137,6 +137,33 @@ def test_what_is_given_up_goes_too_and_what_everybody_forgot_after_two_days(tmp_
     simulated(tmp_path, story, told.prepare)
 
 
+def test_what_was_noted_while_the_clock_was_ahead_goes_all_the_same(tmp_path: Path) -> None:
+    """A node takes its own clock for the time until it has asked the others."""
+    told = Told(tmp_path)
+
+    async def story(node: SmallNode) -> None:
+        tier = node.storage.remote
+        told.days = 366
+        await told.upload(node, 10, A)
+        assert await tier.record(0, gone=[A.name]) == "recorded"
+        assert await tier.record(0, intended=[B.name]) == "recorded"
+        told.put(B.name)
+        told.days = 0
+        await asyncio.sleep(A_LOOK)
+        assert told.there(A.name), "somebody may read it"
+        await asyncio.sleep(A_WHILE)
+        assert not told.there(A.name)
+        assert not tier.leaving(0)
+        await told.sleep_a_day()
+        await asyncio.sleep(A_LOOK)
+        assert not told.there(B.name)
+        await told.sleep_a_day()
+        await asyncio.sleep(A_LOOK)
+        assert not tier.intended(0)
+
+    simulated(tmp_path, story, told.prepare)
+
+
 def test_while_the_store_is_out_names_wait_and_the_node_goes_on(tmp_path: Path) -> None:
     told = Told(tmp_path)
 

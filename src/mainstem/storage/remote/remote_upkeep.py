@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from mainstem.model import Sample
 from mainstem.ports import ObjectStore
 from mainstem.storage.errors import StorageError
+from mainstem.storage.remote.remote_state import Noted
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.write_groups.write_group import WriteGroup
@@ -48,6 +49,9 @@ class RemoteUpkeep:
         self._deleted_once: dict[int, tuple[int, set[str]]] = {}
         """By write group: a term, and the names intended before whose objects were deleted in it, not for the last
         time."""
+        self._to_come: dict[int, dict[str, int]] = {}
+        """By write group: names noted at a time that is to come, as this node's clock was ahead before others told it
+        the time, and when they were first looked at."""
         self.deleted_files = 0
         self._failure = ""
 
@@ -68,18 +72,20 @@ class RemoteUpkeep:
 
     async def look(self, group: int) -> None:
         """Delete what is due of a write group that this node leads. Raises `StorageError` while the store is out."""
-        tier, now_ms = self._tier, self._tier.now_ms()
+        tier, to_come = self._tier, self._to_come.get(group, {})
+        for name in to_come.keys() - tier.intended(group).keys() - tier.leaving(group).keys():
+            del to_come[name]
         abandoned = [
             name
             for name, noted in tier.intended(group).items()
-            if noted.epoch == self._groups[group].term and now_ms - noted.since_ms >= UPLOAD_MS_MAX
+            if noted.epoch == self._groups[group].term and self._age_ms(group, name, noted) >= UPLOAD_MS_MAX
         ]
         if abandoned:
             await tier.record(group, gone=abandoned)
-        last = [name for name, noted in tier.leaving(group).items() if now_ms - noted.since_ms >= READ_MS_MAX]
+        last = [name for name, noted in tier.leaving(group).items() if self._age_ms(group, name, noted) >= READ_MS_MAX]
         once = []
         for name in self._over(group):
-            if now_ms - tier.intended(group)[name].since_ms >= UPLOAD_MS_MAX:
+            if self._age_ms(group, name, tier.intended(group)[name]) >= UPLOAD_MS_MAX:
                 last.append(name)
             else:
                 once.append(name)
@@ -93,6 +99,13 @@ class RemoteUpkeep:
                 return  # the next leader does it
             self.deleted_files += len(names)
 
+    def _age_ms(self, group: int, name: str, noted: Noted) -> int:
+        """How long ago a name was noted, as far as is known."""
+        now_ms = self._tier.now_ms()
+        if noted.since_ms <= now_ms:
+            return now_ms - noted.since_ms
+        return now_ms - self._to_come.setdefault(group, {}).setdefault(name, now_ms)
+
     def _over(self, group: int) -> list[str]:
         """Intended names that cannot count any more, except those whose objects were just deleted for the first
         time."""
@@ -100,12 +113,12 @@ class RemoteUpkeep:
         known = self._deleted_once.get(group)
         if known is None or known[0] != term:
             known = self._deleted_once[group] = term, set()
-        intended, now_ms = self._tier.intended(group), self._tier.now_ms()
+        intended = self._tier.intended(group)
         known[1].intersection_update(intended)
         return [
             name
             for name, noted in intended.items()
-            if noted.epoch < term and (name not in known[1] or now_ms - noted.since_ms >= UPLOAD_MS_MAX)
+            if noted.epoch < term and (name not in known[1] or self._age_ms(group, name, noted) >= UPLOAD_MS_MAX)
         ]
 
     async def _delete(self, group: int, names: Sequence[str]) -> None:
