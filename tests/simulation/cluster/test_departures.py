@@ -46,8 +46,7 @@ class ThereAndBack(Run):
         splitting = {node_id: self._splitting(node) for node_id, node in cluster.nodes.items()}
         await asyncio.sleep(3.0)
         old = cluster.nodes[rng.choice(list(cluster.placements[0]))]
-        files = self._files(old)
-        require(bool(files), "nothing was split before the move")
+        await self._until(lambda: bool(self._files(old)))  # something is split before the move
         self._move(old, new)
         if self.crashes:
             await self._crash_on_the_way(old)
