@@ -1,12 +1,17 @@
-"""How many requests to an S3 store a GB of messages costs: moved there, and read from there.
+"""How many requests to an S3 store a GB of messages costs: moved or written there, and read from there.
 
-    python -m bench.remote_requests --mebibytes 1024 --partitions 16 --segment-bytes 64MiB
+    python -m bench.remote_requests --mebibytes 1024 --partitions 16 --segment-bytes 67108864
     python -m bench.remote_requests --mebibytes 1024 --partitions 2000
+    python -m bench.remote_requests --mebibytes 1024 --partitions 16 --shared
 
 A node of its own takes the messages in; Spark splits, merges and moves them; the node drops its own copies, is started
 anew with nothing in memory, and a Kafka client reads everything from the beginning. The server (moto's) counts the
 requests, so that nothing is left out: attempts, parts, what lies beside files. Queues that fill a segment
 (`--segment-bytes`) make an object of their own, with three small ones beside it; the others lie in packed files.
+
+With `--shared` the store is the queue store of the node: Spark writes runs there, reads them and writes merged files,
+and nothing is moved. What the node asks the store for meanwhile counts too: it looks at each file before that counts,
+and tells the store what its log decided.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from bench.systems.mainstem import Mainstem
 from bench.systems.system import Durability, Node, Setup
 from bench.tier_costs import priced
 
-MIB = 1 << 20
+MIB, TIB = 1 << 20, 1 << 40
 TOPIC = "tiered"
 SECONDS_MAX = 300.0
 LOCAL_COPIES_GO_SECONDS_MAX = 60.0
@@ -40,13 +45,14 @@ def main() -> None:
     parser.add_argument("--mebibytes", type=int, default=1024)
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--segment-bytes", type=int, default=64 * MIB)
+    parser.add_argument("--shared", action="store_true", help="the queue store itself lies in the object store")
     options = parser.parse_args()
     for name, value in CREDENTIALS.items():
         os.environ[f"AWS_{name.upper()}"] = value
     with tempfile.TemporaryDirectory() as directory, s3_server("mainstem-bench") as s3:
         cpus = tuple(sorted(os.sched_getaffinity(0)))
         settings = {
-            "remote_dir": f"s3://{s3.bucket}/bench",
+            "store_dir" if options.shared else "remote_dir": f"s3://{s3.bucket}/bench",
             "object_store.endpoint": s3.endpoint,
             "storage.retention_check_seconds": "1",
         }
@@ -59,16 +65,20 @@ def main() -> None:
         )
         node = Mainstem().start(setup)
         try:
-            create(node, options.partitions, options.segment_bytes)
+            create(node, options.partitions, options.segment_bytes, moves=not options.shared)
             records = options.mebibytes * MIB // 1024
             mainstem(
                 "bench", "produce", "--topic", TOPIC, "--records", str(records), "--keep", "--bootstrap", node.address
             )
-            mainstem("split", "run", "--once", "--http", http_of(node))
             before = s3.counts()
-            mainstem("store", "tier", "--once", "--http", http_of(node))
+            mainstem("split", "run", "--once", "--http", http_of(node))
+            if options.shared:
+                mainstem("store", "merge", "--once", "--http", http_of(node))
+            else:
+                before = s3.counts()
+                mainstem("store", "tier", "--once", "--http", http_of(node))
             moved = s3.counts().since(before)
-            moved_bytes = await_local_copies_gone(node)
+            moved_bytes = int(usage_of(node)["remote_bytes"]) if options.shared else await_local_copies_gone(node)
             node.stop()
             node = Mainstem().start(setup)
             before = s3.counts()
@@ -79,18 +89,19 @@ def main() -> None:
             )
             if read["records"] != records:
                 raise BenchError(f"{read['records']} of {records} records were read")
-            show("moved", moved, moved_bytes)
+            show("written and merged" if options.shared else "moved", moved, moved_bytes)
             show("read", s3.counts().since(before), moved_bytes)
+            if options.shared:
+                show_files(node)
         finally:
             node.stop()
 
 
-def create(node: Node, partitions: int, segment_bytes: int) -> None:
-    configs = {
-        "remote.storage.enable": "true",
-        "local.retention.ms": "1",
-        "segment.bytes": str(segment_bytes),
-    }
+def create(node: Node, partitions: int, segment_bytes: int, *, moves: bool) -> None:
+    """`moves`: its messages go to the remote tier at once."""
+    configs = {"segment.bytes": str(segment_bytes)}
+    if moves:
+        configs |= {"remote.storage.enable": "true", "local.retention.ms": "1"}
     told = [word for name, value in configs.items() for word in ("--set", f"{name}={value}")]
     mainstem("topic", "create", TOPIC, "--partitions", str(partitions), *told, "--bootstrap", node.address)
 
@@ -134,6 +145,16 @@ def show(what: str, counts: Counts, batch_bytes: int) -> None:
     )
     for name, count in sorted(counts.requests.items(), key=lambda item: -item[1]):
         print(f"    {name:26}{count:>8,}{count / gigabytes:>10,.1f} per GB")
+
+
+def show_files(node: Node) -> None:
+    """One line per kind of file that counts, per TiB of batches."""
+    with urllib.request.urlopen(f"http://{http_of(node)}/v1/store/usage", timeout=30) as answer:
+        levels = json.load(answer)["remote_levels"]
+    stored = sum(level["batch_bytes"] for level in levels)
+    for level in levels:
+        named = f"{level['kind']}, level {level['level']}"
+        print(f"    {named:26}{level['files']:>8,}{level['files'] * TIB / stored:>10,.0f} per TiB")
 
 
 if __name__ == "__main__":

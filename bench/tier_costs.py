@@ -117,11 +117,16 @@ KAFKA_MOVED = Requests(writes=45, reads=0)
 upload."""
 KAFKA_READ = Requests(writes=0, reads=240)
 """Chunks of 4 MiB."""
-MOVED = Requests(writes=130, reads=71)
-READ = Requests(writes=0, reads=980)
-"""What `python -m bench.remote_requests` counts with queue segments of 64 MiB: a part per 16 MiB, what begins and ends
-an upload, three small objects beside each segment; one request per MiB that is read. Segments of Kafka's 1 GiB take
-half as many writing requests."""
+MOVED = Requests(writes=151, reads=94)
+READ = Requests(writes=0, reads=307)
+"""What `python -m bench.remote_requests --mebibytes 320 --partitions 4` counts with queue segments of 64 MiB: a part
+per 16 MiB, what begins and ends an upload, three small objects beside each segment; some
+3.6 MB per request that reads."""
+SHARED = Requests(writes=362, reads=460)
+"""With `--shared --mebibytes 640 --partitions 4`: runs are written, read by merges and written again as segments; the
+node looks at each file before it counts."""
+SHARED_READ = Requests(writes=0, reads=301)
+"""The same run reads it back."""
 
 DESIGNS = (
     Design("Kafka, three replicas on disks", None, 0, (1,), False, NONE, NONE),
@@ -129,13 +134,13 @@ DESIGNS = (
     Design("Mainstem, three replicas on disks", None, JOURNAL_GB, (1, 2.5), False, NONE, NONE),
     Design("Mainstem, remote tier", LOCAL_HOURS, JOURNAL_GB, (1, 2.5), True, MOVED, READ),
     Design(
-        "Mainstem, shared store (not built)",
+        "Mainstem, shared store",
         0,
         JOURNAL_GB,
         (1,),
         True,
-        Requests(writes=3 * MOVED.writes, reads=2 * READ.reads),
-        READ,
+        SHARED,
+        SHARED_READ,
     ),
 )
 """Mainstem writes a byte to disk 1 once, and to disk 2 as a run and once or twice more by merges. With a shared store
