@@ -1,5 +1,6 @@
 # make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
 # make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while
+# make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
 # make test    the test suite, real clients and real Spark included, in ten minutes on two cores; two files at a
 #              time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
@@ -17,7 +18,7 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tiers test test-all simulate bench interop check venv clean
+.PHONY: help demo demo-tiers demo-shared test test-all simulate bench interop check venv clean
 
 BIN := .venv/bin
 # Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. A test that
@@ -40,6 +41,10 @@ demo:
 demo-tiers:
 	@tools/prepare java
 	@$(BIN)/python -m demo.tiers
+
+demo-shared:
+	@tools/prepare java
+	@$(BIN)/python -m demo.shared
 
 test:
 	@tools/prepare java kcat classes

@@ -28,10 +28,13 @@ class NodeFailed(Exception):
 
 
 class NodeProcess:
-    """One node on two directories. Ports are picked at the first start and kept for the next ones."""
+    """One node on two directories, or on one and a shared store. Ports are picked at the first start and kept for the
+    next ones."""
 
-    def __init__(self, directory: Path, settings: dict[str, object]) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, settings: dict[str, object], store: str = "") -> None:
+        """`store`: the URL of a shared store; empty: the node has a queue store of its own."""
+        self.write_dir = directory / "disk1"
+        self._store_dir = store or str(directory / "disk2")
         self._settings = dict(settings)
         self._process: subprocess.Popen[str] | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
@@ -40,7 +43,12 @@ class NodeProcess:
     @property
     def directories(self) -> tuple[str, ...]:
         """Options that name the node's two directories, for `serve` and for commands that need no node."""
-        return ("--write-dir", str(self._directory / "disk1"), "--store-dir", str(self._directory / "disk2"))
+        return ("--write-dir", str(self.write_dir), "--store-dir", self._store_dir)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Options that give its settings to a command that needs no node."""
+        return tuple(f"--set={key}={value}" for key, value in self._settings.items())
 
     def set(self, key: str, value: object) -> None:
         """Change a setting, in force from the next start on."""
@@ -60,7 +68,7 @@ class NodeProcess:
             "--rpc",
             self.addresses["rpc"],
             *self.directories,
-            *(f"--set={key}={value}" for key, value in self._settings.items()),
+            *self.settings,
         ]
         started = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -113,6 +121,13 @@ class NodeProcess:
     def object_store_requests(self, outcome: str) -> int:
         """Requests to the object store that ended so since the node started."""
         return sum(int(count) for found, count in _REQUESTS.findall(self._get("/metrics")) if found == outcome)
+
+    def metric(self, name: str) -> float:
+        """A metric without labels. Raises NodeFailed."""
+        found = re.search(rf"^{name} (\S+)", self._get("/metrics"), re.MULTILINE)
+        if found is None:
+            raise NodeFailed(f"the node has no metric {name}")
+        return float(found[1])
 
     def _get(self, path: str) -> str:
         url = f"http://{self.addresses['http']}{path}"

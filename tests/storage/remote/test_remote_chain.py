@@ -84,7 +84,9 @@ def test_changes_are_written_once_each_in_their_order(tmp_path: Path) -> None:
         assert not node.names()
         for _ in range(3):
             await node.upload(2)
+            assert node.chain.behind() == 4
             await node.chain.follow(0)
+            assert not node.chain.behind()
             await node.chain.follow(0)
             await node.check()
         assert await node.tier.record(0, gone=["0001.pack"], intended=["x.pack"]) == "recorded"

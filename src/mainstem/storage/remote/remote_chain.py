@@ -206,7 +206,24 @@ class RemoteChain:
 
     # --- statistics -----------------------------------------------------------------------------------------
 
+    def behind(self) -> int:
+        """Changes of the write groups that this node leads which the store does not have, as far as is known: all of a
+        write group whose chain was not looked at in this term yet."""
+        count = 0
+        for group in self._groups:
+            if group.serving:
+                written = self._written.get(group.group)
+                known = written.head.number if written is not None and written.term == group.term else 0
+                count += max(0, self._tier.position(group.group).number - known)
+        return count
+
     def samples(self) -> Iterator[Sample]:
+        yield Sample(
+            "mainstem_remote_chain_behind_changes",
+            "gauge",
+            "Changes of the remote tier that the object store was not told of yet",
+            self.behind(),
+        )
         yield Sample(
             "mainstem_remote_chain_changes_total",
             "counter",
