@@ -196,6 +196,7 @@ class SharedStory:
         sender = Sender(self._node.addresses["kafka"], TOPICS, compression="none")
         self._send(sender, (day for day in self._by_day if day >= WINTER))
         self._wait_for_split()
+        self._node.set("pipeline.mode", "off")  # nothing is left to split
         after = self._reader.read("the whole year, after the loss")
         old, new = before[FLOWN].fingerprints, after[FLOWN].fingerprints
         behind = set(new) - set(old)
