@@ -371,10 +371,11 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 
 ELSEWHERE = {
     "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest",
-    "store adopt", "store adopt --export",
+    "store adopt", "store adopt --export", "store adopt --into",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
-`test_store_repair.py`, `test_manifest_repair.py` and `test_store_adopt.py` the last four."""
+`test_store_repair.py`, `test_manifest_repair.py`, `test_store_adopt.py` and `test_store_adopt_nodes.py` the last
+five."""
 
 
 def directories(node: Serving) -> list[str]:
