@@ -287,7 +287,7 @@ class Story:
         checks = []
         for topic, sent in sender.sent.items():
             reading = again[topic]
-            exact = reading.digests() == sent.digests() and reading.repeated == 0 and reading.is_gapless()
+            exact = reading.is_exactly(sent)
             checks.append(
                 Check(
                     f"{topic}: complete, in order per key, nothing twice",

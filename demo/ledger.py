@@ -59,6 +59,10 @@ class Reading:
     def digests(self) -> dict[bytes, bytes]:
         return {key: digest.digest() for key, digest in self._digests.items()}
 
+    def is_exactly(self, sent: Sent) -> bool:
+        """Whether this is what was sent: complete, in order per key, nothing twice."""
+        return self.digests() == sent.digests() and self.is_gapless() and not self.repeated
+
     def merge(self, other: Reading) -> None:
         """Take in what another reader of the same topic got; digests and latest values per key stay, as nothing is
         known of the order across readers."""

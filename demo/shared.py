@@ -12,42 +12,37 @@ Exit code 0 only if every check at the end holds.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from tools.s3_server import CREDENTIALS, S3Server, s3_server
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import NewTopic
+from tools.s3_server import S3Server
 
 from demo.cold_reader import ColdReader
 from demo.commands import run
-from demo.data import FLIGHTS, DataMissing, FlightData, fetch
+from demo.data import FLIGHTS, FlightData, fetch
 from demo.errors import DemoFailed
 from demo.ledger import Reading
-from demo.node_process import NodeFailed, NodeProcess
+from demo.node_process import NodeProcess
 from demo.readers import read_whole
 from demo.sender import Sender
-from demo.summary import Check, console, say, show, summary
-from demo.waiting import Pace, give_up_after, wait_until
-from mainstem.pipeline.spark.java import find_java, spark_missing
+from demo.stage import create_topics, perform
+from demo.summary import Check, say, show
+from demo.waiting import Pace, wait_until
 
 TOPICS = {"flights": 4, "airports": 2}
 FLOWN = "flights"
 AUTUMN, WINTER = "2013-10-01", "2013-11-01"
-BUCKET = "mainstem-demo"
 DATA_DIRECTORY = Path(".demo")
 
 FLIGHTS_PER_SECOND = 20_000
-SECONDS_MAX = 178
-"""The demo's promise is three minutes; past this it gives up and says where it stood."""
 STEP_SECONDS_MAX = 60.0
 
 NODE_SETTINGS: dict[str, object] = {
@@ -62,32 +57,12 @@ NODE_SETTINGS: dict[str, object] = {
 
 
 def main() -> int:
-    give_up_after(SECONDS_MAX)
-    if missing := " ".join(filter(None, (find_java().missing, spark_missing()))):
-        console.print(f"[red]The demo needs Spark:[/] {missing}")
-        return 1
-    started = time.monotonic()
-    directory = Path(tempfile.mkdtemp(prefix="mainstem-demo-"))
-    for name, value in CREDENTIALS.items():  # where S3's other tools look for them, too
-        os.environ[f"AWS_{name.upper()}"] = value
-    node: NodeProcess | None = None
-    try:
-        with s3_server(BUCKET) as s3:
-            node = NodeProcess(directory, {**NODE_SETTINGS, "object_store.endpoint": s3.endpoint}, _url(s3))
-            story = SharedStory(node, s3, fetch(DATA_DIRECTORY))
-            try:
-                checks = story.tell()
-            finally:
-                node.end()
-            return summary(checks, story.served, time.monotonic() - started)
-    except (DataMissing, NodeFailed, RuntimeError) as error:
-        console.print(f"[red]The demo failed:[/] {error}", soft_wrap=True)
-        return 1
-    except (DemoFailed, KafkaException, TimeoutError) as error:
-        console.print(f"[red]The demo failed:[/] {error}\n{node.log_tail() if node else ''}", soft_wrap=True)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return perform(_story)
+
+
+def _story(directory: Path, s3: S3Server) -> SharedStory:
+    node = NodeProcess(directory, {**NODE_SETTINGS, "object_store.endpoint": s3.endpoint}, _url(s3))
+    return SharedStory(node, s3, fetch(DATA_DIRECTORY))
 
 
 def _url(s3: S3Server) -> str:
@@ -98,7 +73,7 @@ class SharedStory:
     """The demo's steps over one node and its object store; `tell` goes through them and returns what they proved."""
 
     def __init__(self, node: NodeProcess, s3: S3Server, data: FlightData) -> None:
-        self._node = node
+        self.node = node
         self._s3 = s3
         self._data = data
         self._reader = ColdReader(node, TOPICS, say)
@@ -107,25 +82,17 @@ class SharedStory:
             for day, flights in groupby(sorted(data.flights(), key=attrgetter("day")), attrgetter("day"))
         }
 
-    @property
     def served(self) -> dict[str, Mapping[str, int]]:
-        """Reading -> bytes by tier."""
         return self._reader.served
 
     def tell(self) -> list[Check]:
-        seconds = self._node.start()
-        say(f"S3 at {self._s3.endpoint}; node ready after {seconds:.1f} s: Kafka at {self._node.addresses['kafka']}")
-        self._create_topics()
-        sender = Sender(self._node.addresses["kafka"], TOPICS, compression="none")
+        seconds = self.node.start()
+        say(f"S3 at {self._s3.endpoint}; node ready after {seconds:.1f} s: Kafka at {self.node.addresses['kafka']}")
+        create_topics(self.node.addresses["kafka"], (NewTopic(name, count, 1) for name, count in TOPICS.items()))
+        sender = Sender(self.node.addresses["kafka"], TOPICS, compression="none")
         checks = self._fill(sender)
         before = self._lose_the_disk(sender)
         return [*checks, self._show(before), *self._go_on(before)]
-
-    def _create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._node.addresses["kafka"], "log_level": 0})
-        futures = admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
-        for future in futures.values():
-            future.result(timeout=30)
 
     def _fill(self, sender: Sender) -> list[Check]:
         """Nine months, split and merged in S3, and read back from there."""
@@ -134,19 +101,19 @@ class SharedStory:
         self._send(sender, (day for day in self._by_day if day < AUTUMN))
         self._wait_for_split()
         self._run("store", "merge", "--once")
-        show("mainstem store usage", run("store", "usage", "--http", self._node.addresses["http"]))
-        disk = sum(path.stat().st_blocks * 512 for path in self._node.write_dir.rglob("*") if path.is_file())
+        show("mainstem store usage", run("store", "usage", "--http", self.node.addresses["http"]))
+        disk = sum(path.stat().st_blocks * 512 for path in self.node.write_dir.rglob("*") if path.is_file())
         again = self._reader.read("nine months from S3")
         remote = self._reader.served["nine months from S3"].get("remote", 0)
         return [
             Check(
                 "Spark split and merged straight into S3: the node has one disk, and no history on it",
-                not self._node.write_dir.with_name("disk2").exists() and not self._unsplit(),
+                not self.node.write_dir.with_name("disk2").exists() and not self._unsplit(),
                 f"{remote / 1e6:.1f} MB of batches in S3, {disk / 1e6:.1f} MB of journal segments and state on disk 1",
             ),
             Check(
                 "nine months read back from S3: complete, in order per key, nothing twice",
-                all(_is_exact(again[topic], sender, topic) for topic in TOPICS) and remote > 0,
+                all(again[topic].is_exactly(sender.sent[topic]) for topic in TOPICS) and remote > 0,
                 f"{sum(len(reading.fingerprints) for reading in again.values()):,} messages",
             ),
         ]
@@ -155,10 +122,10 @@ class SharedStory:
         """October; then nothing is left but S3. What was read before that."""
         self._send(sender, (day for day in self._by_day if AUTUMN <= day < WINTER))
         self._wait_for_split()
-        before = read_whole(self._node.addresses["kafka"], TOPICS, STEP_SECONDS_MAX)
+        before = read_whole(self.node.addresses["kafka"], TOPICS, STEP_SECONDS_MAX)
         wait_until(self._is_chained, "the object store was not told of the last split", STEP_SECONDS_MAX)
-        self._node.kill()
-        shutil.rmtree(self._node.write_dir)
+        self.node.kill()
+        shutil.rmtree(self.node.write_dir)
         say("the node is killed, and its disk is empty")
         return before
 
@@ -188,15 +155,15 @@ class SharedStory:
     def _go_on(self, before: Mapping[str, Reading]) -> list[Check]:
         """The rest of the year, on a new disk."""
         told = run(
-            "store", "adopt", _url(self._s3), "--into", str(self._node.write_dir),
+            "store", "adopt", _url(self._s3), "--into", str(self.node.write_dir),
             f"--set=object_store.endpoint={self._s3.endpoint}",
         )  # fmt: skip
         show("mainstem store adopt --into", told)
-        self._node.start()
-        sender = Sender(self._node.addresses["kafka"], TOPICS, compression="none")
+        self.node.start()
+        sender = Sender(self.node.addresses["kafka"], TOPICS, compression="none")
         self._send(sender, (day for day in self._by_day if day >= WINTER))
         self._wait_for_split()
-        self._node.set("pipeline.mode", "off")  # nothing is left to split
+        self.node.set("pipeline.mode", "off")  # nothing is left to split
         after = self._reader.read("the whole year, after the loss")
         old, new = before[FLOWN].fingerprints, after[FLOWN].fingerprints
         behind = set(new) - set(old)
@@ -233,21 +200,16 @@ class SharedStory:
         say("Spark has split all that")
 
     def _unsplit(self) -> int:
-        return sum(group["lag_bytes"] for group in self._node.view("/v1/split")["groups"].values())
+        return sum(group["lag_bytes"] for group in self.node.view("/v1/split")["groups"].values())
 
     def _is_chained(self) -> bool:
         """Whether the store was told of all that counts in it."""
-        return self._node.metric("mainstem_remote_chain_behind_changes") == 0
+        return self.node.metric("mainstem_remote_chain_behind_changes") == 0
 
     def _run(self, *command: str) -> None:
         started = time.monotonic()
-        run(*command, "--http", self._node.addresses["http"])
+        run(*command, "--http", self.node.addresses["http"])
         say(f"mainstem {' '.join(command)}: {time.monotonic() - started:.1f} s")
-
-
-def _is_exact(reading: Reading, sender: Sender, topic: str) -> bool:
-    """Whether a reading is what was sent to a topic so far."""
-    return reading.digests() == sender.sent[topic].digests() and reading.is_gapless() and not reading.repeated
 
 
 def _refusal(address: str) -> str:

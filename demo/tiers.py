@@ -10,10 +10,7 @@ Exit code 0 only if every check at the end holds.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -24,21 +21,20 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
-from tools.s3_server import CREDENTIALS, Counts, S3Server, s3_server
+from confluent_kafka.admin import NewTopic
+from tools.s3_server import Counts, S3Server
 
 from demo.cold_reader import ColdReader
 from demo.commands import run
-from demo.data import FLIGHTS, DataMissing, FlightData, fetch
+from demo.data import FLIGHTS, FlightData, fetch
 from demo.errors import DemoFailed
 from demo.ledger import Reading
-from demo.node_process import NodeFailed, NodeProcess
+from demo.node_process import NodeProcess
 from demo.readers import Follower, count_between, read_whole
 from demo.sender import Sender
-from demo.summary import Check, console, say, show, summary
-from demo.waiting import Pace, give_up_after, wait_until
-from mainstem.pipeline.spark.java import find_java, spark_missing
+from demo.stage import SECONDS_MAX, create_topics, perform
+from demo.summary import Check, say, show
+from demo.waiting import Pace, wait_until
 
 PARTITIONS = {"flights": 4, "airports": 2}
 TIERED, LOCAL = "flights", "airports"
@@ -54,12 +50,9 @@ CONFIGS = {
 """The flights are years old: what of them is in S3 need not stay on disk."""
 FIRST_OF_OCTOBER = "2013-10-01"
 HOLIDAY = "2013-07-04"
-BUCKET = "mainstem-demo"
 DATA_DIRECTORY = Path(".demo")
 
 FLIGHTS_PER_SECOND = 20_000
-SECONDS_MAX = 178
-"""The demo's promise is three minutes; past this it gives up and says where it stood."""
 STEP_SECONDS_MAX = 60.0
 ASKED_SECONDS_MAX = 20.0
 
@@ -79,40 +72,21 @@ NODE_SETTINGS: dict[str, object] = {
 
 
 def main() -> int:
-    give_up_after(SECONDS_MAX)
-    if missing := " ".join(filter(None, (find_java().missing, spark_missing()))):
-        console.print(f"[red]The demo needs Spark:[/] {missing}")
-        return 1
-    started = time.monotonic()
-    directory = Path(tempfile.mkdtemp(prefix="mainstem-demo-"))
-    for name, value in CREDENTIALS.items():  # where S3's other tools look for them, too
-        os.environ[f"AWS_{name.upper()}"] = value
+    return perform(_story)
+
+
+def _story(directory: Path, s3: S3Server) -> TierStory:
     node = NodeProcess(directory, NODE_SETTINGS)
-    try:
-        with s3_server(BUCKET) as s3:
-            node.set("remote_dir", f"s3://{s3.bucket}/demo")
-            node.set("object_store.endpoint", s3.endpoint)
-            story = TierStory(node, s3, fetch(DATA_DIRECTORY))
-            try:
-                checks = story.tell()
-            finally:
-                node.end()
-            return summary(checks, story.served(), time.monotonic() - started)
-    except (DataMissing, NodeFailed, RuntimeError) as error:
-        console.print(f"[red]The demo failed:[/] {error}", soft_wrap=True)
-        return 1
-    except (DemoFailed, KafkaException, TimeoutError) as error:
-        console.print(f"[red]The demo failed:[/] {error}\n{node.log_tail()}", soft_wrap=True)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    node.set("remote_dir", f"s3://{s3.bucket}/demo")
+    node.set("object_store.endpoint", s3.endpoint)
+    return TierStory(node, s3, fetch(DATA_DIRECTORY))
 
 
 class TierStory:
     """The demo's steps over one node and its object store; `tell` goes through them and returns what they proved."""
 
     def __init__(self, node: NodeProcess, s3: S3Server, data: FlightData) -> None:
-        self._node = node
+        self.node = node
         self._s3 = s3
         self._data = data
         self._reader = ColdReader(node, PARTITIONS, say)
@@ -124,12 +98,15 @@ class TierStory:
         self._tail_tiers: Mapping[str, int] = {}
 
     def tell(self) -> list[Check]:
-        seconds = self._node.start()
-        say(f"S3 at {self._s3.endpoint}; node ready after {seconds:.1f} s: Kafka at {self._node.addresses['kafka']}")
-        self._create_topics()
+        seconds = self.node.start()
+        say(f"S3 at {self._s3.endpoint}; node ready after {seconds:.1f} s: Kafka at {self.node.addresses['kafka']}")
+        create_topics(
+            self.node.addresses["kafka"],
+            (NewTopic(name, count, 1, config=CONFIGS.get(name, {})) for name, count in PARTITIONS.items()),
+        )
         # Not compressed, so that each quarter of the year fills a queue segment in every partition.
-        sender = Sender(self._node.addresses["kafka"], PARTITIONS, compression="none")
-        follower = Follower(self._node.addresses["kafka"], TIERED, PARTITIONS[TIERED])
+        sender = Sender(self.node.addresses["kafka"], PARTITIONS, compression="none")
+        follower = Follower(self.node.addresses["kafka"], TIERED, PARTITIONS[TIERED])
         follower.start()
         try:
             return [
@@ -141,16 +118,7 @@ class TierStory:
             follower.stop()
 
     def served(self) -> dict[str, Mapping[str, int]]:
-        """Reading -> bytes by tier."""
         return {**self._reader.served, "the rest of the year, as it came": self._tail_tiers}
-
-    def _create_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._node.addresses["kafka"], "log_level": 0})
-        futures = admin.create_topics(
-            [NewTopic(name, count, 1, config=CONFIGS.get(name, {})) for name, count in PARTITIONS.items()]
-        )
-        for future in futures.values():
-            future.result(timeout=30)
 
     def _move_history(self, sender: Sender, follower: Follower) -> list[Check]:
         """Nine months, into S3 and out of it."""
@@ -158,12 +126,12 @@ class TierStory:
             sender.send(LOCAL, row.key, row.value)
         self._send(sender, (day for day in self._by_day if day < FIRST_OF_OCTOBER))
         self._wait_for_split()
-        self._node.set("pipeline.mode", "off")  # from its next start on; commands do the rest, in the story's order
+        self.node.set("pipeline.mode", "off")  # from its next start on; commands do the rest, in the story's order
         before = self._bytes()
         self._run("store", "tier", "--once")
         told = self._wait_for_local_copies_to_go()
         uploads = self._s3.counts()
-        show("mainstem store usage", run("store", "usage", "--http", self._node.addresses["http"]))
+        show("mainstem store usage", run("store", "usage", "--http", self.node.addresses["http"]))
         again = self._reader.read("nine months back from S3")
         reads = self._s3.counts().since(uploads)
         flown = sum(len(self._by_day[day]) for day in self._by_day if day < FIRST_OF_OCTOBER)
@@ -176,7 +144,7 @@ class TierStory:
             ),
             Check(
                 "nine months read back from S3: complete, in order per key, nothing twice",
-                _is_exact(again[TIERED], sender) and len(again[TIERED].fingerprints) == flown,
+                again[TIERED].is_exactly(sender.sent[TIERED]) and len(again[TIERED].fingerprints) == flown,
                 f"{flown:,} messages, {len(again[TIERED].digests()):,} key digests equal, by {_told(reads)}",
             ),
             self._check_of_time(),
@@ -185,27 +153,27 @@ class TierStory:
     def _check_of_time(self) -> Check:
         """Offsets of a day, looked up by time."""
         start = _midnight_ms(HOLIDAY)
-        found = count_between(self._node.addresses["kafka"], TIERED, PARTITIONS[TIERED], start, start + DAY_MS)
+        found = count_between(self.node.addresses["kafka"], TIERED, PARTITIONS[TIERED], start, start + DAY_MS)
         wanted = len(self._by_day[HOLIDAY])
         return Check(f"offsets of {HOLIDAY} found by time, in S3", found == wanted, f"{found} flights of {wanted}")
 
     def _go_on_without_the_store(self, sender: Sender, follower: Follower) -> list[Check]:
         """The last three months, all but a day of them while nobody listens at S3."""
-        self._node.stop()
-        self._node.start()  # nothing of S3 in memory
+        self.node.stop()
+        self.node.start()  # nothing of S3 in memory
         self._send(sender, [FIRST_OF_OCTOBER])
         self._wait_for_follower(follower, sender.sent[TIERED].rows)
         self._s3.go_away()
         say("nobody listens at S3 any more")
-        self._historian = PatientReader(self._node.addresses["kafka"], {TIERED: PARTITIONS[TIERED]})
+        self._historian = PatientReader(self.node.addresses["kafka"], {TIERED: PARTITIONS[TIERED]})
         self._historian.start()
         known = len(follower.reading.fingerprints)
         self._send(sender, (day for day in self._by_day if day > FIRST_OF_OCTOBER))
         self._wait_for_follower(follower, FLIGHTS)
-        self._tail_tiers = self._node.bytes_by_tier()
+        self._tail_tiers = self.node.bytes_by_tier()
         followed = len(follower.reading.fingerprints) - known
         say(f"{followed:,} messages followed at the tail meanwhile")
-        local = read_whole(self._node.addresses["kafka"], {LOCAL: PARTITIONS[LOCAL]}, STEP_SECONDS_MAX)[LOCAL]
+        local = read_whole(self.node.addresses["kafka"], {LOCAL: PARTITIONS[LOCAL]}, STEP_SECONDS_MAX)[LOCAL]
         wait_until(lambda: self._unreachable() > 0, "nobody asked S3 for the past", ASKED_SECONDS_MAX)
         self._run("split", "run", "--once")
         self._run("store", "merge", "--once")
@@ -244,7 +212,7 @@ class TierStory:
         return [
             Check(
                 "S3 came back, and whoever had waited read on",
-                _is_exact(found, sender) and len(found.fingerprints) == FLIGHTS,
+                found.is_exactly(sender.sent[TIERED]) and len(found.fingerprints) == FLIGHTS,
                 f"{len(found.fingerprints):,} messages, no gap, nothing twice",
             ),
             Check(
@@ -254,7 +222,7 @@ class TierStory:
             ),
             Check(
                 "the whole year, from S3: every message at its offset",
-                _is_exact(again, sender)
+                again.is_exactly(sender.sent[TIERED])
                 and again.fingerprints == found.fingerprints == follower.reading.fingerprints
                 and len(again.fingerprints) == FLIGHTS,
                 f"{len(again.fingerprints):,} messages, as they were followed and as they were waited for",
@@ -287,8 +255,8 @@ class TierStory:
 
     def _wait_for_split(self) -> None:
         def all_split_and_pruned() -> bool:
-            lagging = any(group["lag_bytes"] for group in self._node.view("/v1/split")["groups"].values())
-            topics = self._node.view("/v1/topics")["topics"]
+            lagging = any(group["lag_bytes"] for group in self.node.view("/v1/split")["groups"].values())
+            topics = self.node.view("/v1/topics")["topics"]
             return not lagging and not sum(topic["unsplit_bytes"] for topic in topics if topic["name"] in PARTITIONS)
 
         wait_until(all_split_and_pruned, "not everything was split and pruned", STEP_SECONDS_MAX)
@@ -301,19 +269,19 @@ class TierStory:
 
     def _bytes(self) -> dict[str, int]:
         """Of the tiered topic's batches, on disk 2 and in the store."""
-        (usage,) = self._node.view(f"/v1/store/usage/{TIERED}")["topics"]
+        (usage,) = self.node.view(f"/v1/store/usage/{TIERED}")["topics"]
         return {"local": int(usage["stored_bytes"]), "remote": int(usage["remote_bytes"])}
 
     def _remote(self) -> Any:
-        return self._node.view("/v1/store")["remote"]
+        return self.node.view("/v1/store")["remote"]
 
     def _unreachable(self) -> int:
         """Requests to S3 that failed since the node started."""
-        return self._node.object_store_requests("unavailable")
+        return self.node.object_store_requests("unavailable")
 
     def _run(self, *command: str) -> None:
         started = time.monotonic()
-        run(*command, "--http", self._node.addresses["http"])
+        run(*command, "--http", self.node.addresses["http"])
         say(f"mainstem {' '.join(command)}: {time.monotonic() - started:.1f} s")
 
 
@@ -342,11 +310,6 @@ class PatientReader(threading.Thread):
 
 def _midnight_ms(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000
-
-
-def _is_exact(reading: Reading, sender: Sender) -> bool:
-    """Whether a reading is what was sent to the tiered topic so far."""
-    return reading.digests() == sender.sent[TIERED].digests() and reading.is_gapless() and not reading.repeated
 
 
 def _told(counts: Counts) -> str:
