@@ -76,10 +76,6 @@ from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.storage.write_groups.write_loop import WriteLoop
 
 
-def _held_by_nobody(name: str) -> bool:
-    return False
-
-
 class Disks(NamedTuple):
     """The files of both disks, open; nothing is read back from them yet."""
 
@@ -391,8 +387,9 @@ class StorageParts:
             if store is not None and setup.topics_as_of is not None
             else None
         )
-        is_held = self.store_work.is_held if isinstance(self.store_work, SharedQueueStore) else _held_by_nobody
-        self.remote_retention = RemoteRetention(tier, self.leads, self.placement, liveness, is_held=is_held)
+        self.remote_retention = RemoteRetention(
+            tier, self.leads, self.placement, liveness, is_held=self.store_work.is_held
+        )
         self.local_copies = LocalCopies(
             state.table,
             journal,

@@ -126,6 +126,11 @@ class QueueStore:
         async with self.changes.lock:
             await self.stored.close()
 
+    def is_held(self, name: str) -> bool:
+        """Whether work under way needs a file."""
+        self.merges.current()  # work whose lease is over ends with that
+        return self.orphans.is_held(name)
+
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
         yield from self.stored.samples()

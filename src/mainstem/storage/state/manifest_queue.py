@@ -53,6 +53,12 @@ class SplitImage(NamedTuple):
     applied: int
     unsplit: list[tuple[int, int]]
 
+    def as_written(self, upto: int) -> SplitImage:
+        """This position, split no further than `upto`: all decided blocks behind it count as unsplit."""
+        if self.decided <= upto:
+            return self
+        return SplitImage(upto, self.applied, [(upto + 1, self.decided), *self.unsplit])
+
 
 class Split:
     """The split position of one write group, with its unsplit data blocks (see the module)."""
@@ -252,14 +258,7 @@ class ManifestQueue:
         """The images with no more split than the manifest is vouched to have: blocks of splits that are only decided,
         or that a start may not find in the manifest, count as unsplit. A start goes by the manifest where that has
         more."""
-        found = []
-        for group, image in enumerate(images):
-            written = min(self.written(group), self._vouched[group])
-            if image.decided > written:
-                unsplit = [(written + 1, image.decided), *image.unsplit]
-                image = SplitImage(written, image.applied, unsplit)
-            found.append(image)
-        return found
+        return [image.as_written(min(self.written(group), self._vouched[group])) for group, image in enumerate(images)]
 
     def load(self, images: Sequence[SplitImage]) -> None:
         for group, image in enumerate(images):

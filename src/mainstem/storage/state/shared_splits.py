@@ -2,7 +2,7 @@
 
 There the logs of the write groups say how far each is split, and into which files (`remote/remote_tier.py`). So a
 position moves when such a change is applied, here as on every other replica, and counts once the tier's manifest has
-it. Nothing is decided here: the leader of a write group has its log decide (`split/shared_split.py`).
+it. Nothing is decided here: the leader of a write group has its log decide (`split/split_recording.py`).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class SharedSplits:
         return self._remote.manifest.spans(group).file_count
 
     async def vouch(self) -> None:
-        """Return when a start would miss what `written` said before the call: the checkpoint has the number of the
-        last change."""
+        """Return when a start would notice that the tier's manifest says less than `written` did before the call: the
+        next checkpoint has the number of the last change. Raises `StorageError`."""
         await self._remote.drained()
         self._vouched = [self.written(group) for group in range(len(self._splits))]
 
@@ -121,13 +121,7 @@ class SharedSplits:
 
     def as_written(self, images: Sequence[SplitImage]) -> list[SplitImage]:
         """The images with no more split than is written: blocks of splits that are only decided count as unsplit."""
-        found = []
-        for group, image in enumerate(images):
-            written = min(self.written(group), self._vouched[group])
-            if image.decided > written:
-                image = SplitImage(written, image.applied, [(written + 1, image.decided), *image.unsplit])
-            found.append(image)
-        return found
+        return [image.as_written(min(self.written(group), self._vouched[group])) for group, image in enumerate(images)]
 
     def load(self, images: Sequence[SplitImage]) -> None:
         for group, image in enumerate(images):
