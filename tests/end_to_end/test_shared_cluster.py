@@ -323,7 +323,11 @@ def newcomer(cluster: Cluster, directory: Path, s3: S3Server) -> Serving:
     return node
 
 
-@pytest.fixture(scope="module", params=["short", pytest.param("long", marks=pytest.mark.long)])
+LONG = pytest.param("long", marks=pytest.mark.long)
+"""The story in which all nodes are lost, among others."""
+
+
+@pytest.fixture(scope="module", params=["short", LONG])
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     directory = tmp_path_factory.mktemp("shared")
     with s3_server(BUCKET) as s3, pytest.MonkeyPatch.context() as patch:
@@ -367,9 +371,8 @@ def test_files_count_that_their_leader_recorded_before_it_died_and_no_others_of_
             assert outcome.startswith("replayed" if step in COUNTING else PASSED_OVER), step
 
 
+@pytest.mark.parametrize("story", [LONG], indirect=True)
 def test_a_cluster_that_lost_all_nodes_has_what_was_split_and_goes_on(story: Story) -> None:
-    if not story.is_long:
-        pytest.skip("the long story's nodes are lost")
     before, after = story.load.expected(), story.load_again.expected()
     assert min(record.offset for records in after.values() for record in records) > 1 << 32
     everything = {queue: [*records, *after[queue]] for queue, records in before.items()}
