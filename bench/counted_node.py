@@ -1,9 +1,9 @@
 """A node that counts the bytes which come to it by RPC: `python -m bench.counted_node FILE serve …`.
 
-Everything else is the node of `mainstem serve`, and so are the arguments behind the file. That holds two numbers of 8
-bytes, little-endian, which follow every read of a socket: what came over connections that others made to this node
-(Raft's messages, above all blocks of the logs), and over those that it made itself (what it asked others for:
-snapshots, files, the metadata).
+All else is the node of `mainstem serve`, with the arguments behind FILE. The file holds two numbers of 8 bytes,
+little-endian, which follow every read of a socket: the bytes that came over connections that others made to this node
+(Raft's messages, above all blocks of the logs), and those that came over connections that it made itself (answers to
+what it asked others for: snapshots, files, the metadata).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReceivedBytes(NamedTuple):
 
 
 def received(file: Path) -> ReceivedBytes:
-    """What a node has counted so far."""
+    """Read what a node has counted so far."""
     return ReceivedBytes(*_NUMBERS.unpack(file.read_bytes()))
 
 

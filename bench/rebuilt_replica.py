@@ -21,6 +21,7 @@ import argparse
 import json
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -128,7 +129,7 @@ def main() -> None:
             print(*local.tell(options.tail_mebibytes).lines("local stores"), sep="\n", flush=True)
 
 
-class Story:
+class Story(ABC):
     """How a replica is lost and rebuilt, whatever store there is."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
@@ -151,13 +152,13 @@ class Story:
             for member in self.members:
                 member.kill()
 
+    @abstractmethod
     def fill(self) -> int:
-        """The bytes of batches that are split when it returns."""
-        raise NotImplementedError
+        """Send messages and have them split. Returns how many bytes of batches are split."""
 
+    @abstractmethod
     def files(self) -> int:
-        """The queue store's, of all write groups."""
-        raise NotImplementedError
+        """The number of the queue store's files, of all write groups."""
 
     @property
     def _bootstrap(self) -> str:
@@ -300,8 +301,8 @@ class SharedStory(Story):
 
 
 def recorded(node: NodeLink, keeper: LeaseKeeper, group: int, file: FileDescription) -> bool:
-    """Have the leader of a write group record a file for all of its blocks that are not split. Whether it does; not
-    where another node leads the group by now."""
+    """Have the leader of a write group record a file for all of its blocks that are not split. Returns whether it did:
+    it does not where another node leads the group by now."""
     (at,) = [one for one in node.positions().groups if one.group == group]
     ranges = (WriteGroupRange(group, at.split, at.committed),)
     done = SplitSlice(ranges=ranges, files=(file,), bytes=0, batches=file.batch_count, dropped_batches=0, seconds=0.0)
@@ -341,14 +342,14 @@ def unsplit_bytes(members: Sequence[Member]) -> int:
 
 
 def is_rebuilt(asked: Member) -> bool:
-    """Whether every write group has the vote of the new node, not that of the lost one, and the new node lacks
+    """Tell whether every write group has the vote of the new node, not that of the lost one, and the new node lacks
     nothing."""
     groups = asked.get("/v1/cluster")["write_groups"]
     return bool(groups) and all(is_whole(group["replicas"]) for group in groups)
 
 
 def is_whole(replicas: Sequence[dict[str, int]]) -> bool:
-    """Whether this is so of one write group, by the replicas that its leader names."""
+    """Tell whether this is so of one write group, by the replicas that its leader names."""
     voters = {replica["node"] for replica in replicas if replica["voter"] and replica["active"]}
     return NEW in voters and not any(one["node"] == LOST or one["lag_blocks"] for one in replicas)
 
