@@ -26,10 +26,16 @@ from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_
 from tests.serving import reports
 
 AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
-"""How many examples Hypothesis makes up: without the tests marked `long`, half as many as with them."""
+"""How many examples Hypothesis makes up: without the tests marked `long`, half as many as with them, and the same ones
+in every run of the same code, so that a change is judged by what it changes. New ones are looked for at length."""
 for name, number in ((AT_LENGTH, EXAMPLES_AT_LENGTH), (AT_EACH_CHANGE, EXAMPLES_AT_EACH_CHANGE)):
     settings.register_profile(
-        name, max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+        name,
+        max_examples=number,
+        derandomize=name == AT_EACH_CHANGE,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
     )
 
 ROOT = Path(__file__).parents[1]

@@ -22,6 +22,7 @@ from mainstem.protocol.schema import (
     boolean,
     declaration_of,
     float64,
+    int64,
     records,
     string,
     uuid,
@@ -38,16 +39,16 @@ _RANGES = {
     "uint32": (0, 2**32 - 1),
 }
 _ERROR_CODES = st.sampled_from([int(code) for code in ErrorCode])
+# kio holds times of 64 bits in a `timedelta` or a `datetime`, which end long before 64 bits do.
 _TIMES_MS = st.integers(0, 2**31) | st.just(-1)
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _UUIDS = st.uuids() | st.just(UUID(int=0))
-_TIME_FIELDS = {"log_append_time_ms", "retention_time_ms"}
 
 
 def _primitive(kind: Kind[Any], name: str) -> st.SearchStrategy[Any]:
     if name.endswith("error_code"):
         return _ERROR_CODES
-    if name in _TIME_FIELDS:
+    if kind is int64 and name.endswith("_ms"):
         return _TIMES_MS
     if kind is boolean:
         return st.booleans()
