@@ -31,7 +31,9 @@ from mainstem.storage.compacting.compact_plan import Rules
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.merging.merge_plan import Integers, MergeLines
+from mainstem.storage.merging.merge_measure import TopicFacts
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, LiveBounds
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -52,6 +54,7 @@ RUN_PART = 20
 """One of so many files is a run."""
 OFFSETS = 100
 """Of a queue segment."""
+TOPIC_QUEUES = 100
 COMMITS = 200
 SEEN_MS = 1_700_000_000_000
 
@@ -77,7 +80,7 @@ class WallClock(Clock):
 
 
 def queue_id_of(place: int) -> int:
-    return ((place // 100 + 1) << 32) + place % 100
+    return ((place // TOPIC_QUEUES + 1) << 32) + place % TOPIC_QUEUES
 
 
 def rows(files: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...] | None, list[tuple[int, int, int]]]]:
@@ -88,7 +91,7 @@ def rows(files: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...] | None, 
         group, rest = number % GROUPS, number // GROUPS
         span, place = divmod(rest, SPAN_FILES)
         upto = max(upto, span + 1)
-        topic, partition = divmod(place, 100)
+        topic, partition = divmod(place, TOPIC_QUEUES)
         name = f"topic-{topic}/{partition}/{uuid.UUID(int=number).hex}/{span * OFFSETS:020d}.log"
         size = 100_000_000 + number * 7919 % 1_000_000
         queue_id = queue_id_of(place)
@@ -162,8 +165,9 @@ class Indexes:
         return ExtentIndex(found, known.name)
 
 
-def a_line_for_each(queue_ids: QueueIds) -> Integers:
-    return numpy.full(len(queue_ids), 1 << 30, numpy.int64)
+SEGMENT_LINES = SegmentLines(
+    dict.fromkeys(range(SPAN_FILES // TOPIC_QUEUES + 1), TopicFacts("", "forever", 1 << 30)), MergeLines()
+)
 
 
 def all_is_live(_group: int, queue_ids: QueueIds) -> LiveBounds:
@@ -266,7 +270,7 @@ class Cases:
         """All spans are looked at, and none is worth it: runs cannot be read, queue segments are live."""
         self._store.stored.open_files.index = self._no_index  # type: ignore[method-assign]
         before = self._store.merges.facts.added_up
-        waits = await self._store.merges.waits(GROUPS, MergeLines(), a_line_for_each, all_is_live)
+        waits = await self._store.merges.waits(GROUPS, MergeLines(), SEGMENT_LINES, all_is_live)
         return {
             "worth": waits.bytes,
             "chunks": self._store.merges.facts.added_up - before,
@@ -277,7 +281,7 @@ class Cases:
         """As many runs as a merge may have are chosen and held, each with a queue of its own."""
         self._store.stored.open_files.index = self._an_index  # type: ignore[method-assign]
         begun, _more = await self._store.merges.begin(
-            "a merge", GROUPS, MergeLines(), a_line_for_each, all_is_live, lambda: True
+            "a merge", GROUPS, MergeLines(), SEGMENT_LINES, all_is_live, lambda: True
         )
         self._store.merges.give_up()
         return {"inputs": len(begun.inputs) if begun is not None else 0}

@@ -9,6 +9,9 @@ alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64
 fastest counts. Both run on the event loop that a node has, and nobody looks at what obstore brings; the way that is
 fastest as a rule is measured once more with the CRC32C of all of it computed, which is the least that a reader does.
 
+On one machine the store sends as fast as memory copies, and takes a good part of the same processors for it. With
+`--link-megabytes-per-second` it sends no faster than a network card, over all connections together: 10 Gbit/s are 1250.
+
 Per way: MB/s, and the processor time of this process; of the tier, how many bytes it asked the store for. The ratios
 are of medians.
 """
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -63,12 +67,18 @@ WAYS = ((MEBIBYTE, 8), (MEBIBYTE, 16), (MEBIBYTE, 32), (MEBIBYTE, 64), (4 << 20,
 CHECKED_WAY = WAYS[-1]
 CHECKED_BYTES = 64 * 1024
 """Of an extent, about."""
+LINK_PIECE_BYTES = 128 * 1024
+"""That the store sends in one go where it has a link, so that answers on several connections share it."""
+LINK_BURST_SECONDS = 0.002
+"""How far the store may be ahead of its link: timers of the event loop are no finer than a millisecond."""
 OPTIONS = {"access_key_id": "bench", "secret_access_key": "bench", "region": "us-east-1"}
 
 
 class Figures(NamedTuple):
     readers: int
     latency_ms: float
+    link_megabytes_per_second: float
+    """Of the store, over all connections; 0: no bound."""
     megabytes: float
     tier_mb_s: float
     obstore_mb_s: float
@@ -87,13 +97,32 @@ class Figures(NamedTuple):
 # --- the store ----------------------------------------------------------------------------------------------
 
 
-class _Connection(asyncio.Protocol):
+class Link:
+    """A link that all connections of the store share: a token bucket. With `bytes_per_second` 0 it has no bound."""
+
+    def __init__(self, bytes_per_second: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._sent_at = monotonic()
+        """When the link has sent what was taken so far."""
+
+    def wait_for(self, length: int) -> float:
+        """Take the link for so many bytes, and return the seconds until they may be written."""
+        now = self._monotonic()
+        self._sent_at = max(self._sent_at, now) + length / self.bytes_per_second
+        return max(0.0, self._sent_at - now - LINK_BURST_SECONDS)
+
+
+class StoreConnection(asyncio.Protocol):
     """Answers GET with a range, and HEAD, out of files below a directory."""
 
-    def __init__(self, root: Path, latency_seconds: float, files: dict[str, memoryview]) -> None:
+    def __init__(self, root: Path, latency_seconds: float, link: Link, files: dict[str, memoryview]) -> None:
         self._root = root
         self._latency_seconds = latency_seconds
+        self._link = link
         self._files = files
+        self._unsent: deque[memoryview] = deque()
+        """What waits for the link, in order."""
         self._received = b""
         self._transport: asyncio.Transport
 
@@ -108,6 +137,8 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(self._latency_seconds, self._answer, head.decode())
 
     def _answer(self, head: str) -> None:
+        if self._transport.is_closing():  # who asked has gone
+            return
         first, *lines = head.split("\r\n")
         method, path, _version = first.split(" ")
         headers = {key.lower(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
@@ -118,12 +149,35 @@ class _Connection(asyncio.Protocol):
             begin, _, end = headers["range"].removeprefix("bytes=").partition("-")
             start, stop, status = int(begin), min(int(end) + 1, len(content)), "206 Partial Content"
             about = f"Content-Range: bytes {start}-{stop - 1}/{len(content)}\r\n"
-        self._transport.write(
+        self._send(
             f'HTTP/1.1 {status}\r\nContent-Length: {stop - start}\r\n{about}ETag: "tag"\r\n'
             "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n\r\n".encode()
         )
         if method == "GET":
-            self._transport.write(content[start:stop])
+            self._send(content[start:stop])
+
+    def _send(self, content: bytes | memoryview) -> None:
+        if not self._link.bytes_per_second:
+            self._transport.write(content)
+            return
+        view, idle = memoryview(content), not self._unsent
+        self._unsent.extend(view[at : at + LINK_PIECE_BYTES] for at in range(0, len(view), LINK_PIECE_BYTES))
+        if idle and self._unsent:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Have the first of what waits written once the link is free for it, and so on."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._link.wait_for(len(self._unsent[0])), self._write_next)
+
+    def _write_next(self) -> None:
+        if self._unsent:
+            self._transport.write(self._unsent.popleft())
+        if self._unsent:
+            self._pace()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unsent.clear()
 
     def _content(self, path: str) -> memoryview:
         if path not in self._files:
@@ -132,10 +186,12 @@ class _Connection(asyncio.Protocol):
         return self._files[path]
 
 
-async def serve(root: Path, latency_seconds: float) -> None:
+async def serve(root: Path, latency_seconds: float, bytes_per_second: float = 0) -> None:
+    """Serve what lies below `root`, its buckets, on a free port, which is printed. `bytes_per_second` 0: no bound."""
     files: dict[str, memoryview] = {}
+    link = Link(bytes_per_second)
     server = await asyncio.get_running_loop().create_server(
-        lambda: _Connection(root, latency_seconds, files), "127.0.0.1", 0
+        lambda: StoreConnection(root, latency_seconds, link, files), "127.0.0.1", 0
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
@@ -283,7 +339,15 @@ async def measured(directory: Path, endpoint: str, files: list[StoreFile], reade
     }
 
 
-def run(directory: Path, readers: int, latency_ms: float, mebibytes: int, file_count: int, rounds: int) -> Figures:
+def run(
+    directory: Path,
+    readers: int,
+    latency_ms: float,
+    mebibytes: int,
+    file_count: int,
+    rounds: int,
+    link_megabytes_per_second: float = 0,
+) -> Figures:
     bucket = directory / "objects" / "bucket"
     queue_bytes = mebibytes * MEBIBYTE // readers
     per_file = -(-readers // file_count)
@@ -293,6 +357,7 @@ def run(directory: Path, readers: int, latency_ms: float, mebibytes: int, file_c
         if (queues := range(number * per_file, min(readers, (number + 1) * per_file)))
     ]
     serving = ["--serve", str(directory / "objects"), "--latency-ms", str(latency_ms)]
+    serving += ["--link-megabytes-per-second", str(link_megabytes_per_second)]
     command = [sys.executable, "-m", "bench.remote_reads", *serving]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -303,13 +368,16 @@ def run(directory: Path, readers: int, latency_ms: float, mebibytes: int, file_c
                 found = runner.run(measured(directory, f"http://127.0.0.1:{port}", files, readers, rounds))
         finally:
             server.terminate()
-    return Figures(readers=readers, latency_ms=latency_ms, **found)
+    return Figures(readers=readers, latency_ms=latency_ms, link_megabytes_per_second=link_megabytes_per_second, **found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readers", type=int, default=1, help="each of a queue of its own")
     parser.add_argument("--latency-ms", type=float, default=20.0)
+    parser.add_argument(
+        "--link-megabytes-per-second", type=float, default=0.0, help="that the store sends at most; 0: no bound"
+    )
     parser.add_argument("--mebibytes", type=int, default=256, help="of all queues together")
     parser.add_argument("--files", type=int, default=4, help="that the queues lie in, if there are as many queues")
     parser.add_argument("--rounds", type=int, default=3)
@@ -319,17 +387,24 @@ def main() -> None:
     options = parser.parse_args()
     if options.serve is not None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(serve(options.serve, options.latency_ms / 1000))
+            runner.run(serve(options.serve, options.latency_ms / 1000, options.link_megabytes_per_second * 1e6))
         return
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         figures = run(
-            Path(directory), options.readers, options.latency_ms, options.mebibytes, options.files, options.rounds
+            Path(directory),
+            options.readers,
+            options.latency_ms,
+            options.mebibytes,
+            options.files,
+            options.rounds,
+            options.link_megabytes_per_second,
         )
     if options.json:
         print(json.dumps(figures._asdict()))
         return
+    link = f", {figures.link_megabytes_per_second:g} MB/s at most" if figures.link_megabytes_per_second else ""
     print(
-        f"{figures.readers} readers, {figures.latency_ms:g} ms, {figures.megabytes:.0f} MB: "
+        f"{figures.readers} readers, {figures.latency_ms:g} ms{link}, {figures.megabytes:.0f} MB: "
         f"{figures.tier_mb_s:.0f} MB/s with {figures.tier_cpu_s:.2f} s of CPU, "
         f"{figures.tier_read_mb:.0f} MB asked for; "
         f"obstore alone {figures.obstore_mb_s:.0f} MB/s with {figures.obstore_cpu_s:.2f} s "

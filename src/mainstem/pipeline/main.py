@@ -144,21 +144,13 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
     ):
         from mainstem.pipeline.merge.compactor import Compactor
         from mainstem.pipeline.merge.merger import Merger
-        from mainstem.pipeline.spark.class_archive import archive_options
-        from mainstem.pipeline.spark.session import start_session
+        from mainstem.pipeline.spark.session import stop_session
         from mainstem.pipeline.split.splitter import Splitter
         from mainstem.pipeline.tier.tierer import Tierer
 
         spark: SparkSession | None = None
         try:
-            spark = start_session(
-                options.master,
-                local_dir=Path(scratch),
-                driver_memory=options.driver_memory,
-                name="mainstem split",
-                extra=dict(entry.split("=", 1) for entry in options.conf),
-                jvm=archive_options(java),
-            )
+            spark = session_of(options, java, Path(scratch))
             merges = NodeLink(endpoint.rpc, "merge", tls)
             settings = merge_settings_of(options, endpoint)
             merger = Merger(
@@ -194,13 +186,28 @@ def run(options: argparse.Namespace, endpoint: Endpoint, java: Java, stopping: t
             ended = Ended.LEASE_LOST
         finally:
             if spark is not None:
-                _stop_spark(spark)
+                stop_session(spark)
         if ended is Ended.LEASE_LOST:
             log.error(
                 "the split lease is lost: %s. This splitter stops; nothing of its is recorded any more.", keeper.lost
             )
     log.info("split ended: %s", ended.value)
     return {Ended.LEASE_LOST: EXIT_LEASE_HELD, Ended.YIELDED: EXIT_YIELDED}.get(ended, EXIT_DONE)
+
+
+def session_of(options: argparse.Namespace, java: Java, local_dir: Path) -> SparkSession:
+    """`local_dir`: Spark's scratch space."""
+    from mainstem.pipeline.spark.class_archive import archive_options
+    from mainstem.pipeline.spark.session import start_session
+
+    return start_session(
+        options.master,
+        local_dir=local_dir,
+        driver_memory=options.driver_memory,
+        name="mainstem split",
+        extra=dict(entry.split("=", 1) for entry in options.conf),
+        jvm=archive_options(java),
+    )
 
 
 def work_of(options: argparse.Namespace) -> str:
@@ -249,14 +256,6 @@ def tls_of(options: argparse.Namespace) -> RpcTlsConfig:
     tls = RpcTlsConfig(certificate=certificate, key=key, ca=ca)
     tls.validate()
     return tls
-
-
-def _stop_spark(spark: SparkSession) -> None:
-    """End Spark. If its JVM was killed there is nothing left to end, and the reason is known already."""
-    try:
-        spark.stop()
-    except Exception as error:
-        log.warning("Spark did not stop in order: %s", error)
 
 
 def _report_failure(node: NodeLink, keeper: LeaseKeeper, message: str) -> None:

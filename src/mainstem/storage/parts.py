@@ -25,9 +25,10 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.queue_store.usage.queue_sums import KeptQueueSums
 from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
-from mainstem.storage.queues.usage import Usage
+from mainstem.storage.queues.usage import TellsStored, Usage
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
@@ -67,6 +68,7 @@ from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.remote_files import TierFiles
 from mainstem.storage.upkeep.remote_retention import RemoteRetention
+from mainstem.storage.upkeep.restored_objects import RestoredObjects
 from mainstem.storage.upkeep.retention import retention_class
 from mainstem.storage.upkeep.retention_pass import RetentionPass, TopicClasses
 from mainstem.storage.upkeep.scrubbing import Scrubber
@@ -212,7 +214,11 @@ class StorageParts:
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
-        self.usage = Usage(state.table, state.index, journal, store.stored, placement.groups_at)
+        stored: TellsStored = store.stored
+        if setup.shared:
+            assert self.remote_history is not None, "a shared store is an object store"
+            stored = KeptQueueSums(self.remote_history.stored, clock)
+        self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
         self.split_log = LocalSplitLog(
             groups,
@@ -417,6 +423,9 @@ class StorageParts:
             tiering = {"untiering": untiering.run, **tiering}
         if setup.read_only:
             tiering = {}
+        restored = None
+        if history is not None and setup.remote_store is not None:
+            restored = RestoredObjects(setup.remote_store, history).run
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,
@@ -437,6 +446,7 @@ class StorageParts:
             self.losses,
             self._fold,
             tiering,
+            restored,
         )
 
     async def _fold(self) -> None:

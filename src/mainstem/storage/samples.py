@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mainstem.kernel import KERNEL
 from mainstem.model import HistogramSample, Sample
+from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.role import Storage
 
 
@@ -118,6 +119,8 @@ class StorageSamples:
         yield from storage.pacing.samples()
         yield from storage.journal.samples()
         yield from storage.queue_store.samples()
+        if isinstance(storage.store_work, SharedQueueStore):
+            yield from storage.store_work.samples()
         yield from storage.store_work.merges.samples()
         yield from storage.store_work.compactions.samples()
         if storage.remote_history is not None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
+from mainstem.storage.disks.read_cache import CROWD_SECONDS, READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 
@@ -29,6 +29,7 @@ class FarFile:
 
     def __init__(self, name: str = "a.pack") -> None:
         self.name = name
+        self.clock = FakeClock()
         self.reads: list[tuple[int, int]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -53,20 +54,27 @@ class FarFile:
         return Extent(self, position, length, google_crc32c.value(CONTENT[position : position + length]))
 
 
-def make_cache(chunks: int) -> ReadCache:
+def make_cache(chunks: int, *, past_when_crowded: bool = False, clock: FakeClock | None = None) -> ReadCache:
     return ReadCache(
-        FakeClock(),
+        clock or FakeClock(),
         bytes_max=chunks * CHUNK,
         chunk_bytes=CHUNK,
         ahead_together=32,
         chunks_per_read=CHUNKS_PER_READ,
+        past_when_crowded=past_when_crowded,
     )
 
 
-def play(scenario: Callable[[ReadCache, FarFile], Coroutine[None, None, None]], chunks: int = 80) -> None:
+def play(
+    scenario: Callable[[ReadCache, FarFile], Coroutine[None, None, None]],
+    chunks: int = 80,
+    *,
+    past_when_crowded: bool = False,
+) -> None:
     async def told() -> None:
-        cache = make_cache(chunks)
-        await scenario(cache, FarFile())
+        file = FarFile()
+        cache = make_cache(chunks, past_when_crowded=past_when_crowded, clock=file.clock)
+        await scenario(cache, file)
         await cache.close()
 
     asyncio.run(told())
@@ -324,6 +332,156 @@ def test_bytes_that_came_together_are_checked() -> None:
         assert not cache.holds(file, 1), "what failed is not kept"
 
     play(scenario)
+
+
+def test_a_chunk_is_taken_together_with_those_that_came_with_it() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        for first in (0, 4, 8):
+            await cache.load_stretch(file.extent(first * CHUNK, 100), CHUNK, 12 * CHUNK)
+        chunk = cache.held(file, CHUNK + 500)
+        assert chunk is not None
+        data, start = chunk.came_with
+        assert start == 0
+        assert data == CONTENT[: 4 * CHUNK]
+        chunk.checked.add(2 * CHUNK - 50)
+        other = cache.held(file, 2 * CHUNK)
+        assert other is not None
+        assert 2 * CHUNK - 50 in other.checked, "what was checked lies in both"
+        cache.passed(file, chunk, 20, 3 * CHUNK + 10)
+        await cache.load_stretch(file.extent(20 * CHUNK, 100), 4 * CHUNK)
+        await cache.load_stretch(file.extent(24 * CHUNK, 100), 4 * CHUNK)
+        assert all(cache.holds(file, number) for number in (1, 2, 3)), "they were used last"
+        assert not any(cache.holds(file, number) for number in (0, 4, 5, 6, 7))
+
+    play(scenario, 16)
+
+
+def test_a_chunk_that_is_kept_alone_has_no_neighbours() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        await cache.load_stretch(file.extent(0, 100), 4 * CHUNK)
+        for position in (0, 500, 0):  # coming back protects it
+            await cache.read(file.extent(position, 100))
+        chunk = cache.held(file, 0)
+        assert chunk is not None
+        data, start = chunk.came_with
+        assert (len(data), start) == (CHUNK, 0)
+        assert {0, 500} <= chunk.checked
+
+    play(scenario, 40)
+
+
+async def in_a_crowd(cache: ReadCache, file: FarFile) -> list[asyncio.Future[bool]]:
+    """Three readers wait for a stretch each, more than half of the memory of 16 chunks has room for."""
+    assert not cache.is_crowded
+    file.gate.clear()
+    waiting = [asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in (0, 8, 16)]
+    await settled()
+    assert cache.is_crowded
+    return waiting
+
+
+def test_one_of_a_crowd_is_brought_what_it_takes_past_the_memory() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        extent = file.extent(50 * CHUNK + 10, 100)
+        assert await cache.stretch_past(extent, 5000) is None, "nobody else waits"
+        waiting = await in_a_crowd(cache, file)
+        file.reads.clear()
+        together = [asyncio.ensure_future(cache.stretch_past(extent, 5000)) for _ in range(2)]
+        await settled()
+        assert await cache.stretch_past(file.extent(100, 100), 5000) is None, "it is on its way into memory"
+        cache.read_ahead(all_of_it(file), 40)
+        await settled()
+        assert len(file.reads) <= 1, "nothing is read ahead"
+        file.gate.set()
+        one, two = await asyncio.gather(*together)
+        assert one is not None
+        assert one is two
+        assert one.data == CONTENT[extent.position :][:5000]
+        assert cache.checked(one, extent) == CONTENT[extent.position :][:100]
+        with pytest.raises(FormatError, match="fails its CRC"):
+            cache.checked(one, file.extent(50 * CHUNK + 500, 100)._replace(crc=1))
+        await asyncio.gather(*waiting)
+        assert file.reads == [(extent.position, 5000)]
+        assert cache.bytes_held == 12 * CHUNK, "memory has what the others wait for alone"
+        assert cache.is_crowded
+        file.clock.advance(CROWD_SECONDS)
+        assert not cache.is_crowded
+        assert await cache.stretch_past(extent, 5000) is None
+
+    play(scenario, 16, past_when_crowded=True)
+
+
+def test_the_rest_of_a_readers_own_stretch_is_kept_for_it_within_the_memory() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        waiting = await in_a_crowd(cache, file)
+        assert cache.room_for_each == 16 * CHUNK // 2 // 3
+        places = [file.extent((30 + 5 * number) * CHUNK, 100) for number in range(4)]
+        asked = [asyncio.ensure_future(cache.stretch_past(extent, 3 * CHUNK)) for extent in places]
+        await settled()
+        file.gate.set()
+        await asyncio.gather(*waiting)
+        rests = [file.extent(extent.position + CHUNK, 100) for extent in places]
+        for rest, task in zip(rests, asked, strict=True):
+            stretch = await task
+            assert stretch is not None
+            cache.keep_rest(rest, stretch)
+            behind = file.extent(stretch.end, 100)
+            cache.keep_rest(behind, stretch)
+            assert cache.take_rest(behind) is None, "nothing is left of it"
+        del asked, stretch, task
+        assert cache.bytes_held <= 16 * CHUNK
+        assert file.held_bytes <= 16 * CHUNK
+        kept = [cache.take_rest(rest) for rest in rests]
+        assert [stretch is not None for stretch in kept] == [False, False, True, True], "half of the memory at most"
+        assert kept[3] is not None
+        assert cache.checked(kept[3], rests[3]) == CONTENT[rests[3].position :][:100]
+        assert cache.take_rest(rests[3]) is None, "it is one reader's"
+        cache.keep_rest(rests[3], kept[3])
+        cache.forget(file.name)
+        assert cache.take_rest(rests[3]) is None
+
+    play(scenario, 16, past_when_crowded=True)
+
+
+def test_what_cannot_be_read_past_the_memory_is_left_to_who_reports_it() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        waiting = await in_a_crowd(cache, file)
+        extent = file.extent(50 * CHUNK + 10, 100)
+        lost: dict[str, Exception] = {"is": StorageError("lost")}
+        file.failure = lambda position, length: lost["is"] if position == extent.position else None
+        asked = asyncio.ensure_future(cache.stretch_past(extent, 5000))
+        await settled()
+        file.gate.set()
+        assert await asked is None
+        await asyncio.gather(*waiting)
+        file.gate.clear()
+        waiting = [
+            asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in (40, 60, 80)
+        ]
+        await settled()
+        lost["is"] = OutOfReach("out")
+        asked = asyncio.ensure_future(cache.stretch_past(extent, 5000))
+        await settled()
+        file.gate.set()
+        with pytest.raises(OutOfReach):
+            await asked
+        await asyncio.gather(*waiting)
+
+    play(scenario, 16, past_when_crowded=True)
+
+
+def test_a_crowd_asks_for_whole_stretches_where_nothing_is_read_past_the_memory() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        file.gate.clear()
+        waiting = [
+            asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in (0, 8, 16)
+        ]
+        await settled()
+        assert await cache.stretch_past(file.extent(50 * CHUNK, 100), 5000) is None
+        file.gate.set()
+        await asyncio.gather(*waiting)
+
+    play(scenario, 16)
 
 
 def test_several_keys_are_loaded_in_one_flight() -> None:

@@ -15,6 +15,7 @@ import numpy
 import pytest
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
+from mainstem.kernel import walk_batches
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, ReadingMode
 from mainstem.storage.extents import extent_pages
@@ -34,6 +35,7 @@ from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME
 from mainstem.storage.queue_store.reading import file_summaries
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunSummary, RunWriter
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, IndexEntries
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
 
 
@@ -211,8 +213,13 @@ def write_merged(
         aborted = empty_section(FRAME_BYTES + rows.nbytes, frame.name_crc)
         files.put(index_path_of(name), header.pack() + rows.tobytes() + aborted + frame.pack())
         files.put(path_of(name), content[FRAME_BYTES : footer.rows_position])
-        for path in paths_of(name)[2:]:
-            files.put(path, path.encode())
+        log = files.content(path_of(name))
+        fields = numpy.empty((len(batches), len(BATCH_FIELDS)), numpy.int64)
+        assert walk_batches(log, fields.data.cast("B")) == len(batches)
+        entries = IndexEntries(batches[0].base_offset)
+        entries.add(fields, 0)
+        for path, content in zip(paths_of(name)[2:], (entries.offset_index(), entries.time_index()), strict=True):
+            files.put(path, content)
         file = msgspec.structs.replace(file, bytes=file.batch_bytes)
     return msgspec.structs.replace(
         file,

@@ -17,6 +17,7 @@ from mainstem.storage.reading.pacing import (
     MOST_BYTES_PER_SECOND,
     START_BYTES_PER_SECOND,
     STEP_SECONDS,
+    UPKEEP_SHARE_MIN,
     WINDOW_SECONDS_MAX,
     Lane,
     Pacing,
@@ -230,6 +231,39 @@ def test_a_slowdown_of_0_turns_it_off() -> None:
         assert loop.time() == began
 
     simulated(story, slowdown_max=0)
+
+
+def test_upkeep_goes_slower_than_the_least_of_others_and_is_the_first_to_get_faster() -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        worker = asyncio.ensure_future(work(pacing, Lane.UPKEEP, MEBIBYTE // 4))
+        await publish(pacing, 10, slow_beside(pacing))
+        assert (pacing.bytes_per_second, pacing.upkeep_share) == (LEAST, UPKEEP_SHARE_MIN)
+        before = done(pacing, Lane.UPKEEP)
+        await publish(pacing, 20, slow_beside(pacing))
+        slow = (done(pacing, Lane.UPKEEP) - before) / 20
+        assert LEAST * UPKEEP_SHARE_MIN * 0.7 < slow < LEAST * UPKEEP_SHARE_MIN * 1.3
+        while pacing.upkeep_share < 1:
+            assert pacing.bytes_per_second == LEAST
+            await publish(pacing, 0.5, lambda: QUIET_SECONDS)
+        await publish(pacing, 10, lambda: QUIET_SECONDS)
+        assert pacing.bytes_per_second > LEAST
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    simulated(story)
+
+
+def test_upkeep_gets_what_its_caller_needs_at_least() -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        worker = asyncio.ensure_future(work(pacing, Lane.UPKEEP, MEBIBYTE // 4, least=2.0 * LEAST))
+        await publish(pacing, 10, slow_beside(pacing))
+        before = done(pacing, Lane.UPKEEP)
+        await publish(pacing, 20, slow_beside(pacing))
+        assert 1.4 * LEAST < (done(pacing, Lane.UPKEEP) - before) / 20 < 2.6 * LEAST
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    simulated(story)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 10)), max_size=200))

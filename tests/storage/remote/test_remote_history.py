@@ -19,6 +19,7 @@ from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, OutOfReach
 from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
+from mainstem.storage.object_stores.metered import Metered
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.remote import object_files
@@ -45,6 +46,7 @@ class World:
         self.config = ReadCacheConfig(
             memory_bytes=32 << 20, chunk_bytes=CHUNK, read_ahead_chunks_max=16, request_bytes=CHUNK
         )
+        self.store: Metered
         self.tier: RemoteTier
         self.manifest: Manifest
         self.history: RemoteHistory
@@ -55,9 +57,8 @@ class World:
         await self.reopen()
 
     async def reopen(self) -> None:
-        self.history = await RemoteHistory.open(
-            self.tier, SimulatedObjectStore(self.bucket), self.config, self.loop, self.disk
-        )
+        self.store = Metered(SimulatedObjectStore(self.bucket), self.loop.time)
+        self.history = await RemoteHistory.open(self.tier, self.store, self.config, self.loop, self.disk)
 
     async def reopen_with(self, **config: int) -> None:
         """Readers with nothing in memory and other settings."""
@@ -154,6 +155,92 @@ def test_a_hundred_readers_of_one_range_cost_one_request_per_chunk(tmp_path: Pat
         with_index = -(-object_files.TAIL_BYTES // CHUNK)
         assert world.bucket.asked <= 1 + -(-file.bytes // CHUNK)
         assert world.bucket.asked >= file.bytes // CHUNK - with_index
+
+    play(tmp_path, story)
+
+
+def test_what_came_in_one_request_is_served_from_where_it_lies(tmp_path: Path) -> None:
+    """Extents that lie in two chunks of it, too."""
+
+    async def story(world: World) -> None:
+        batches = history_of(100)
+        await world.add("a.pack", batches)
+        await world.reopen_with(request_bytes=4 * CHUNK)
+        found = await world.history.read(QUEUE, 0, 0, 5 * CHUNK // 2)
+        assert found is not None
+        assert [*map(bytes, found.batches)] == datas(batches)[: len(found.batches)]
+        assert sum(map(len, found.batches)) > 2 * CHUNK
+        assert len({id(batch.obj) for batch in found.batches}) == 1, "nothing of it is a copy"
+
+    play(tmp_path, story)
+
+
+def test_readers_that_are_more_than_memory_has_room_for_ask_for_what_they_read(tmp_path: Path) -> None:
+    """Each queue begins and ends within chunks, and each read ends within one."""
+
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS / 2, LATENCY_SECONDS)
+        queues = [history_of(70, queue_id=QUEUE + number) for number in range(40)]
+        for first in range(0, 40, 10):
+            await world.add(f"{first}.pack", [batch for queue in queues[first : first + 10] for batch in queue])
+        await world.reopen_with(
+            memory_bytes=4 << 20, chunk_bytes=256 << 10, request_bytes=1 << 20, read_ahead_chunks_max=64
+        )
+        found = await asyncio.gather(*(world.read_all(QUEUE + number, 0, 260_000) for number in range(40)))
+        assert found == [datas(queue) for queue in queues]
+        read = sum(len(batch.data) for queue in queues for batch in queue)
+        indexes = sum(file.bytes - file.batch_bytes for file in world.manifest.files.values())
+        assert world.store.read_bytes - indexes <= 1.05 * read
+        assert world.history.damaged.all() == []
+
+    play(tmp_path, story)
+
+
+def test_each_of_many_readers_is_brought_its_share_of_the_memory_in_one_request(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        queues = [history_of(210, queue_id=QUEUE + number) for number in range(14)]
+        await world.add("a.pack", [batch for queue in queues for batch in queue])
+        await world.reopen_with(
+            memory_bytes=16 << 20, chunk_bytes=256 << 10, request_bytes=1 << 20, read_ahead_chunks_max=64
+        )
+        await world.history.first_offset(QUEUE, 0, 0)
+        asked, read_bytes = world.bucket.asked, world.store.read_bytes
+        found = await asyncio.gather(*(world.read_all(QUEUE + number, 0, 260_000) for number in range(14)))
+        assert found == [datas(queue) for queue in queues]
+        assert world.history.reads == 14 * 10, "a read takes whole extents, and finds out where the queue ends"
+        assert world.bucket.asked - asked <= 14 * 5, "each brings what several reads take"
+        read = sum(len(batch.data) for queue in queues for batch in queue)
+        assert world.store.read_bytes - read_bytes <= 1.05 * read
+
+    play(tmp_path, story)
+
+
+def test_a_damaged_extent_costs_each_of_many_readers_no_more_than_it(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        queues = [history_of(70, queue_id=QUEUE + number) for number in range(20)]
+        await world.add("a.pack", [batch for queue in queues for batch in queue])
+        await world.reopen_with(
+            memory_bytes=4 << 20, chunk_bytes=256 << 10, request_bytes=1 << 20, read_ahead_chunks_max=64
+        )
+        name = object_of(0, path_of("a.pack"))
+        content = bytearray(world.bucket.objects[name].content)
+        broken = content.index(queues[7][30].data) + 500
+        content[broken] ^= 1
+        world.bucket.put(name, bytes(content))
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS / 2, LATENCY_SECONDS)
+
+        async def read(number: int) -> list[bytes] | str:
+            try:
+                return await world.read_all(QUEUE + number, 0, 260_000)
+            except FormatError as error:
+                return str(error)
+
+        found = await asyncio.gather(*map(read, range(20)))
+        said = found.pop(7)
+        assert "fails its CRC" in said
+        assert found == [datas(queue) for number, queue in enumerate(queues) if number != 7]
+        assert [damaged.name for damaged in world.history.damaged.all()] == ["a.pack"]
 
     play(tmp_path, story)
 

@@ -8,19 +8,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 
+from mainstem.model import Outcome, queue_id_of
 from mainstem.pipeline.slices.split_slice import SplitSlice
 from mainstem.rpc.messages.merge import MergeWork
 from mainstem.rpc.messages.split import PASSED_OVER, FileDescription
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
-from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.merging.merge_measure import facts_of, measure
 from mainstem.storage.store_files.object_names import file_objects, object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
+from mainstem.storage.upkeep import restored_objects
+from mainstem.storage.upkeep.maintenance import RESTORED_SECONDS
+from mainstem.storage.verifying.file_check import Opens, check_file
+from mainstem.storage.verifying.findings import Finding
 
 LIVE_MAX = (1 << 63) - 1
 
@@ -80,9 +86,7 @@ class Splitter:
             for name in names
         ]
         liveness = Liveness(lambda ids: LiveOffsets(ids.astype("i8") * 0, ids.astype("i8") * 0 + LIVE_MAX))
-        topics = {
-            number: TopicFacts(one.name, one.retention_class, one.segment_bytes) for number, one in work.topics.items()
-        }
+        topics = facts_of(work.topics)
         found: list[StoreFile] = []
         for task in measure(inputs, liveness, topics, self.node.storage.merge_log.lines).tasks:
             found += merge_files(
@@ -113,6 +117,91 @@ def test_a_split_lies_in_the_object_store_and_nowhere_else(tmp_path: Path) -> No
         await node.fill(5)
         assert await splitter.split() == ["committed"]
         assert await node.read_offsets() == list(range(45))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+def test_what_queues_have_is_told_from_what_a_node_knows(tmp_path: Path) -> None:
+    bucket: list[SimulatedBucket] = []
+    other = queue_id_of(1, 1)
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(40)
+        await node.fill(8, other)
+        unsplit = await node.storage.queues.usage([QUEUE, other])
+        assert await splitter.split() == ["committed"]
+        await node.rounds()
+        held = [None if use is None else use.unsplit_bytes for use in unsplit]
+        for again in (False, True):
+            found = await node.storage.queues.usage([QUEUE, other, queue_id_of(7, 0)])
+            assert [use if use is None else use.stored_bytes for use in found] == [*held, None]
+            (of_topic,) = (await node.storage.usage.of_topics()).values()
+            assert of_topic.stored_bytes == sum(filter(None, held)) > 40_000
+            if not again:
+                asked, bucket[0].weather.down = bucket[0].asked, True
+        assert bucket[0].asked == asked, "known once, nothing is asked for it"
+        await node.storage.queues.truncate({other: -1})
+        (_one, two) = await node.storage.queues.usage([QUEUE, other])
+        assert two is not None
+        assert two.stored_bytes == 0, "what is not live does not count"
+        await node.restart()
+        found = await node.storage.queues.usage([QUEUE])
+        assert [use and use.stored_bytes for use in found] == [0], "while the store is out, what is known counts"
+        bucket[0].weather.down = False
+        found = await node.storage.queues.usage([QUEUE])
+        assert [use and use.stored_bytes for use in found] == held[:1]
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+@pytest.mark.parametrize("how", ["lost", "flipped", "cut"])
+def test_damage_is_named_costs_its_own_offsets_and_is_over_when_the_object_is_restored(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket: list[SimulatedBucket] = []
+    looks: list[str] = []
+
+    async def counted(files: Opens, name: str, file: StoreFile | None) -> list[Finding]:
+        looks.append(name)
+        return await check_file(files, name, file)
+
+    monkeypatch.setattr(restored_objects, "check_file", counted)
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        for _ in range(3):
+            await node.fill(10)
+            assert await splitter.split() == ["committed"]
+        await node.rounds()
+        damaged = list(node.storage.remote.manifest.files)[1]
+        name = object_of(0, path_of(damaged))
+        whole = bytes(bucket[0].objects[name].content)
+        bucket[0].remove(name)
+        if how != "lost":
+            bucket[0].put(
+                name, whole[:-1] if how == "cut" else whole[:9_000] + bytes([whole[9_000] ^ 1]) + whole[9_001:]
+            )
+        await node.restart()
+        history = node.storage.remote_history
+        assert history is not None
+        found = [(offset, await node.read(offset)) for offset in (0, 15, 19, 20, 25)]
+        assert {offset for offset, read in found if read.outcome is Outcome.STORAGE_FAILED} == {15, 19}
+        assert [read.next_offset for offset, read in found if offset in (0, 20, 25)] == [10, 30, 30]
+        assert [damage.name for damage in history.damaged.all()] == [damaged]
+        await node.fill(10)
+        assert await splitter.split() == ["committed"], "what comes later is split"
+        work = await node.storage.merge_log.work(lambda: True, (), drain=True)
+        assert damaged not in {one.file.name for one in work.inputs}
+        await asyncio.sleep(3 * RESTORED_SECONDS)
+        assert looks == [damaged], "as long as its object is what it was, it is not read again"
+        bucket[0].put(name, whole)
+        await asyncio.sleep(2 * RESTORED_SECONDS)
+        assert looks == [damaged] * 2
+        assert history.damaged.all() == []
+        assert await node.read_offsets() == list(range(40))
+        assert await splitter.merge() == "merged"
+        assert await node.read_offsets() == list(range(40))
 
     simulated(tmp_path, story, shared(bucket))
 

@@ -21,7 +21,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
-from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.merging.merge_measure import facts_of, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
@@ -40,7 +40,13 @@ LINES = MergeLines(
 class RealStore:
     """A queue store in a directory, into which random slices are split, and in which all is merged that is worth it."""
 
-    def __init__(self, root: Path, seed: int, classes: Sequence[str] = ("forever",)) -> None:
+    def __init__(
+        self,
+        root: Path,
+        seed: int,
+        classes: Sequence[str] = ("forever",),
+        settings: TopicSettings = TopicSettings(segment_bytes=40000),  # noqa: B008 - it is frozen
+    ) -> None:
         """`classes`: the retention classes of its topics, which have their number as a part of their name."""
         self.root = root / "store"
         self.root.mkdir()
@@ -48,6 +54,7 @@ class RealStore:
         self.choice = random.Random(seed)
         self.clock = FakeClock()
         self.classes = list(classes)
+        self.settings = settings
         self.queues = [number << 32 | partition for partition in range(QUEUES) for number in range(len(classes))]
         self.logs: dict[int, list[Batch]] = {queue_id: [] for queue_id in self.queues}
         self.starts: dict[int, int] = dict.fromkeys(self.queues, 0)
@@ -59,14 +66,13 @@ class RealStore:
 
     async def open(self) -> None:
         self.store = await QueueStore.open(self.files, self.database, QueueStoreConfig(), self.clock)
-        settings = TopicSettings(segment_bytes=40000)
         topics = [
             Topic(
                 name=f"orders-{number}",
                 number=number,
                 topic_id=uuid.UUID(int=number + 1),
                 partitions=QUEUES,
-                settings=settings,
+                settings=self.settings,
             )
             for number in range(len(self.classes))
         ]
@@ -99,6 +105,22 @@ class RealStore:
             base_offset = log[-1].last_offset + 1 if log else 0
             log.append(make_batch(queue_id, base_offset, records=records, size=self.choice.choice([80, 900, 9000])))
             batches.append(log[-1])
+        await self._record(batches)
+
+    async def split_small(self) -> None:
+        """Split twelve slices in which the last queue has a batch of 4,000 bytes, and each of the others three of 80
+        bytes with one record, one, and two."""
+        for _ in range(12):
+            batches = []
+            for queue_id, log in self.logs.items():
+                for records in (1, 1, 2) if queue_id < QUEUES - 1 else (1,):
+                    base_offset = log[-1].last_offset + 1 if log else 0
+                    size = 80 if queue_id < QUEUES - 1 else 4_000
+                    log.append(make_batch(queue_id, base_offset, records=records, size=size))
+                    batches.append(log[-1])
+            await self._record(batches)
+
+    async def _record(self, batches: list[Batch]) -> None:
         name = f"{self.slices}.run"
         summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
         run = StoreFile(retention_class="forever", **summary._asdict())
@@ -123,10 +145,7 @@ class RealStore:
             inputs = [
                 InputFile(name, str(self.root / path_of(name)), str(self.root / index_path_of(name))) for name in names
             ]
-            topics = {
-                number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes)
-                for number, topic in work.topics.items()
-            }
+            topics = facts_of(work.topics)
             lines = LINES._replace(packed_bytes=work.packed_bytes, task_bytes=work.task_bytes)
             liveness = Liveness(ask)
             found: list[StoreFile] = []
@@ -177,3 +196,36 @@ def test_what_tasks_write_is_what_the_node_checks_and_serves(tmp_path: Path, see
         await real.files.close()
 
     asyncio.run(story(RealStore(tmp_path, seed)))
+
+
+RECORDS = 12
+"""Of a segment."""
+
+
+def test_segments_by_count_are_full_and_are_not_merged_again(tmp_path: Path) -> None:
+    """Segments of twelve records of 80 bytes are tiny for `segment.bytes`, and lie among others that go by that; each
+    round of splits is merged once, and what was merged before is left alone."""
+
+    async def story(real: RealStore) -> None:
+        await real.open()
+        settled: set[str] = set()
+        for round_ in range(10):
+            await real.split_small()
+            made = 0
+            while await real.merge(drain=True):
+                made += 1
+                assert made <= 2, "one of each write group"
+            files = real.store.manifest.files
+            segments = {name: files[name] for name in files if kind_of(name) is FileKind.SEGMENT}
+            assert settled <= segments.keys(), "what is full stays as it is"
+            counted = [file for file in segments.values() if file.last_queue < QUEUES - 1]
+            assert [file.record_count for file in counted] == [RECORDS] * (4 * (QUEUES - 1) * (round_ + 1))
+            by_bytes = [file.batch_bytes for file in segments.values() if file.last_queue == QUEUES - 1]
+            assert by_bytes == [48_000] * (round_ + 1)
+            settled = set(segments)
+        for queue_id, log in real.logs.items():
+            assert await read_all(real.store, queue_id, queue_id % 2, 0, 20_000) == [batch.data for batch in log]
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(RealStore(tmp_path, 1, settings=TopicSettings(segment_bytes=40000, segment_records=RECORDS))))

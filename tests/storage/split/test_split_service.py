@@ -47,6 +47,7 @@ from mainstem.storage.split.split_service import (
     LAG_BYTES,
     PACE_BYTES_MAX,
     READ_CHUNK_BYTES,
+    UPKEEP_LAG_BYTES,
     SplitService,
 )
 
@@ -95,13 +96,20 @@ class Bench:
         self.clock = FakeClock(NOW_MS)
         self.ids = 0
         self.pacing = Pacing(self.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
-        self.written = 0
+        self.written = self.upkeep_bytes = 0
         self.service = self.start(1)
 
     def start(self, incarnation: int) -> SplitService:
         """The service as a start of the node makes it."""
         lease = SplitLease(self.clock, incarnation, self.new_id)
-        return SplitService(self.journal, self.clock, lease, self.pacing, lambda: self.written)
+        return SplitService(
+            self.journal,
+            self.clock,
+            lease,
+            self.pacing,
+            lambda: self.written,
+            upkeep_bytes=lambda: self.upkeep_bytes,
+        )
 
     def new_id(self) -> str:
         self.ids += 1
@@ -348,15 +356,20 @@ def test_zombie_cannot_report_either(bench: Bench) -> None:
     bench.run(test)
 
 
+class Recorded(Pacing):
+    """Grants everything, and remembers what it was asked."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
+        self.asked: list[tuple[Lane, int, float]] = []
+
+    async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> bool:
+        self.asked.append((lane, size, least))
+        return True
+
+
 def test_the_more_is_unsplit_the_more_the_split_gets_whatever_publishing_feels(bench: Bench) -> None:
-    asked: list[tuple[Lane, int, float]] = []
-
-    class Recorded(Pacing):
-        async def take(self, lane: Lane, size: int, *, least: float = 0.0) -> bool:
-            asked.append((lane, size, least))
-            return True
-
-    bench.pacing = Recorded(bench.clock, slowdown_max=1.2, bytes_per_second_min=1 << 20)
+    bench.pacing = pacing = Recorded(bench.clock)
     bench.service = bench.start(1)
 
     async def test(client: Client) -> None:
@@ -369,7 +382,25 @@ def test_the_more_is_unsplit_the_more_the_split_gets_whatever_publishing_feels(b
         await client.call(PACE, SplitPace(-5), timeout_seconds=15)
 
     bench.run(test)
-    assert asked == [
+    assert pacing.asked == [
         (Lane.SPLIT, 1, 0.0), (Lane.SPLIT, 2, 500.0), (Lane.SPLIT, 3, 1000.0),
         (Lane.SPLIT, PACE_BYTES_MAX, 1000.0 * CATCH_UP), (Lane.SPLIT, 0, 1000.0 * CATCH_UP),
+    ]  # fmt: skip
+
+
+def test_the_more_waits_to_be_merged_and_uploaded_the_more_upkeep_gets(bench: Bench) -> None:
+    bench.pacing = pacing = Recorded(bench.clock)
+    bench.service = bench.start(1)
+
+    async def test(client: Client) -> None:
+        for lag, unsplit in ((0, 0), (UPKEEP_LAG_BYTES // 2, 0), (100 * UPKEEP_LAG_BYTES, 0), (0, LAG_BYTES)):
+            bench.clock.advance(2)
+            bench.written += 2 * 1000
+            bench.upkeep_bytes, bench.journal.unsplit_bytes = lag, unsplit
+            await client.call(PACE, SplitPace(7, upkeep=True), timeout_seconds=15)
+
+    bench.run(test)
+    assert pacing.asked == [
+        (Lane.UPKEEP, 7, 0.0), (Lane.UPKEEP, 7, 500.0), (Lane.UPKEEP, 7, 1000.0 * CATCH_UP),
+        (Lane.UPKEEP, 7, 1000.0),  # a split may wait for the task
     ]  # fmt: skip

@@ -232,7 +232,7 @@ def test_a_task_never_goes_through_more_at_once_than_its_node_allows_at_once(upl
     happened: list[str] = []
 
     class Node:
-        def pace(self, size: int) -> None:
+        def pace(self, size: int, *, upkeep: bool) -> None:
             happened.append("asked")
 
     class Watched(SimulatedObjectStore):

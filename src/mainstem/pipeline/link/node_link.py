@@ -189,9 +189,9 @@ class NodeLink:
         for reply in self._client.stream(READ, request, timeout_seconds=READ_SECONDS):
             yield bytes(reply.buffers[0])
 
-    def pace(self, size: int) -> None:
-        """Return when so many bytes of the journal may be worked on."""
-        self._call(PACE, SplitPace(size))
+    def pace(self, size: int, *, upkeep: bool) -> None:
+        """Return when so many bytes may be worked on: of the journal, or in the upkeep of files."""
+        self._call(PACE, SplitPace(size, upkeep))
 
     def damaged(self, position: int) -> bool:
         """Report a damaged block at this journal position, and have the node check it. Returns whether it is

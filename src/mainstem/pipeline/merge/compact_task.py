@@ -99,7 +99,7 @@ def _files_of(work: FileWork) -> Iterator[tuple[TaskFiles, NodeAllowance]]:
     node = NodeLink(work.settings.rpc, "compaction task", work.settings.tls)
     try:
         with task_files(work.settings, node, [work.paths]) as files:
-            yield files, NodeAllowance(node)
+            yield files, NodeAllowance(node, upkeep=True)
     except InputDamaged as error:
         try:
             node.merge_damaged(work.pass_id, error.name, str(error))

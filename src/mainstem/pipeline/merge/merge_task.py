@@ -124,7 +124,7 @@ def run_files(work: bytes) -> bytes:
                 level=job.level,
                 reader=files.reader,
                 announce=files.announce,
-                allow=NodeAllowance(node),
+                allow=NodeAllowance(node, upkeep=True),
             )
         done = FilesDone(tuple(written))
     except InputDamaged as error:

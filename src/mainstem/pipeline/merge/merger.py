@@ -39,7 +39,7 @@ from mainstem.pipeline.spark.executors import on_executors
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.merge import MergeWork
 from mainstem.rpc.messages.split import HeldLease
-from mainstem.storage.merging.merge_measure import MergeTask, TopicFacts
+from mainstem.storage.merging.merge_measure import MergeTask, facts_of
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)
@@ -166,10 +166,7 @@ class Merger:
     def _merge(self, work: MergeWork) -> None:
         """Raises `MergeFailed` when it cannot be finished; the node then has what it had."""
         job = self._job(work)
-        topics = {
-            number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes)
-            for number, topic in work.topics.items()
-        }
+        topics = facts_of(work.topics)
         self._let_the_split_go_first()
         (answer,) = self._on_executors(run_measure, [msgspec.json.encode(MeasureWork(job, topics))])
         measured = msgspec.json.decode(answer, type=MeasureDone)

@@ -5,6 +5,7 @@ Every setting has its reason beside it; all others are Spark's defaults.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import zipfile
@@ -14,6 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import mainstem
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -96,6 +99,14 @@ def start_session(
     for key, value in {**settings, **extra}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def stop_session(spark: SparkSession) -> None:
+    """End Spark. If its JVM was killed there is nothing left to end, and the reason is known already."""
+    try:
+        spark.stop()
+    except Exception as error:
+        log.warning("Spark did not stop in order: %s", error)
 
 
 def package_code(target: Path) -> Path:

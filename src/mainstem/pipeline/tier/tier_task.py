@@ -56,7 +56,7 @@ def run_upload(work: bytes) -> bytes:
     asked = msgspec.json.decode(work, type=UploadWork)
     node = NodeLink(asked.settings.rpc, "upload task", asked.settings.tls)
     try:
-        return msgspec.json.encode(asyncio.run(upload_all(asked, NodeAllowance(node))))
+        return msgspec.json.encode(asyncio.run(upload_all(asked, NodeAllowance(node, upkeep=True))))
     finally:
         node.close()
 

@@ -13,13 +13,16 @@ PIECE_BYTES_MORE = 512
 
 
 class ViewedBytes:
-    """Bytes that several chunks are views of."""
+    """Bytes of a file, from `start` on, that several chunks are views of."""
 
-    __slots__ = ("held_bytes", "views")
+    __slots__ = ("checked", "data", "start", "views")
 
-    def __init__(self, held_bytes: int, views: int) -> None:
-        self.held_bytes = held_bytes
+    def __init__(self, data: memoryview, start: int, views: int) -> None:
+        self.data = data
+        self.start = start
         self.views = views
+        self.checked: set[int] = set()
+        """As of each of the chunks."""
 
 
 class CachedChunk:
@@ -48,17 +51,27 @@ class CachedChunk:
         """True of extents that were brought, until their reader has come for them: it has waited for the disk."""
         self.ahead = ahead
         """True until a reader has used it."""
-        self.checked: set[int] = set()
-        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held."""
+        self.checked: set[int] = set() if shared is None else shared.checked
+        """Positions of the extents, lying in this chunk or reaching into it, whose CRC held, and of those in the chunks
+        that came with it."""
         self.last_position = -1
         """Where the last read of the chunk started, in the file."""
+
+    def has(self, position: int, length: int) -> bool:
+        """Whether all of a stretch of the file is in it."""
+        return self.start <= position and position + length <= self.start + len(self.data)
+
+    @property
+    def came_with(self) -> tuple[memoryview, int]:
+        """The bytes that came in one read with this chunk, its own included, and where in the file they begin."""
+        return (self.data, self.start) if self._shared is None else (self._shared.data, self._shared.start)
 
     def let_go(self) -> int:
         """Drop its bytes. Returns how much memory that frees: none, while other chunks are views of the same bytes."""
         if self._shared is None:
             return self.held_bytes
         self._shared.views -= 1
-        return 0 if self._shared.views else self._shared.held_bytes
+        return 0 if self._shared.views else len(self._shared.data)
 
     def keep_alone(self) -> int:
         """Have bytes of its own, for it will stay longer than its neighbours. Returns how much more memory that
@@ -68,4 +81,5 @@ class CachedChunk:
         freed = self.let_go()
         self._shared = None
         self.data = memoryview(bytes(self.data))
+        self.checked = self.checked.copy()
         return self.held_bytes - freed

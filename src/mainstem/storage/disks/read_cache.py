@@ -12,7 +12,10 @@ one go (`bring`). They stand for their chunks until another extent of one of the
 
 Where each read takes long to come, whatever it brings, neighbouring chunks are loaded in one read. They are then views
 of the same bytes, whose memory counts until the last of them is evicted. What is on its way then is bounded, too, and a
-reader that waits for its turn has what follows brought with what it wants, as far as there is room.
+reader that waits for its turn has what follows brought with what it wants, as far as there is room. When so many
+readers wait, each at a place of its own, that memory would evict what was loaded for one before it comes back for the
+rest, each is brought its share of the memory, or what its read takes, as a stretch of its own (`stretch_past`). That
+begins and ends with extents, and is let go of once its reader has passed: so nothing is asked for twice.
 
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
@@ -26,11 +29,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import NamedTuple, Protocol
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import crc32c
+from mainstem.lru import Lru
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
 from mainstem.storage.disks.bytes_under_way import BytesUnderWay
@@ -67,6 +71,11 @@ used."""
 UNDER_WAY_SHARE = 0.75
 """Of the memory, for what is on its way at once where stretches are loaded: what is read ahead takes no more than
 `AHEAD_SHARE`, so that those who wait for a chunk find room."""
+
+CROWD_LEFT_SHARE = 0.25
+CROWD_SECONDS = 1.0
+"""Readers are a crowd no more once no more than this share of those that make one waited at a time, for so long: fewer
+wait whenever the others are being served, and the time is that of ten slow requests."""
 
 ALONE_SHARE = 0.25
 """Of a chunk: larger extents are read with what lies around them in their chunks."""
@@ -120,11 +129,12 @@ class ReadCache:
         supervision: Supervision | None = None,
         ahead_together: int = 1,
         chunks_per_read: int = 1,
+        past_when_crowded: bool = False,
     ) -> None:
         """`pace(bytes)` is awaited before bytes are read from a disk, and returns whether the disk is otherwise idle.
         `ahead_together`: chunks that are read ahead at once for one reader; more than one hides the time that each
         takes to come from far away, and would have a disk seek. `chunks_per_read`: neighbouring chunks that may be
-        loaded in one read."""
+        loaded in one read. `past_when_crowded`: readers are brought stretches of their own while they are too many."""
         self._clock = clock
         self._sleep = sleep
         self._pace = pace
@@ -143,6 +153,19 @@ class ReadCache:
         self._ahead_together = ahead_together
         self._chunks_per_read = max(1, min(chunks_per_read, int(bytes_max * DIRECT_SHARE) // chunk_bytes))
         self._under_way = BytesUnderWay(int(bytes_max * UNDER_WAY_SHARE)) if self._chunks_per_read > 1 else None
+        self._past_when_crowded = past_when_crowded and self._under_way is not None
+        self._past: SingleFlight[tuple[str, int, int], CachedChunk] = SingleFlight()
+        """Stretches that are read past the chunks, by file, position and length."""
+        self._rests: Lru[tuple[str, int], CachedChunk] = Lru(
+            int(bytes_max * AHEAD_SHARE), lambda stretch: len(stretch.data)
+        )
+        """Stretches of which their readers come back for the rest, by file and the position where they go on. Each is
+        one reader's."""
+        self._waiting = 0
+        """Reads under way, or waiting for room, that a reader waits for."""
+        self._crowd = 0
+        """As many readers have waited at once since they became a crowd."""
+        self._crowded_until = float("-inf")
         self._ahead_loads = Errands(supervision, "chunk ahead")
         self._ahead_under_way = 0
         """Chunks that `_ahead_loads` are loading."""
@@ -161,7 +184,7 @@ class ReadCache:
 
     @property
     def bytes_held(self) -> int:
-        return self._bytes
+        return self._bytes + self._rests.held
 
     @property
     def loads_stretches(self) -> bool:
@@ -215,15 +238,18 @@ class ReadCache:
         return view
 
     def held(self, source: CachedFile, position: int) -> CachedChunk | None:
-        """The chunk with this place of a file, if memory has it, for who takes several extents of it by itself, checks
-        each that `checked` does not name, and tells `passed`."""
+        """The chunk with this place of a file, if memory has it, for who takes several extents of it, and of those that
+        came with it, by itself, checks each that `checked` does not name, and tells `passed`."""
         chunk = self._look_up((source.name, position // self.chunk_bytes), position, position + 1, protects=True)
         return None if chunk is None or chunk.is_new else chunk
 
-    def passed(self, chunk: CachedChunk, extents: int, position: int) -> None:
-        """So many extents of a chunk were taken, the last of them at a position."""
+    def passed(self, source: CachedFile, chunk: CachedChunk, extents: int, position: int) -> None:
+        """So many extents of a chunk, and of those behind it that came with it, were taken, the last of them at a
+        position."""
         chunk.last_position = position
         self._hits += extents
+        for number in range(chunk.start // self.chunk_bytes + 1, position // self.chunk_bytes + 1):
+            self._look_up((source.name, number), position, position + 1, protects=False)
 
     async def span(self, source: CachedFile, position: int, length: int) -> tuple[memoryview, bool]:
         """Bytes of a file as the disk has them, fewer at its end, and whether memory had all of them. For readers who
@@ -289,15 +315,18 @@ class ReadCache:
             self._keep(key, CachedChunk(data, start, end, is_new=True))
 
     def _joined(self, chunks: list[CachedChunk], position: int, length: int) -> memoryview:
+        data, start = chunks[0].came_with
+        if all(chunk.came_with[0] is data for chunk in chunks):  # as one chunk is with itself
+            return data[position - start : position + length - start]
         parts = [chunk.data for chunk in chunks]
         parts[-1] = parts[-1][: position + length - chunks[-1].start]
         parts[0] = parts[0][position - chunks[0].start :]
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        return memoryview(b"".join(parts))
 
     def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
         """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
         too much is under way: a reader that gets there first loads what it needs itself."""
-        if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX:
+        if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX or self.is_crowded:
             return
         self._ahead.start(self._load_ahead(extents, chunk_count))
 
@@ -320,17 +349,92 @@ class ReadCache:
         if sum(map(len, self._missing_of(source, numbers, upto))) < 2:
             return False
         self._misses += 1
-        async with self._under_way.of(max(len(numbers), self._chunks_per_read) * self.chunk_bytes) as room:
+        with self._reader_waiting():
+            await self._load_missing(self._under_way, source, numbers, upto)
+        return True
+
+    async def _load_missing(self, under_way: BytesUnderWay, source: CachedFile, numbers: range, upto: int) -> None:
+        async with under_way.of(max(len(numbers), self._chunks_per_read) * self.chunk_bytes) as room:
             missing = self._missing_of(source, numbers, upto)  # some came while it waited for room
             room.shrink(sum(map(len, missing)) * self.chunk_bytes)
             loads = [self._load_part(source, some, numbers.stop) for some in missing]
             if len(loads) == 1:
                 await loads[0]
-                return True
+                return
             for failure in await asyncio.gather(*loads, return_exceptions=True):
                 if failure is not None:
                     raise failure
-        return True
+
+    @contextmanager
+    def _reader_waiting(self) -> Iterator[None]:
+        """Inside the `with`, a reader waits. They are a crowd once there is no room for a whole stretch for each of
+        them, and until so few are left for a while. Those who wait for the same chunks are one."""
+        self._waiting += 1
+        if self._past_when_crowded:
+            crowded = self.is_crowded
+            share = CROWD_LEFT_SHARE if crowded else 1.0
+            if self._waiting * self.stretch_bytes > self.bytes_max * AHEAD_SHARE * share:
+                self._crowded_until = self._clock.monotonic() + CROWD_SECONDS
+                self._crowd = max(self._crowd if crowded else 0, self._waiting)
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether readers are so many that each is brought a stretch of its own."""
+        return self._clock.monotonic() < self._crowded_until
+
+    @property
+    def room_for_each(self) -> int:
+        """What there is room for of each reader in a crowd."""
+        return int(self.bytes_max * AHEAD_SHARE) // max(1, self._crowd)
+
+    async def stretch_past(self, extent: Extent, length: int) -> CachedChunk | None:
+        """An extent and what follows it, `length` bytes in all, for one reader alone. None while readers are few, when
+        memory has the extent, and when it cannot be read so: `read` reports why, but for `OutOfReach`."""
+        if not self.is_crowded or extent.length > self.bytes_max * DIRECT_SHARE or self.has(extent):
+            return None
+        position = extent.position
+
+        async def load() -> CachedChunk:
+            data = await self._from_disk(extent.source, position, length)
+            return CachedChunk(data, position, position + len(data))
+
+        self._misses += 1
+        try:
+            with self._reader_waiting():
+                return await self._past.run((extent.source.name, position, length), load)
+        except OutOfReach:
+            raise
+        except (MainstemError, OSError) as error:
+            log.debug("%d bytes of %s at %d cannot be read: %s", length, extent.source.name, position, error)
+            return None
+
+    def keep_rest(self, extent: Extent, stretch: CachedChunk) -> None:
+        """Keep what `stretch_past` brought for its reader, who goes on with this extent."""
+        if stretch.has(extent.position, extent.length):
+            self._rests.put((extent.source.name, extent.position), stretch)
+            self._evict()
+
+    def take_rest(self, extent: Extent) -> CachedChunk | None:
+        """What was kept for a reader that goes on with this extent, if it still is."""
+        return self._rests.pop((extent.source.name, extent.position))
+
+    def has(self, extent: Extent) -> bool:
+        """Whether all of an extent is in memory, or on its way there."""
+        last = (extent.position + extent.length - 1) // self.chunk_bytes
+        return all(self.holds(extent.source, number) for number in range(extent.position // self.chunk_bytes, last + 1))
+
+    def checked(self, chunk: CachedChunk, extent: Extent) -> memoryview:
+        """An extent, all of it in what `stretch_past` brought. Raises as `read`."""
+        begins = extent.position - chunk.start
+        view = chunk.data[begins : begins + extent.length]
+        if extent.position not in chunk.checked:
+            self._check(extent, view)
+            chunk.checked.add(extent.position)
+        return view
 
     def _missing_of(self, source: CachedFile, numbers: range, upto: int) -> list[range]:
         """The chunks that memory lacks of a stretch, and of what follows it below `upto`, in reads."""
@@ -365,7 +469,9 @@ class ReadCache:
             self._ahead_under_way -= ahead
 
     def forget(self, name: str) -> None:
-        """Drop the chunks of a file that is gone."""
+        """Drop what there is of a file that is gone."""
+        for rest in [rest for rest in self._rests if rest[0] == name]:
+            self._rests.pop(rest)
         for segment in (self._probation, self._protected):
             for key in [key for key in segment if key[0] == name]:
                 self._remove(key, segment)
@@ -377,13 +483,14 @@ class ReadCache:
             await errands.ended()
         self._probation.clear()
         self._protected.clear()
+        self._rests.clear()
         self._bytes = self._protected_bytes = self._ahead_bytes = 0
 
     def samples(self, of: str = "", where: str = "disk 2") -> Iterable[Sample]:
         """Current values. `of` stands in the names, behind `mainstem_`, of a cache of other data than the disks';
         `where` says from where it is filled."""
         name = f"mainstem_{of}read_cache"
-        yield Sample(f"{name}_bytes", "gauge", f"Memory held by the read cache of {where}.", self._bytes)
+        yield Sample(f"{name}_bytes", "gauge", f"Memory held by the read cache of {where}.", self.bytes_held)
         yield Sample(f"{name}_hits_total", "counter", "Extents served from memory.", self._hits)
         yield Sample(f"{name}_misses_total", "counter", f"Extents that waited for {where}.", self._misses)
         yield Sample(f"{name}_disk_bytes_total", "counter", f"Bytes of files read from {where}.", self._disk_bytes)
@@ -411,7 +518,8 @@ class ReadCache:
                 chunk.is_new = hit = False
             elif chunk is None:
                 hit = False
-                chunk = await self._load(source, number)
+                with self._reader_waiting():
+                    chunk = await self._load(source, number)
                 chunk.last_position = max(chunk.last_position, position)
                 self._came_for(chunk)  # it may have been on its way for a read ahead
             chunks.append(chunk)
@@ -497,7 +605,7 @@ class ReadCache:
                 except (MainstemError, OSError) as error:
                     log.debug("chunks %s of %s cannot be read together: %s", some, source.name, error)
                     return [None] * len(some)
-                shared = ViewedBytes(len(data), len(some))
+                shared = ViewedBytes(data, begin, len(some))
                 chunks: list[CachedChunk] = []
                 for number in some:
                     start, end = number * self.chunk_bytes, (number + 1) * self.chunk_bytes
@@ -543,7 +651,7 @@ class ReadCache:
             self._ahead_bytes += chunk.held_bytes
 
     def _evict(self) -> None:
-        while self._bytes > self.bytes_max:
+        while self.bytes_held > self.bytes_max and (self._probation or self._protected):
             segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
             self._remove(next(iter(segment)), segment)
             self._evicted_chunks += 1

@@ -2,7 +2,7 @@
 them, and which index rows of which input each task needs.
 
 Reads the indexes of all inputs twice, from their first row to their last: for the bytes per queue, then for the rows
-of each task. Memory holds one piece of an index, some 40 bytes per queue, and one row per extent of queues that get
+of each task. Memory holds one piece of an index, some 50 bytes per queue, and one row per extent of queues that get
 several segments.
 """
 
@@ -15,10 +15,12 @@ import numpy
 
 from mainstem.kernel import crc32c
 from mainstem.model import PARTITION_BITS
+from mainstem.rpc.messages.merge import MergeTopic
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.merging.merge_inputs import InputFile, InputReader, RowRange, index_pieces
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, alive
-from mainstem.storage.merging.merge_plan import NEVER, Integers, MergeLines, Output, cut, tasks
+from mainstem.storage.merging.merge_plan import Integers, MergeLines, Output, cut, tasks
+from mainstem.storage.merging.segment_lines import UNCOUNTED, SegmentLines
 
 FORGOTTEN_CLASS = "forever"
 """The retention class of a queue that is live though its topic is not known here."""
@@ -30,6 +32,15 @@ class TopicFacts(msgspec.Struct, frozen=True):
     name: str
     retention_class: str
     segment_bytes: int
+    segment_records: int = UNCOUNTED
+
+
+def facts_of(topics: Mapping[int, MergeTopic]) -> dict[int, TopicFacts]:
+    """The same of topics as a node tells them to splitters, by their numbers."""
+    return {
+        number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes, topic.segment_records)
+        for number, topic in topics.items()
+    }
 
 
 class PlannedFile(msgspec.Struct, frozen=True):
@@ -72,23 +83,25 @@ def measure(
 ) -> Measured:
     """What a merge of these inputs, in the order of their blocks, is made of. Without a `reader` they are files of a
     disk. Raises `InputDamaged` where an index is; what the reader raises."""
+    segment_lines = SegmentLines(topics, lines)
     totals = _QueueTotals()
     dead = 0
     for file in inputs:
         for rows in index_pieces(file, reader):
             keep = alive(rows, liveness.of_rows(rows))
             dead += int(rows["length"][~keep].sum(dtype=numpy.int64))
-            totals.add(rows.compress(keep))
-    queue_ids, sizes, counts = totals.sums()
-    segment_lines, classes = _facts(queue_ids, topics, lines)
-    outputs = cut(queue_ids, sizes, segment_lines, classes, lines)
+            live = rows.compress(keep)
+            totals.add(live, _fills(live, segment_lines))
+    queue_ids, sizes, counts, fills = totals.sums()
+    filled = segment_lines.of_filled(queue_ids, sizes, fills)
+    outputs = cut(queue_ids, sizes, filled, _classes(queue_ids, topics), lines)
     ends = numpy.concatenate(([0], numpy.cumsum(counts)))
     extents = [_count_between(queue_ids, ends, output) for output in outputs]
     pieces = tasks(outputs, lines, extents)
     divided = {output.first_queue for output in outputs if output.parts > 1}
     found = _rows_of_tasks(inputs, liveness, pieces, divided, reader)
     parts = {output.first_queue: output.parts for output in outputs if output.is_segment}
-    bounds = {queue: _part_bounds(rows, parts[queue]) for queue, rows in found.divided.items()}
+    bounds = {queue: _part_bounds(rows, parts[queue], segment_lines) for queue, rows in found.divided.items()}
     return Measured(
         tuple(
             MergeTask(tuple(_planned(output, topics, bounds) for output in piece), tuple(ranges))
@@ -100,29 +113,30 @@ def measure(
 
 
 class _QueueTotals:
-    """Adds up bytes and extents per queue. What came in last is sorted in when it is as much as what there is already,
-    so that each queue is moved a few times only."""
+    """Adds up bytes, extents, and what these fill of segments, per queue. What came in last is sorted in when it is as
+    much as what there is already, so that each queue is moved a few times only."""
 
     def __init__(self) -> None:
-        self._levels: list[tuple[QueueIds, Integers, Integers]] = []
+        self._levels: list[tuple[QueueIds, Integers, Integers, Integers]] = []
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Rows, fills: Integers) -> None:
         if not len(rows):
             return
         queue_ids = numpy.ascontiguousarray(rows["queue_id"])
         firsts = numpy.concatenate(([0], numpy.flatnonzero(queue_ids[1:] != queue_ids[:-1]) + 1))
         sizes = numpy.add.reduceat(rows["length"].astype(numpy.int64), firsts)
         counts = numpy.diff(firsts, append=len(rows)).astype(numpy.int64)
-        self._levels.append((queue_ids[firsts], sizes, counts))
+        self._levels.append((queue_ids[firsts], sizes, counts, numpy.add.reduceat(fills, firsts)))
         while len(self._levels) > 1 and len(self._levels[-1][0]) * 2 > len(self._levels[-2][0]):
             self._join()
 
-    def sums(self) -> tuple[QueueIds, Integers, Integers]:
-        """The queues, ascending, with bytes and extents of each."""
+    def sums(self) -> tuple[QueueIds, Integers, Integers, Integers]:
+        """The queues, ascending, with bytes and extents of each, and what these fill."""
         while len(self._levels) > 1:
             self._join()
         if not self._levels:
-            return numpy.empty(0, numpy.uint64), numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64)
+            none = numpy.empty(0, numpy.int64)
+            return none.astype(numpy.uint64), none, none, none
         return self._levels[0]
 
     def _join(self) -> None:
@@ -131,19 +145,24 @@ class _QueueTotals:
         order = queue_ids.argsort(kind="stable")
         queue_ids = queue_ids[order]
         firsts = numpy.concatenate(([0], numpy.flatnonzero(queue_ids[1:] != queue_ids[:-1]) + 1))
-        sizes, counts = (
-            numpy.add.reduceat(numpy.concatenate([other[column], one[column]])[order], firsts) for column in (1, 2)
+        sizes, counts, fills = (
+            numpy.add.reduceat(numpy.concatenate([other[column], one[column]])[order], firsts) for column in (1, 2, 3)
         )
-        self._levels.append((queue_ids[firsts], sizes, counts))
+        self._levels.append((queue_ids[firsts], sizes, counts, fills))
 
 
-def _facts(queue_ids: QueueIds, topics: Mapping[int, TopicFacts], lines: MergeLines) -> tuple[Integers, list[str]]:
-    """Segment line and retention class of each queue."""
+def _fills(rows: Rows, segment_lines: SegmentLines) -> Integers:
+    """What each row's extent fills of a segment."""
+    sizes, records = rows["length"].astype(numpy.int64), rows["record_count"].astype(numpy.int64)
+    return segment_lines.fills(rows["queue_id"], sizes, records)
+
+
+def _classes(queue_ids: QueueIds, topics: Mapping[int, TopicFacts]) -> list[str]:
+    """The retention class of each queue."""
     numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
     known = [topics.get(number) for number in numbers.tolist()]
-    found = [NEVER if topic is None else lines.segment_line(topic.segment_bytes) for topic in known]
     classes = [FORGOTTEN_CLASS if topic is None else topic.retention_class for topic in known]
-    return numpy.array(found, numpy.int64)[which], [classes[number] for number in which.tolist()]
+    return [classes[number] for number in which.tolist()]
 
 
 def _count_between(queue_ids: QueueIds, ends: Integers, output: Output) -> int:
@@ -189,19 +208,23 @@ def _rows_of_tasks(
                 if start < end:
                     mine = rows[start:end]
                     mine = mine[alive(mine, liveness.of_rows(mine))]
-                    found.divided.setdefault(queue, []).append(mine[["base_offset", "length"]].copy())
+                    found.divided.setdefault(queue, []).append(
+                        mine[["queue_id", "base_offset", "length", "record_count"]].copy()
+                    )
             at += len(rows)
         for task, chosen in begun.items():
             found.ranges[task].append(chosen)
     return found
 
 
-def _part_bounds(pieces: list[Rows], parts: int) -> list[int]:
-    """The offset at which each part of a queue begins, and `NO_END`. Equal bytes, cut between extents."""
-    lengths = numpy.concatenate([rows["length"] for rows in pieces]).astype(numpy.int64)
+def _part_bounds(pieces: list[Rows], parts: int, segment_lines: SegmentLines) -> list[int]:
+    """The offset at which each part of a queue begins, and `NO_END`. All parts fill as much, cut between extents."""
+    fills = numpy.concatenate([_fills(rows, segment_lines) for rows in pieces])
     offsets = numpy.maximum.accumulate(numpy.concatenate([rows["base_offset"] for rows in pieces]))
-    ends = numpy.cumsum(lengths)
-    firsts = (ends - lengths).searchsorted(numpy.arange(1, parts) * int(ends[-1]) // parts)
+    ends = numpy.cumsum(fills)
+    each, rest = divmod(int(ends[-1]), parts)  # what all parts fill, times a number of parts, may pass 64 bits
+    numbers = numpy.arange(1, parts)
+    firsts = (ends - fills).searchsorted(numbers * each + numbers * rest // parts)
     return [0, *(int(offsets[min(first, len(offsets) - 1)]) for first in firsts), NO_END]
 
 

@@ -223,7 +223,7 @@ class Choice(NamedTuple):
 
 
 LineOf = Callable[[QueueIds], Integers]
-"""The segment line of each of these queues (`MergeLines.segment_line`), `NEVER` for those without."""
+"""The segment line in bytes of each of these queues (`MergeLines.segment_line`), `NEVER` for those without."""
 
 
 class SpansWanted(NamedTuple):
@@ -482,6 +482,8 @@ class _Backlog(NamedTuple):
 
 
 def _backlog(spans: Sequence[SpanSummary], line_of: LineOf) -> _Backlog:
+    """Of queues whose topics count records no more than their bytes is known here: they go by `segment.bytes`, and may
+    fill segments before this expects it."""
     queues, place = numpy.unique(numpy.concatenate([span.heavy_queues for span in spans]), return_inverse=True)
     sizes = numpy.zeros(len(queues), numpy.int64)
     numpy.add.at(sizes, place, numpy.concatenate([span.heavy_bytes for span in spans]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy
 
@@ -15,7 +15,7 @@ from mainstem.model import PARTITION_BITS, QueueUsage, partition_of, queue_id_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_rows import all_rows
 from mainstem.storage.queue_liveness import GONE, UNKNOWN
-from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
+from mainstem.storage.queue_store.reading.stored_files import WriteGroupsAt
 from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 
@@ -47,6 +47,14 @@ class SegmentShare(NamedTuple):
     last_offset: int
 
 
+class TellsStored(Protocol):
+    """What lies in store files."""
+
+    def all_rows(self, groups_at: WriteGroupsAt) -> AsyncIterator[numpy.ndarray]:
+        """Yield rows with `queue_id`, `length` (bytes of batches) and `last_offset`."""
+        ...
+
+
 class Usage:
     """Sums live bytes per queue over the journal and the queue store."""
 
@@ -55,7 +63,7 @@ class Usage:
         table: QueueTable,
         index: RecentIndex,
         journal: Journal,
-        stored: StoredFiles,
+        stored: TellsStored,
         groups_at: WriteGroupsAt,
     ) -> None:
         self._groups_at = groups_at

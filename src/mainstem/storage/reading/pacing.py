@@ -19,7 +19,9 @@ publishes, background work is not held at all.
 
 Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
 ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
-rate; within a lane, callers go in the order of asking, so that readers share it evenly. No I/O; the clock is given.
+rate, but that of upkeep, which can wait: where the least rate is still too much for publishing, upkeep goes slower than
+that, down to `UPKEEP_SHARE_MIN` of it, and is the first to get faster again. Within a lane, callers go in the order of
+asking, so that readers share it evenly. No I/O; the clock is given.
 """
 
 from __future__ import annotations
@@ -75,6 +77,10 @@ most of these are fine but for one commit."""
 START_BYTES_PER_SECOND = 64 << 20
 """The rate when publishing starts: less than two cores had to spare at half load, as measured."""
 
+UPKEEP_SHARE_MIN = 0.25
+"""Of the rate of the others, in the lane of upkeep. A split may wait for a task of upkeep: with 8 MiB a second, one of
+64 MiB takes eight seconds."""
+
 MOST_BYTES_PER_SECOND = 4 << 30
 """No disk read through one thread is faster; a bound so that the rate comes down again in a second."""
 
@@ -90,7 +96,9 @@ class Lane(enum.Enum):
     SERVE = "serve"
     """Catch-up reads, by the bytes handed to readers."""
     SPLIT = "split"
-    """The splitter's work, by bytes of the journal."""
+    """The split of the journal, by its bytes."""
+    UPKEEP = "upkeep"
+    """Merges, compactions and uploads by the splitter, by the bytes of their files."""
     COPY = "copy"
     """Runs copied from node to node, by their bytes, at both ends."""
     SCRUB = "scrub"
@@ -114,6 +122,8 @@ class Pacing:
         self._least = float(bytes_per_second_min)
         self.bytes_per_second = float(max(START_BYTES_PER_SECOND, bytes_per_second_min))
         """Bytes a second of each lane, while producers publish."""
+        self.upkeep_share = 1.0
+        """Of these, in the lane of upkeep; less than 1 while the rate is the least there is."""
         self._undisturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._disturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._stalls_undisturbed: deque[bool] = deque(maxlen=STALLS_KEPT)
@@ -170,6 +180,7 @@ class Pacing:
         for kept in (self._undisturbed, self._disturbed, self._stalls_undisturbed, self._stalls_disturbed):
             kept.clear()
         self._bold = True
+        self.upkeep_share = 1.0
         self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
         self._began, self._samples = now, []
         self._loaded = self.calm = self._worked_before = True
@@ -206,6 +217,12 @@ class Pacing:
         if slow:
             self._windows_slow += 1
             self._bold = False
+        if slow and self.bytes_per_second <= self._least:
+            self.upkeep_share = max(self.upkeep_share * SLOWER, UPKEEP_SHARE_MIN)
+            return
+        if not slow and self.upkeep_share < 1:
+            self.upkeep_share = min(self.upkeep_share * BOLDER, 1.0)
+            return
         rate = self.bytes_per_second * (SLOWER if slow else FASTER if self._bold else BOLDER)
         self.bytes_per_second = min(max(rate, self._least), float(MOST_BYTES_PER_SECOND))
 
@@ -225,7 +242,8 @@ class Pacing:
                 await self._sleep(seconds)
             now = self._clock.monotonic()
             state.waited_seconds += now - began
-            rate = max(self.bytes_per_second, least)
+            share = self.upkeep_share if lane is Lane.UPKEEP else 1.0
+            rate = max(self.bytes_per_second * share, least)
             state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
             state.bytes += size
             self._worked = True
@@ -245,6 +263,9 @@ class Pacing:
         yield Sample(
             "mainstem_pacing_bytes_per_second", "gauge",
             "Bytes a second of each lane of background work; 0: no producer publishes, none is held", rate)  # fmt: skip
+        yield Sample(
+            "mainstem_pacing_upkeep_share", "gauge",
+            "The rate of the lane of upkeep, as a part of the others'", self.upkeep_share)  # fmt: skip
         yield Sample(
             "mainstem_pacing_undisturbed_seconds", "gauge",
             "90th percentile of commits without background work; 0: not known",

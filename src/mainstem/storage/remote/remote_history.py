@@ -82,6 +82,7 @@ class RemoteHistory:
             supervision=supervision,
             ahead_together=AHEAD_TOGETHER,
             chunks_per_read=config.request_bytes // config.chunk_bytes,
+            past_when_crowded=pieces is None,  # what disk 2 keeps it finds again by where its chunks begin
         )
         self.stored = StoredFiles(
             self._files,
@@ -229,6 +230,11 @@ class RemoteHistory:
                 await asyncio.sleep(0)
             found += span.keyed(queue_id, offset)
         return found
+
+    async def whole_again(self, name: str, how: str) -> None:
+        """Take back the note of a damaged file, and let go of all that is held of its bytes."""
+        self._files.forget(paths_of(name))
+        await self.stored.renewed(name, how)
 
     async def _sweep(self) -> None:
         """Let go of what memory holds of files that left the tier."""

@@ -129,6 +129,10 @@ class SharedQueueStore:
         return self.orphans.is_held(name)
 
     def samples(self) -> Iterable[Sample]:
-        """Current values, for `/metrics`."""
-        yield from self.merges.samples()
-        yield from self.compactions.samples()
+        """Current values, for `/metrics`, but for those of merges and compactions."""
+        yield Sample(
+            "mainstem_shared_store_bytes",
+            "gauge",
+            "Bytes of files that count in the shared store, of the whole cluster.",
+            self.stored.file_bytes(),
+        )

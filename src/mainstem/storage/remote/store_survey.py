@@ -109,8 +109,8 @@ async def cluster_ids(store: ObjectStore) -> list[str]:
     """The clusters of a store. Raises `StorageError`."""
     return [
         name
-        async for name in _folders(store, "")
-        if [folder async for folder in _folders(StoreFolder(store, name), "") if folder in (GROUPS, TOPICS)]
+        async for name in folders_of(store, "")
+        if [folder async for folder in folders_of(StoreFolder(store, name), "") if folder in (GROUPS, TOPICS)]
     ]
 
 
@@ -126,7 +126,7 @@ async def survey(
     folder = StoreFolder(store, cluster_id)
     faults: list[Fault] = []
     topics = await _topic_list(folder, faults)
-    found = {int(name) async for name in _folders(folder, GROUPS) if name.isdecimal()}
+    found = {int(name) async for name in folders_of(folder, GROUPS) if name.isdecimal()}
     groups: list[GroupSurvey] = []
     tiers: dict[int, StoredTier] = {}
     parts = _Parts()
@@ -144,7 +144,7 @@ async def survey(
     )
 
 
-async def _folders(store: ObjectStore, folder: str) -> AsyncIterator[str]:
+async def folders_of(store: ObjectStore, folder: str) -> AsyncIterator[str]:
     """The names of the folders in a folder, one request each, however many objects they have."""
     prefix = f"{folder}/" if folder else ""
     page = await store.page_for_upkeep(folder)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import numpy
 
-from mainstem.model import PARTITION_BITS, Topic
+from mainstem.model import Topic
 from mainstem.rpc.messages.merge import MergeGone, MergeInput, MergeTopic, MergeWork
 from mainstem.rpc.messages.split import FileDescription, MergeWaits
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import NEVER, Integers, LineOf, MergeLines
+from mainstem.storage.merging.merge_plan import Integers, MergeLines
+from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
@@ -68,7 +69,7 @@ class LocalMergeLog:
         topics = await self._known_topics()
         merge_id = self._new_id().hex
         merge, more = await merges.begin(
-            merge_id, self._groups, self.lines, _line_of(topics, self.lines), self._bounds, in_force, drain=drain,
+            merge_id, self._groups, self.lines, SegmentLines(topics, self.lines), self._bounds, in_force, drain=drain,
             borders=self._borders,
         )  # fmt: skip
         if merge is None:
@@ -97,12 +98,16 @@ class LocalMergeLog:
         """How much the next merge would take, as far as files could be looked at in some seconds."""
         if not self._allowed():
             return MergeWaits(0)
-        line_of = _line_of(await self._known_topics(), self.lines)
-        return await self._store.merges.waits(self._groups, self.lines, line_of, self._bounds, self._borders)
+        segment_lines = SegmentLines(await self._known_topics(), self.lines)
+        return await self._store.merges.waits(self._groups, self.lines, segment_lines, self._bounds, self._borders)
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""
         return self._store.merges.is_busy()
+
+    def unmerged_bytes(self) -> int:
+        """Bytes of runs."""
+        return self._store.merges.unmerged_bytes()
 
     async def live(self, merge_id: str, queue_ids: QueueIds) -> LiveBounds:
         merge = self._store.merges.under_way(merge_id)
@@ -132,16 +137,10 @@ class LocalMergeLog:
     async def _known_topics(self) -> dict[int, MergeTopic]:
         known: dict[int, MergeTopic] = {}
         for looked_at, topic in enumerate(self._topics(), 1):
-            known[topic.number] = MergeTopic(topic.name, self._class_of(topic), topic.settings.segment_bytes)
+            settings = topic.settings
+            known[topic.number] = MergeTopic(
+                topic.name, self._class_of(topic), settings.segment_bytes, settings.segment_records
+            )
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return known
-
-
-def _line_of(topics: Mapping[int, MergeTopic], lines: MergeLines) -> LineOf:
-    def line_of(queue_ids: QueueIds) -> Integers:
-        numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
-        found = [lines.segment_line(topics[one].segment_bytes) if one in topics else NEVER for one in numbers.tolist()]
-        return numpy.array(found, numpy.int64)[which]
-
-    return line_of

@@ -91,6 +91,10 @@ unsplit."""
 CATCH_UP = 3.0
 """The split gets at most this many times the rate of publishing in that way."""
 
+UPKEEP_LAG_BYTES = 8 << 30
+"""The same for upkeep, by the bytes of runs that are not merged and of files that are not uploaded. Both take twice the
+rate of publishing, so that twice as many wait where publishing feels all of it."""
+
 LOOK_SECONDS = 1.0
 """Seconds between two measurements of how much was published, and how much of it is unsplit."""
 
@@ -146,13 +150,16 @@ class SplitService:
         written_bytes: Callable[[], int] = lambda: 0,
         supervision: Supervision | None = None,
         merging: Callable[[], bool] = lambda: False,
+        upkeep_bytes: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`written_bytes` returns the bytes appended since the start; `merging`: a merge is under way."""
+        """`written_bytes` returns the bytes appended since the start; `merging`: a merge is under way; `upkeep_bytes`:
+        bytes of files that wait to be merged or uploaded."""
+        self._upkeep_bytes = upkeep_bytes
         self._merging = merging
         self._pacing = pacing
         self._written_bytes = written_bytes
         self._looked_at, self._written_before = clock.monotonic(), written_bytes()
-        self._least_bytes_per_second = 0.0
+        self._least_bytes_per_second = self._upkeep_least_bytes_per_second = 0.0
         self._log = log
         self._clock = clock
         self._lease = lease
@@ -286,11 +293,18 @@ class SplitService:
 
     async def _pace(self, call: RpcCall[SplitPace]) -> Reply[Nothing]:
         size = min(max(0, call.request.bytes), PACE_BYTES_MAX)
-        await self._pacing.take(Lane.SPLIT, size, least=self._least())
+        self._look()
+        if call.request.upkeep:
+            # a split may wait for the task: what hurries the split hurries the task
+            least = max(self._least_bytes_per_second, self._upkeep_least_bytes_per_second)
+            await self._pacing.take(Lane.UPKEEP, size, least=least)
+        else:
+            await self._pacing.take(Lane.SPLIT, size, least=self._least_bytes_per_second)
         return Reply(Nothing())
 
-    def _least(self) -> float:
-        """Bytes a second that the split gets at least, however slow commits become. Measured about once a second."""
+    def _look(self) -> None:
+        """Measure, about once a second, how many bytes a second the split and upkeep get at least, however slow commits
+        become."""
         now = self._clock.monotonic()
         elapsed = now - self._looked_at
         if elapsed >= LOOK_SECONDS:
@@ -299,7 +313,7 @@ class SplitService:
             self._looked_at, self._written_before = now, written
             lag = sum(group.unsplit_bytes for group in self._log.positions())
             self._least_bytes_per_second = growth * min(lag / LAG_BYTES, CATCH_UP)
-        return self._least_bytes_per_second
+            self._upkeep_least_bytes_per_second = growth * min(self._upkeep_bytes() / UPKEEP_LAG_BYTES, CATCH_UP)
 
     async def _damaged(self, call: RpcCall[DamageMet]) -> Reply[DamageReply]:
         place = call.request

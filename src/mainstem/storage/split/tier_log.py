@@ -465,17 +465,20 @@ class LocalTierLog:
 
     # --- measures -----------------------------------------------------------------------------------------
 
+    def waiting_bytes(self) -> int:
+        """Bytes of batches in merged files that may move to the remote tier and have not, at the last look."""
+        return sum(one.bytes for one in list(self.waiting.values()))  # metrics are read in any thread
+
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
-        waits = list(self.waiting.values())
         yield Sample(
             "mainstem_remote_copy_lag_bytes", "gauge",
             "Bytes of batches in merged files that may move to the remote tier and have not, at the last look.",
-            sum(one.bytes for one in waits))  # fmt: skip
+            self.waiting_bytes())  # fmt: skip
         yield Sample(
             "mainstem_remote_copy_lag_files", "gauge",
             "Merged files that may move to the remote tier and have not, at the last look.",
-            sum(one.files for one in waits))  # fmt: skip
+            sum(one.files for one in list(self.waiting.values())))  # fmt: skip
         yield Sample(
             "mainstem_remote_copy_bytes_total", "counter", "Bytes of files that were uploaded to the remote tier.",
             self.uploaded_bytes)  # fmt: skip

@@ -47,6 +47,9 @@ DAMAGE_SECONDS = 5.0
 """Between two looks at damaged blocks: soon enough for an operator who has just restored a file, and only a few
 reads."""
 
+RESTORED_SECONDS = 30.0
+"""Between two looks whether damaged objects were restored: each is a request per object."""
+
 SCRUB_SECONDS = 10.0
 """Between two looks for files that are due for scrubbing: a tiny part of an interval of days."""
 
@@ -140,9 +143,11 @@ class Maintenance:
         losses: Losses,
         fold: Callable[[], Awaitable[None]],
         tiering: Mapping[str, Callable[[], Awaitable[None]]],
+        restored: Callable[[], Awaitable[None]] | None,
     ) -> None:
         """`retention` None: nothing goes by age or size; `fold` puts files of the manifest into pages; `tiering`: what
-        retention is in the remote tier, by name."""
+        retention is in the remote tier, by name; `restored` looks for damaged objects that were restored, None: there
+        is no object store."""
         self._config = config
         self._clock = clock
         self._agreed_clock = agreed_clock
@@ -170,6 +175,7 @@ class Maintenance:
             UpkeepStep("lost blocks", DAMAGE_SECONDS, losses.round),
             UpkeepStep("scrubbing", SCRUB_SECONDS, scrubber.round),
             UpkeepStep("manifest pages", FOLD_SECONDS, fold),
+            *([UpkeepStep("restored objects", RESTORED_SECONDS, restored)] if restored is not None else []),
             *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in retaining.items()),
             UpkeepStep("producer expiry", config.retention_check_seconds, self.expire_producers),
         )

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, overload
 
 import numpy
 import numpy.typing
 
 from mainstem.kernel import checksum_pieces, first_damaged, walk_batches
 from mainstem.model import Buffer, partition_of
-from mainstem.ports import File, Files, ReadingMode
-from mainstem.storage.errors import StorageError
+from mainstem.ports import ReadingMode
+from mainstem.storage.errors import OutOfReach, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import check_content
@@ -40,6 +40,7 @@ from mainstem.storage.store_files.store_file import (
 from mainstem.storage.verifying.findings import (
     FINDINGS_PER_FILE_MAX,
     KAFKA_INDEX_ADVICE,
+    Affected,
     Finding,
     extents_advice,
     file_advice,
@@ -57,19 +58,39 @@ Progress = Callable[[int], None]
 """Is told of bytes that were read."""
 
 
+class Opened(Protocol):
+    """A file that a check reads; as `ports.File`."""
+
+    @overload
+    async def read(self, position: int, length: int) -> bytes: ...
+
+    @overload
+    async def read(self, position: int, length: int, *, at_once: bool) -> Buffer: ...
+
+    async def size(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class Opens(Protocol):
+    """Where the files lie that a check reads; as `ports.Files`."""
+
+    async def open(self, path: str, *, reading: ReadingMode = ...) -> Opened: ...
+
+
 async def check_file(
-    files: Files, name: str, file: StoreFile | None = None, progress: Progress = lambda size: None
+    files: Opens, name: str, file: StoreFile | None = None, progress: Progress = lambda size: None
 ) -> list[Finding]:
     """What is wrong with a store file and what lies beside it, at most `FINDINGS_PER_FILE_MAX` findings. `file` is what
     the manifest says of it; None: it is checked by what it says of itself. Raises `StorageError` for what cannot be a
-    file's name."""
+    file's name, and `OutOfReach` where the store of the file is out or refuses."""
     check = _FileCheck(files, name, file, progress)
     await check.run()
     return check.found
 
 
 class _FileCheck:
-    def __init__(self, files: Files, name: str, file: StoreFile | None, progress: Progress) -> None:
+    def __init__(self, files: Opens, name: str, file: StoreFile | None, progress: Progress) -> None:
         self._files = files
         self._name = name
         self._file = file
@@ -95,13 +116,16 @@ class _FileCheck:
         finally:
             await opened.close()
 
-    def _note(self, position: int | None, what: str, advice: str, path: str = "") -> None:
+    def _note(
+        self, position: int | None, what: str, advice: str, path: str = "", affected: Sequence[Affected] = ()
+    ) -> None:
         if len(self.found) < FINDINGS_PER_FILE_MAX:
+            path = path or self._path
             self.found.append(
-                Finding(path=path or self._path, position=position, what=what, advice=advice, name=self._name)
+                Finding(path=path, position=position, what=what, advice=advice, name=self._name, affected=affected)
             )
 
-    async def _opened(self, path: str, advice: str) -> File | None:
+    async def _opened(self, path: str, advice: str) -> Opened | None:
         try:
             return await self._files.open(path, reading=ReadingMode.COLD)
         except FileNotFoundError:
@@ -110,7 +134,7 @@ class _FileCheck:
             self._note(None, f"cannot be opened: {error.strerror or error}", advice, path)
         return None
 
-    async def _index(self, opened: File, size: int) -> ExtentIndex | None:
+    async def _index(self, opened: Opened, size: int) -> ExtentIndex | None:
         path = index_path_of(self._name)
         advice = extents_advice(self._name, path)
         beside = await self._opened(path, advice) if self._is_segment else opened
@@ -119,6 +143,8 @@ class _FileCheck:
         try:
             self._progress(await beside.size() if self._is_segment else 0)
             return await load_index(beside, path, self._name, size if self._is_segment else None)
+        except OutOfReach:
+            raise
         except (StorageError, OSError) as error:
             what = str(error).removeprefix(f"{path}: ")
             self._note(_place_in(what), what, advice, path)
@@ -144,7 +170,7 @@ class _FileCheck:
             if first != int(base.removesuffix(SEGMENT_SUFFIX)):
                 self._note(None, f"begins with offset {first}, which its name does not say", advice)
 
-    async def _check_batches(self, opened: File, index: ExtentIndex) -> None:
+    async def _check_batches(self, opened: Opened, index: ExtentIndex) -> None:
         rows = index.rows
         entries: IndexEntries | None = None
         if self._is_segment:
@@ -157,7 +183,8 @@ class _FileCheck:
                 content = await opened.read(position, size, at_once=True)
             except OSError as error:
                 whole = False
-                self._note(position, f"{size} bytes cannot be read: {error.strerror or error}", file_advice(self._path))
+                what = f"{size} bytes cannot be read: {error.strerror or error}"
+                self._note(position, what, file_advice(self._path), affected=affected_by(part))
                 continue
             self._progress(len(content))
             seen = await asyncio.to_thread(_check_window, content, part)
@@ -169,6 +196,7 @@ class _FileCheck:
                     f"{row['last_offset']} of partition {partition_of(int(row['queue_id']))} of topic number "
                     f"{int(row['queue_id']) >> 32}",
                     file_advice(self._path),
+                    affected=affected_by(part[number : number + 1]),
                 )
             whole = whole and not seen.faults
             if not seen.faults and len(seen.batches):
@@ -221,6 +249,18 @@ class _FileCheck:
                 KAFKA_INDEX_ADVICE,
                 path,
             )
+
+
+def affected_by(rows: Rows) -> list[Affected]:
+    """The offsets in extents that lie beside each other in an index, one stretch per queue."""
+    if not len(rows):
+        return []
+    begins = numpy.flatnonzero(numpy.diff(rows["queue_id"], prepend=~rows["queue_id"][0]) != 0)
+    ends = numpy.append(begins[1:], len(rows)) - 1
+    return [
+        Affected(int(rows["queue_id"][begin]), int(rows["base_offset"][begin]), int(rows["last_offset"][end]))
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
 
 
 def _place_in(what: str) -> int | None:

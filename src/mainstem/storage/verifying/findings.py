@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
 
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 
 FINDINGS_PER_FILE_MAX = 20
 """A file of zeros has a finding per extent; more than these say nothing new."""
+
+
+class Affected(NamedTuple):
+    """Offsets of a queue that a fault may take from readers."""
+
+    queue_id: int
+    first_offset: int
+    last_offset: int | None
+    """None: up to where is not known."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +33,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     name: str = ""
     """The store file that it belongs to, as the manifest has it; empty: none."""
+    affected: Sequence[Affected] = ()
 
 
 class UnnamedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +53,16 @@ MANIFEST_ADVICE = (
 COPY_ADVICE = "no message is lost; `mainstem store repair` sets the copy aside, and the node writes a new one"
 MARK_ADVICE = "`mainstem store repair` writes it anew from the manifest"
 KAFKA_INDEX_ADVICE = "no message is lost, a node does not read this file; `mainstem store repair` makes it anew"
+OBJECT_ADVICE = (
+    "restore the object under its name, from a version that the bucket keeps or from a copy; until then reads of these "
+    "offsets fail, and everything else is served"
+)
+KAFKA_OBJECT_ADVICE = "no message is lost, and no node reads this object; what replaces its file brings a new one"
+CHAIN_ADVICE = (
+    "restore the object under its name, from a version that the bucket keeps or from a copy; while the cluster's own "
+    "nodes live they do not need it"
+)
+HEAD_ADVICE = "no message is lost: it is a hint, and whoever reads the chain finds its end without it"
 ORPHAN_ADVICE = "a running node removes these by itself, some time after it first saw them"
 
 

@@ -16,7 +16,9 @@ from tests.storage.queue_store.test_store import Bench, log_starts
 
 from mainstem.errors import ConfigError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import Integers, MergeLines
+from mainstem.storage.merging.merge_measure import TopicFacts
+from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, SUMMARY_SECONDS, LiveBounds, MergeFacts, Told
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -34,11 +36,8 @@ class Choosing:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.starts = dict.fromkeys(range(QUEUES), 0)
-        self.told = Told(2, LINES, self._line_of, self._bounds)
-
-    @staticmethod
-    def _line_of(queue_ids: QueueIds) -> Integers:
-        return numpy.full(len(queue_ids), 9_000, numpy.int64)
+        topics = {0: TopicFacts("orders", "forever", 9_000)}
+        self.told = Told(2, LINES, SegmentLines(topics, LINES), self._bounds)
 
     def _bounds(self, group: int, queue_ids: QueueIds) -> LiveBounds:
         here = groups_at(queue_ids, queue_ids) == group
@@ -156,7 +155,9 @@ def test_a_merge_is_chosen_with_no_memory_for_facts_and_frees_what_is_mostly_dea
             await merges.split(0, 2, 4, 6, 2, 4)
 
         async def begin() -> tuple[int, int]:
-            begun, _more = await store.merges.begin("m", 2, LONG, told.line_of, told.bounds, lambda: True, drain=True)
+            begun, _more = await store.merges.begin(
+                "m", 2, LONG, told.segment_lines, told.bounds, lambda: True, drain=True
+            )
             store.merges.give_up()
             return (len(begun.inputs), begun.level) if begun is not None else (0, 0)
 

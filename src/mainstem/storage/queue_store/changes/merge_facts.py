@@ -24,13 +24,13 @@ from mainstem.storage.merging.merge_plan import (
     SPAN_ROW,
     Flags,
     Integers,
-    LineOf,
     MergeLines,
     SpanRows,
     SpanSummary,
     file_fullness,
     summarize,
 )
+from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.file_changes import every_group
 from mainstem.storage.queue_store.changes.row_facts import Places, RowFacts
 from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS
@@ -97,7 +97,7 @@ class Told(NamedTuple):
 
     groups: int
     lines: MergeLines
-    line_of: LineOf
+    segment_lines: SegmentLines
     bounds: BoundsOf
     borders: BordersOf = no_borders
     works_on: Callable[[int], bool] = every_group
@@ -168,14 +168,14 @@ class MergeFacts:
     def _add_up(self, chunk: Chunk, pages: Pages, told: Told) -> _ChunkSums:
         self.added_up += 1
         rows = chunk.rows.astype(numpy.int64)
-        levels, sizes, first_queues, dead = (numpy.zeros(len(rows), numpy.int64) for _ in range(4))
+        levels, sizes, records, first_queues, dead = (numpy.zeros(len(rows), numpy.int64) for _ in range(5))
         segments = numpy.zeros(len(rows), numpy.bool_)
         numbers = numpy.unique(rows // pages.size).tolist()
         for number in numbers:
             mine = rows // pages.size == number
             at, page = rows[mine] % pages.size, pages.pages[number].rows
             levels[mine], sizes[mine] = page.column("level")[at], page.column("batch_bytes")[at]
-            first_queues[mine] = page.column("first_queue")[at]
+            records[mine], first_queues[mine] = page.column("record_count")[at], page.column("first_queue")[at]
             segments[mine] = page.kinds()[at] == KIND_LETTERS[FileKind.SEGMENT]
             looked = self._looked.page(number)
             if looked is not None:
@@ -183,7 +183,8 @@ class MergeFacts:
         dead = sizes * dead // SHARES
         lines = numpy.full(len(rows), NEVER, numpy.int64)
         if segments.any():
-            lines[segments] = told.line_of(first_queues[segments].astype(numpy.uint64))
+            queue_ids = first_queues[segments].astype(numpy.uint64)
+            lines[segments] = told.segment_lines.of_files(queue_ids, sizes[segments], records[segments])
         starts = chunk.starts[:-1].astype(numpy.intp)
         found = numpy.zeros(len(chunk), SPAN_ROW)
         found["level"] = numpy.minimum.reduceat(levels, starts)

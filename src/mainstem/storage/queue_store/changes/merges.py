@@ -28,12 +28,12 @@ from mainstem.storage.merging.merge_plan import (
     RUNS,
     Choice,
     Choosing,
-    LineOf,
     MergeLines,
     SpanSummary,
     SpansWanted,
     choosing,
 )
+from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.file_changes import Expecting, FileChanges, all_are_here, every_group
 from mainstem.storage.queue_store.changes.merge_facts import (
@@ -157,7 +157,7 @@ class Merges:
         merge_id: str,
         groups: int,
         lines: MergeLines,
-        line_of: LineOf,
+        segment_lines: SegmentLines,
         bounds: BoundsOf,
         in_force: Callable[[], bool],
         *,
@@ -166,7 +166,8 @@ class Merges:
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
-        found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders, self.works_on), drain=drain)
+        told = Told(groups, lines, segment_lines, bounds, borders, self.works_on)
+        found, more = await self._chosen(told, drain=drain)
         if found is None:
             return None, more
         self._next_group = found.group + 1
@@ -174,13 +175,19 @@ class Merges:
         return begun, more or begun is None
 
     async def waits(
-        self, groups: int, lines: MergeLines, line_of: LineOf, bounds: BoundsOf, borders: BordersOf = no_borders
+        self,
+        groups: int,
+        lines: MergeLines,
+        segment_lines: SegmentLines,
+        bounds: BoundsOf,
+        borders: BordersOf = no_borders,
     ) -> MergeWaits:
         """The work that the next merge would take, were it begun now. Nothing is begun. Callers at the same time get
         one answer."""
 
         async def look() -> MergeWaits:
-            found, more = await self._chosen(Told(groups, lines, line_of, bounds, borders, self.works_on), drain=False)
+            told = Told(groups, lines, segment_lines, bounds, borders, self.works_on)
+            found, more = await self._chosen(told, drain=False)
             return MergeWaits(found.bytes if found is not None else 0, more)
 
         return await self._looks.run(None, look)
@@ -210,7 +217,7 @@ class Merges:
         spans = self._manifest.spans(group)
         rows = await self.facts.sums(group, spans, told)
         borders = sorted({spans.behind(block) for block in told.borders(group)})
-        steps = choosing(rows, told.lines, told.line_of, drain=drain, borders=borders)
+        steps = choosing(rows, told.lines, told.segment_lines.of, drain=drain, borders=borders)
         summaries: list[SpanSummary] | None = None
         first = 0
         while True:
@@ -354,6 +361,10 @@ class Merges:
                 live = await all_bounds(bounds, merge.group, index.queues()[0])
                 await asyncio.to_thread(sums.add, index, live.starts, live.ends, partly=partly)
         await asyncio.to_thread(compare, before, after)
+
+    def unmerged_bytes(self) -> int:
+        """Bytes of runs."""
+        return sum(sums.bytes for (level, _kind), sums in self._manifest.files.levels.items() if level == 0)
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""

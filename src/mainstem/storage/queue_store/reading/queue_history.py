@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.lru import Lru
+from mainstem.storage.disks.cached_chunk import CachedChunk
 from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
@@ -48,6 +49,13 @@ INDEX_SPANS_MAX = 64
 
 INDEX_LOADS_MAX = 32
 """Indexes that are read ahead at once, for all readers."""
+
+
+PAST_SHARE = 0.5
+"""Of a chunk: who takes less of it at a time comes back for the rest, and is better off with the chunk in memory."""
+
+PAST_EXTENTS_MAX = 4096
+"""Of one stretch: more than it has bytes for, unless they are smaller than is usual."""
 
 
 _BASE_OFFSET, _LAST_OFFSET, _POSITION, _LENGTH, _BATCH_COUNT, _CRC = map(
@@ -254,7 +262,9 @@ class QueueHistory:
         begun, builder = place, SliceBuilder(offset, bytes_max)
         place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
         stored = builder.build()
-        self._read_ahead(queue_id, spans, begun, place, reader, stored)
+        self._read_ahead(queue_id, spans, begun, place, reader, stored, past=builder.past is not None)
+        if builder.past is not None:
+            self._keep_rest(builder.past, place, stored.next_offset)
         return stored
 
     async def _fill(
@@ -271,6 +281,8 @@ class QueueHistory:
             end = min(place.end, place.row + max(builder.bytes_left, 0) // EXTENT_BYTES + 2)
             rows = place.extents.rows[place.row : end]
             fields, row, waited = rows[0].item(), place.row, False
+            past: CachedChunk | None = None
+            behind = place.extents.rows[place.row : place.end]
             while True:
                 if not builder.has_room(fields[_BASE_OFFSET], fields[_BATCH_COUNT], fields[_LENGTH]):
                     return place._replace(row=row)
@@ -279,9 +291,16 @@ class QueueHistory:
                     await self._bring(queue_id, spans, place._replace(row=row), builder.bytes_left)
                     brings = not self._cache.takes_alone(extent)
                 try:
-                    if row == place.row and self._cache.loads_stretches and not has_small_queues:
-                        waited = await self._load_stretch(extent, place, rows, builder.bytes_left)
-                    view, hit = await self._cache.read(extent)
+                    if self._cache.loads_stretches and not has_small_queues:
+                        if self._is_left_to_next(builder, extent):
+                            return place._replace(row=row)
+                        past = await self._stretch_past(extent, behind[row - place.row :], builder)
+                        if past is None and row == place.row:
+                            waited = await self._load_stretch(extent, place, rows, builder.bytes_left)
+                    if past is None:
+                        view, hit = await self._cache.read(extent)
+                    else:
+                        view, hit = self._cache.checked(past, extent), True
                 except FileGone:
                     raise
                 except (StorageError, OSError) as error:
@@ -291,7 +310,7 @@ class QueueHistory:
                     raise
                 if not builder.add(view, hit and not waited, f"{extent.source.name}: extent at {extent.position}"):
                     return place._replace(row=row)
-                row += self._take_held(builder, source, rows[row + 1 - place.row :])
+                row += self._take_held(builder, source, rows[row + 1 - place.row :], past)
                 if row + 1 == end:
                     break
                 next_offset, fields = int(rows["last_offset"][row - place.row]) + 1, rows[row + 1 - place.row].item()
@@ -316,15 +335,49 @@ class QueueHistory:
         upto = _queue_end(place) if bytes_max >= self._cache.chunk_bytes else 0
         return await self._cache.load_stretch(extent, _stretch_bytes(rows, bytes_max), upto)
 
-    def _take_held(self, builder: SliceBuilder, source: FileSource, rows: Rows) -> int:
-        """Give the builder the first of these extents, as many as memory has in one chunk and can be taken as they are;
-        how many those are."""
+    def _is_left_to_next(self, builder: SliceBuilder, extent: Extent) -> bool:
+        """Whether a read ends before an extent of which it has room for a part: where each read takes long to come, it
+        waits for none that it does not take whole."""
+        return not (builder.takes_whole(extent.length) or self._cache.has(extent))
+
+    async def _stretch_past(self, extent: Extent, rows: Rows, builder: SliceBuilder) -> CachedChunk | None:
+        """A stretch of this reader alone that has an extent, the first of these rows, all there are of the queue in the
+        file. None: the extent is to be had by way of the chunks."""
+        if builder.past is not None:
+            name, past = builder.past
+            if name == extent.source.name and past.has(extent.position, extent.length):
+                return past
+        found = self._cache.take_rest(extent)
+        if found is None:
+            if not self._cache.is_crowded or builder.bytes_max < self._cache.chunk_bytes * PAST_SHARE:
+                return None
+            size = min(max(builder.bytes_left, self._cache.room_for_each), self._cache.stretch_bytes)
+            found = await self._cache.stretch_past(extent, _whole_bytes(rows[:PAST_EXTENTS_MAX], size))
+            if found is not None:
+                builder.waited()
+        if found is None or not found.has(extent.position, extent.length):
+            return None
+        builder.past = extent.source.name, found
+        return found
+
+    def _keep_rest(self, past: tuple[str, CachedChunk], place: ExtentPlace, next_offset: int) -> None:
+        """Keep the rest of a reader's own stretch, if it goes on in it."""
+        name, stretch = past
+        row = place.extents.rows[place.row]
+        if place.file.name == name and int(row["last_offset"]) >= next_offset:
+            self._cache.keep_rest(_extent(FileSource(self._stored.open_files, place.file), row), stretch)
+
+    def _take_held(self, builder: SliceBuilder, source: FileSource, rows: Rows, past: CachedChunk | None) -> int:
+        """Give the builder the first of these extents, as many as came in one read and can be taken as they are, from
+        `past` or from memory; how many those are."""
         if not len(rows):
             return 0
+        if past is not None:
+            return builder.add_plain(past, rows.view(numpy.uint8).data)
         chunk = self._cache.held(source, int(rows["position"][0]))
         count = 0 if chunk is None else builder.add_plain(chunk, rows.view(numpy.uint8).data)
         if chunk is not None and count:
-            self._cache.passed(chunk, count, int(rows["position"][count - 1]))
+            self._cache.passed(source, chunk, count, int(rows["position"][count - 1]))
         return count
 
     async def _bring(self, queue_id: int, spans: Spans, place: ExtentPlace, bytes_max: int) -> None:
@@ -365,17 +418,20 @@ class QueueHistory:
         place: ExtentPlace,
         reader: _Reader | None,
         stored: StoredSlice,
+        *,
+        past: bool,
     ) -> None:
         """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
         disk, no further once it finds everything in memory. What a reader brings is not read ahead: that would be whole
-        chunks, of which it wants little."""
+        chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next read
+        begins in a chunk that memory does not have."""
         chunks = 0
         if reader is not None and not self._is_brought(place):
             least = self._read_ahead_chunks_least
             chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
             chunks = min(max(chunks, self._ahead_at_first), self._read_ahead_chunks_max)
             goes_on = not stored.from_cache or not reader.chunks_ahead
-            if goes_on or not self._is_in_one_stretch(begun, place):
+            if not past and (goes_on or not self._is_in_one_stretch(begun, place)):
                 self._go_on_ahead(queue_id, spans, place, chunks)
         self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
 
@@ -434,6 +490,12 @@ def _stretch_bytes(rows: Rows, bytes_max: int) -> int:
     """How many bytes the extents of these rows have, up to the one in which `bytes_max` is reached."""
     ends = rows["position"] + rows["length"] - rows["position"][0]
     return int(ends[min(int(ends.searchsorted(bytes_max)), len(ends) - 1)])
+
+
+def _whole_bytes(rows: Rows, bytes_max: int) -> int:
+    """How many bytes the first extents of these rows have, as many as `bytes_max` has room for, but at least one."""
+    ends = rows["position"] + rows["length"] - rows["position"][0]
+    return int(ends[max(0, int(ends.searchsorted(bytes_max, side="right")) - 1)])
 
 
 def _queue_end(place: ExtentPlace) -> int:

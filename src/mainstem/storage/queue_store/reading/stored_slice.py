@@ -31,11 +31,14 @@ class SliceBuilder:
 
     def __init__(self, offset: int, bytes_max: int) -> None:
         self._offset = offset
+        self.bytes_max = bytes_max
         self._bytes_left = bytes_max
         self._batches: list[memoryview] = []
         self._base_offset = -1
         self._next_offset = -1
         self._from_cache = True
+        self.past: tuple[str, CachedChunk] | None = None
+        """The last stretch that was brought for this reader alone, and the name of its file."""
 
     def __len__(self) -> int:
         """Batches taken so far."""
@@ -44,6 +47,14 @@ class SliceBuilder:
     @property
     def bytes_left(self) -> int:
         return self._bytes_left
+
+    def waited(self) -> None:
+        """Its reader has waited for a disk."""
+        self._from_cache = False
+
+    def takes_whole(self, length: int) -> bool:
+        """Whether there is room for all of an extent of so many bytes, or it is the first."""
+        return not self._batches or length <= self._bytes_left
 
     def has_room(self, base_offset: int, batch_count: int, length: int) -> bool:
         """Whether an extent is worth reading: it continues the slice, and its first batch may fit."""
@@ -83,11 +94,12 @@ class SliceBuilder:
             self._bytes_left, self._next_offset = left, expected
 
     def add_plain(self, chunk: CachedChunk, rows: Buffer) -> int:
-        """Take the first of these extents, as rows of an index, that lie in a chunk of their file and go on where the
-        slice ends, whole and in one go. How many were taken; of the others `add` finds out what is to become."""
+        """Take the first of these extents, as rows of an index, that came with a chunk of their file and go on where
+        the slice ends, whole and in one go. How many were taken; of the others `add` finds out what is to become."""
         assert self._batches, "where the slice begins in its first extent is for `add` to find"
+        data, start = chunk.came_with
         taken, size, self._next_offset = take_extents(
-            chunk.data, chunk.start, rows, chunk.checked, self._next_offset, self._bytes_left, self._batches
+            data, start, rows, chunk.checked, self._next_offset, self._bytes_left, self._batches
         )
         self._bytes_left -= size
         return taken
