@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import NamedTuple
 
 from mainstem.errors import MainstemError
@@ -49,3 +50,12 @@ def parsed(text: str, *, port_min: int = 1) -> Address:
 
 def _refused(text: str, reason: str) -> AddressError:
     return AddressError(f"{text!r} is not an address: {reason}; expected {FORM}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listener on this host is reached from this host alone. A name that is no address may be
+    anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -50,6 +50,9 @@ class FeatureLevel(enum.IntEnum):
     TIERED = 4
     """Files that count in the remote tier, in the logs of write groups and in their snapshots."""
 
+    SECURED = 5
+    """What the metadata says of access control: rules on who may do what, credentials of users."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)
@@ -69,6 +72,44 @@ class LevelRange(NamedTuple):
 OWN_LEVELS = LevelRange(FeatureLevel.FIRST, FeatureLevel.newest())
 """This program's levels. `oldest` goes up when the program can no longer work in clusters of the first
 levels."""
+
+
+class ScramMechanism(enum.Enum):
+    """The mechanisms of SASL that the cluster keeps credentials for, by their names in the handshake."""
+
+    SHA_256 = "SCRAM-SHA-256"
+    SHA_512 = "SCRAM-SHA-512"
+
+    @property
+    def digest(self) -> str:
+        """The hash, as `hashlib` calls it."""
+        return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
+
+    @property
+    def key_bytes(self) -> int:
+        return 32 if self is ScramMechanism.SHA_256 else 64
+
+
+SCRAM_MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What the cluster keeps of a user's password for one mechanism (RFC 5802). Its text shows no secret."""
+
+    mechanism: ScramMechanism
+    salt: bytes = field(repr=False)
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+class ScramChange(NamedTuple):
+    """Keep a credential for a user, in place of the one for the same mechanism, or remove that (None)."""
+
+    user: str
+    mechanism: ScramMechanism
+    credential: ScramCredential | None
 
 
 def queue_id_of(topic_number: int, partition: int) -> int:
@@ -143,8 +184,8 @@ class Outcome(enum.Enum):
 class TopicSettings:
     """The effective settings of a topic, parsed from its configs over the node's defaults.
 
-    Names follow Kafka's topic configs (`retention.records` is Mainstem's own) with dots as underscores; times in ms,
-    sizes in bytes, -1 is unlimited; -2, of local limits: as the whole topic's.
+    Names follow Kafka's topic configs (`retention.records` and `segment.records` are Mainstem's own) with dots as
+    underscores; times in ms, sizes in bytes, -1 is unlimited; -2, of local limits: as the whole topic's.
     """
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
@@ -152,6 +193,7 @@ class TopicSettings:
     retention_bytes: int = -1
     retention_records: int = -1
     segment_bytes: int = 1 << 30
+    segment_records: int = -1
     max_message_bytes: int = 1_048_588
     min_insync_replicas: int = 1
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
@@ -215,14 +257,49 @@ class QueueRange(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
 
 
+PLAINTEXT = "PLAINTEXT"
+"""The name of the listener that needs no settings, and of its protocol."""
+
+
+LISTENERS_MAX = 16
+"""Listeners of one node: the metadata of every cluster has them of all nodes."""
+
+
+class ListenerAddress(NamedTuple):
+    """The address that clients of one listener are given."""
+
+    listener: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node's identity and the address it advertises to Kafka clients."""
+    """A node's identity and the addresses it advertises to Kafka clients."""
 
     node_id: int
     host: str
     port: int
+    """`host` and `port` are those of its first listener."""
     rack: str | None = None
+    endpoints: tuple[ListenerAddress, ...] = ()
+    """One for each listener. Empty: it has the listener `PLAINTEXT` alone, or has not said."""
+
+    def at(self, listener: str) -> Node | None:
+        """The node with the address of that listener; None: it has none of this name."""
+        if not self.endpoints:
+            return self if listener == PLAINTEXT else None
+        for name, host, port in self.endpoints:
+            if name == listener:
+                return replace(self, host=host, port=port)
+        return None
+
+
+def nodes_at(nodes: Iterable[Node], listener: str) -> list[Node]:
+    """The nodes that have a listener of this name, with its address. Where none has said so, as in a cluster whose
+    feature level is too low for it, all nodes as they are: clients cannot do without any."""
+    known = list(nodes)
+    return [found for node in known if (found := node.at(listener)) is not None] or known
 
 
 class WriteGroupNodes(NamedTuple):

@@ -29,6 +29,9 @@ from mainstem.model import (
     QueueSlice,
     QueueUsage,
     Sample,
+    ScramChange,
+    ScramCredential,
+    ScramMechanism,
     TimestampOffset,
     Topic,
     WantedReads,
@@ -311,6 +314,29 @@ class MetadataAdmin(Protocol):
         ...
 
 
+class Credentials(Protocol):
+    """The users that the cluster keeps credentials of, as this node knows them, and changes of these."""
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """None: the user has none for this mechanism."""
+        ...
+
+    def scram_users(self) -> Mapping[str, Sequence[ScramCredential]]:
+        """The credentials of all users, by user. The mapping is live: copy it before an await."""
+        ...
+
+    def absent_users_secret(self) -> bytes:
+        """What credentials of users that do not exist are made up with: the same on all nodes, and known to nobody
+        else; empty as long as there has been no user."""
+        ...
+
+    async def change_scram(self, changes: Sequence[ScramChange], *, first: bool = False) -> list[MainstemError | None]:
+        """Set and remove credentials, durably when it returns; `first`: only if the cluster has never had a user. Per
+        change, in their order, why it is refused, or None.
+        Raises an error that refuses all of them."""
+        ...
+
+
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's name for a client that nobody has asked who it is."""
 
@@ -331,11 +357,28 @@ class Session:
     host: str
     port: int
     connection_id: int
-    listener: str = ""
-    """The address that the client connected to, as `host:port`."""
+    listener: str = "PLAINTEXT"
+    """The name of the listener that the client connected to."""
+    protocol: str = "PLAINTEXT"
+    """That listener's, by Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     principal: str = ANONYMOUS
+    authenticated: bool = True
+    """Whether the client has shown who it is, if that is asked of it (`begin_gated`)."""
+    gated: bool = False
+    """Whether requests are looked at before they are dispatched: on a listener with SASL, until the client is
+    authenticated, and afterwards as long as that may end."""
+    authentication: object | None = None
+    """How far the client has come with it, kept by whoever asks."""
+    frame_bytes_max: int = ANY_BYTES
+    """No request may have more bytes, whatever the server would take."""
+    verdicts: object | None = None
+    """What the client was found to be allowed, kept by whoever judges it."""
     response_bytes_max: Callable[[], int] = any_bytes
     """Says how many bytes a response that is made now should have at most, by what the client has taken so far."""
+
+    def begin_gated(self, frame_bytes_max: int) -> None:
+        """The client has to show who it is before anything else; until then its requests are that short."""
+        self.authenticated, self.gated, self.frame_bytes_max = False, True, frame_bytes_max
 
 
 class Scattered(Protocol):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from tests.fakes.acls import MemoryAcls
 from tests.fakes.clock import FakeClock, LoopClock
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
@@ -101,10 +102,14 @@ class Serving(Fakes):
 
 
 @asynccontextmanager
-async def serving(config: BrokerConfig | None = None, routes: Iterable[Route] = ROUTES) -> AsyncIterator[Serving]:
-    """A broker behind a server on a free port of 127.0.0.1."""
+async def serving(
+    config: BrokerConfig | None = None, routes: Iterable[Route] = ROUTES, acls: MemoryAcls | None = None
+) -> AsyncIterator[Serving]:
+    """A broker behind a server on a free port of 127.0.0.1. With `acls` it has an authorizer that goes by them."""
     clock = LoopClock()
     fakes = make_broker(clock, config)
+    if acls is not None:
+        fakes.broker.authorizer, fakes.broker.acl_admin = acls.authorizer(), acls
     async with BrokerDispatcher(fakes.broker, routes) as dispatcher:
         server = KafkaServer(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()

@@ -125,6 +125,25 @@ def test_rates_are_differences_of_two_looks(answers: dict[str, tuple[int, bytes]
     assert looks.next().nodes[1].received_bytes_per_second is None, "the node was started again"
 
 
+def test_of_a_shared_store_its_bytes_stand_for_those_of_a_disk(
+    answers: dict[str, tuple[int, bytes]], address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, url, size in (
+        (b"mainstem_queue_store_bytes 7\n", None, 7),
+        (b"mainstem_queue_store_bytes 0\nmainstem_shared_store_bytes 4096\n", "s3://bucket/x", 4096),
+    ):
+        cluster = msgspec.json.decode(answers["/v1/cluster"][1], type=ClusterView)
+        answers["/v1/cluster"] = 200, msgspec.json.encode(msgspec.structs.replace(cluster, shared_store=url))
+        answers["/metrics"] = 200, metrics(1000)[1] + text
+        looks = Looks(address, "unused:1", (), lags=lags)
+        looks.begin()
+        look = looks.next()
+        assert (look.nodes[1].store_bytes, look.shared_store) == (size, url)
+        print_look(look)
+        shown = capsys.readouterr().out
+        assert ("DISK 2" in shown, "s3://bucket/x" in shown) == (url is None, url is not None)
+
+
 def test_what_does_not_answer_is_told_and_ends_nothing(answers: dict[str, tuple[int, bytes]], address: str) -> None:
     def unreachable(bootstrap: str, groups: Sequence[str]) -> tuple[list[ConsumerGroupLag], int]:
         raise NodeUnreachable(f"no node at {bootstrap}")

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -129,6 +130,13 @@ class Cluster:
         """A JSON answer of a node that runs."""
         return self.nodes[min(self.running) if node_id is None else node_id].get(path)
 
+    def views(self) -> dict[int, Any]:
+        """Running node → the cluster as it knows it. All are asked at the same time: a node that does not hear another
+        waits for it before it answers."""
+        asked = sorted(self.running)
+        with ThreadPoolExecutor(len(asked)) as threads:
+            return dict(zip(asked, threads.map(partial(self.get, "/v1/cluster"), asked), strict=True))
+
     def create_topic(self, name: str, partitions: int, **configs: str) -> None:
         """Returns when every running node knows it and who leads each of its partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **KEEP_TRYING})
@@ -171,13 +179,11 @@ class Cluster:
 
     def not_dead(self, asked: int) -> set[int]:
         """The nodes that a running one does not hold for dead."""
-        nodes = self.get("/v1/cluster", asked)["nodes"]
-        return {node["node_id"] for node in nodes if node["state"] != "dead"}
+        return not_dead(self.get("/v1/cluster", asked))
 
     def terms(self, asked: int | None = None) -> dict[int, tuple[int, int]]:
         """Write group → (leader, term), as a running node knows."""
-        groups = self.get("/v1/cluster", asked)["write_groups"]
-        return {group["group"]: (group["leader"], group["term"]) for group in groups}
+        return terms(self.get("/v1/cluster", asked))
 
     def wait_until_well(self) -> None:
         """Every node says: all nodes live, all groups have the same leader everywhere, no replica lacks anything."""
@@ -195,8 +201,7 @@ class Cluster:
 
     def _ailments(self) -> Iterator[str]:
         leaders: dict[int, tuple[int, int]] = {}
-        for asked in self.nodes:
-            view = self.get("/v1/cluster", asked)
+        for asked, view in self.views().items():
             alive = {node["node_id"] for node in view["nodes"] if node["state"] == "alive"}
             if alive != set(self.nodes):
                 yield f"node {asked} knows nodes {sorted(alive)} to be alive"
@@ -216,3 +221,13 @@ class Cluster:
             if error.code == 404:
                 return None
             raise
+
+
+def not_dead(view: Any) -> set[int]:
+    """The nodes that whoever has this view of the cluster does not hold for dead."""
+    return {node["node_id"] for node in view["nodes"] if node["state"] != "dead"}
+
+
+def terms(view: Any) -> dict[int, tuple[int, int]]:
+    """Write group → (leader, term) in a view of the cluster."""
+    return {group["group"]: (group["leader"], group["term"]) for group in view["write_groups"]}

@@ -27,7 +27,7 @@ from mainstem.pipeline.slices.split_slice import SplitSlice, split_slice
 from mainstem.pipeline.split.split_plan import plan, target_offsets
 from mainstem.rpc.messages.merge import MergeWork
 from mainstem.rpc.messages.split import FileDescription, WriteGroupRange
-from mainstem.storage.merging.merge_measure import TopicFacts
+from mainstem.storage.merging.merge_measure import facts_of
 from mainstem.storage.shared_store.announced_files import AnnouncedFiles
 from mainstem.storage.shared_store.blocking_store import BlockingStore
 from mainstem.storage.store_files.run_target import RunTarget
@@ -105,10 +105,7 @@ class WorkByHand:
             packed_bytes=work.packed_bytes,
             task_bytes=work.task_bytes,
         )
-        topics = {
-            number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes)
-            for number, topic in work.topics.items()
-        }
+        topics = facts_of(work.topics)
         told = msgspec.json.decode(run_measure(msgspec.json.encode(MeasureWork(job, topics))), type=MeasureDone)
         assert told.measured is not None, told
         files: list[StoreFile] = []

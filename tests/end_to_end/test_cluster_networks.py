@@ -128,7 +128,7 @@ def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
         (bridge,) = set(cluster.nodes) - {chief, silent}
         network.cut(chief, silent)
         eventually(
-            lambda: all(cluster.metadata_leader(asked) == bridge for asked in cluster.nodes),
+            lambda: all(view["metadata_leader"] == bridge for view in cluster.views().values()),
             what=f"node {bridge} to lead the metadata",
         )
         goes_on(load, "bridged")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.clients.librdkafka import produce
 from tests.clients.message import Message
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, not_dead, terms
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawAsker, RawProducer
 from tests.end_to_end.wires import Wires
@@ -85,9 +85,10 @@ def test_two_leaders_that_do_not_hear_each_other_serve_on_and_the_third_leads_th
         wires(cluster).cut(chief, silent)
 
         def bridge_leads() -> bool:
-            for asked in cluster.nodes:
-                assert silent in cluster.not_dead(asked), f"node {asked} takes node {silent} for dead"
-            return all(cluster.metadata_leader(asked) == bridge for asked in cluster.nodes)
+            views = cluster.views()
+            for asked, view in views.items():
+                assert silent in not_dead(view), f"node {asked} takes node {silent} for dead"
+            return all(view["metadata_leader"] == bridge for view in views.values())
 
         eventually(bridge_leads, what=f"node {bridge} to lead the metadata")
         eventually(
@@ -134,7 +135,8 @@ def test_a_follower_that_was_cut_off_does_not_unseat_the_leaders(cluster: Cluste
         eventually(lambda: cluster.metadata_leader(away) <= 0, what="a node that hears no leader")
         for _ in range(2):
             goes_on(load, "away")
-        reached = {group: term for group, (_, term) in cluster.terms(away).items()}
-        for group, (_, term) in cluster.terms(other).items():
+        views = cluster.views()
+        reached = {group: term for group, (_, term) in terms(views[away]).items()}
+        for group, (_, term) in terms(views[other]).items():
             assert reached[group] <= term, f"write group {group}"
         wires(cluster).mend()

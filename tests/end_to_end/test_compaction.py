@@ -62,6 +62,7 @@ SETTINGS = (
     "storage.prune_seconds=0.3",
     "journal.segment_bytes=1048576",
     "journal.segment_age_seconds=0.5",
+    "storage.checkpoint_seconds=0.5",
 )
 
 

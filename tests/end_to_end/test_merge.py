@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,15 +23,13 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.one_spark import OneSpark
-from tests.end_to_end.processes import Commands
 from tests.end_to_end.readers import Reading, SlowReader, read_all
-from tests.end_to_end.shell import command, environment, mainstem, mainstem_json
+from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.fakes.run_reader import batches_in
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 from tests.storage.queue_store.merges import offset_entries, time_entries
 
-from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.spark.java import find_java
 from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, path_of, paths_of
 
@@ -64,7 +61,6 @@ class Story:
         self.remote.mkdir()
         self.node = Serving(directory, *SETTINGS, f"remote_dir={self.remote}")
         self.node.program = HASTY_NODE  # a killed splitter keeps its lease until that ends
-        self.commands = Commands(directory)
         self.spark = spark
         self.before: list[str] = []
         """Files that count, before anything is merged."""
@@ -104,7 +100,7 @@ class Story:
         self.reader = SlowReader(self.node.kafka, QUEUES)
         self.reader.start()
         self._split_and_kill_a_merge()
-        self._merge()
+        self.spark.run(self.node, "--once", "--tier-only")  # merges as well
         eventually(
             lambda: self.reader.count >= self.load.sent or self.reader.failures,
             seconds=PATIENCE_SECONDS,
@@ -128,7 +124,6 @@ class Story:
             self.load.stop()
         if hasattr(self, "reader"):
             self.reader.stop()
-        self.commands.close()
         self.node.close()
 
     def files(self) -> list[str]:
@@ -176,14 +171,6 @@ class Story:
         spark.kill()
         self.left = self.merged_files()
         self.killed = self.files()
-
-    def _merge(self) -> None:
-        process = self.commands.start("merge", command("store", "tier", "--once"), environment(self.node))
-        try:
-            code = process.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        assert code == EXIT_DONE, self.commands.log("merge")
 
     def merged_files(self) -> list[str]:
         store = self.node.store_dir

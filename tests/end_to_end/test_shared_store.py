@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.plain_splitter import PlainSplitter
-from tests.clients import librdkafka
+from tests.clients import kafka_python, librdkafka
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue, Record
@@ -66,6 +66,23 @@ def kinds_in_store(node: Serving, place: tuple[str, ...]) -> set[str]:
     return {level["kind"] for level in status["remote"]["levels"]}
 
 
+def log_dirs(node: Serving) -> dict[str, dict[str, int]]:
+    """Bytes per topic in each directory, by DescribeLogDirs."""
+    admin = kafka_python.admin(node.kafka)
+    try:
+        (of_node,) = admin.describe_log_dirs()
+    finally:
+        admin.close()
+    return {
+        place["log_dir"]: {
+            topic["name"]: sum(partition["partition_size"] for partition in topic["partitions"])
+            for topic in place["topics"]
+            if topic["name"] == QUEUE.topic
+        }
+        for place in of_node["log_dirs"]
+    }
+
+
 def test_what_was_split_is_read_from_the_store_alone(place: tuple[str, ...], tmp_path: Path) -> None:
     node = Serving(tmp_path / "node", *SMALL, *place)
     try:
@@ -91,6 +108,15 @@ def test_what_was_split_is_read_from_the_store_alone(place: tuple[str, ...], tmp
             node.start()
         usage = mainstem_json(node, "store", "usage", "--topic", QUEUE.topic)
         assert usage["topics"][0]["remote_bytes"] > MESSAGES * VALUE_BYTES
+        (told,) = mainstem_json(node, "topic", "list")["topics"]
+        assert told["stored_bytes"] > MESSAGES * VALUE_BYTES
+        (partition,) = mainstem_json(node, "topic", "describe", QUEUE.topic)["partitions"]
+        assert partition["stored_bytes"] == told["stored_bytes"]
+        held = {QUEUE.topic: told["stored_bytes"]}
+        assert log_dirs(node) == {str(node.write_dir): {QUEUE.topic: 0}, url_of(place): held}
+        top = mainstem_json(node, "top", "--once")
+        assert top["nodes"][0]["store_bytes"] > MESSAGES * VALUE_BYTES
+        assert top["shared_store"] == url_of(place)
         assert "shared store" in mainstem(node, "cluster", "status")
         assert not node.store_dir.exists()
         assert not [*node.write_dir.rglob("*.run"), *node.write_dir.rglob("*.pack")]

@@ -11,7 +11,7 @@ from tests.fakes.cluster import End, SimulatedNetwork, addresses
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.model import OWN_LEVELS, LevelRange, Node
+from mainstem.model import OWN_LEVELS, LevelRange, ListenerAddress, Node
 from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
@@ -30,6 +30,7 @@ class Nameservers:
         self.running: dict[int, Nameserver] = {}
         self.config = {"log_bytes_max": 16 * 1024, "change_wait_ms_max": 8_000, **config}
         self.racks: dict[int, str] = {}
+        self.endpoints: dict[int, tuple[ListenerAddress, ...]] = {}
         self.levels: dict[int, LevelRange] = {}
         """The feature levels that a node's program can work at, where they are not this program's."""
         self.conditions: dict[int, Condition] = {}
@@ -54,7 +55,10 @@ class Nameservers:
 
         chosen = NameserverConfig(node_id=node_id, peers=addresses(self.first_quorum), **{**self.config, **config})
         chosen.validate()
-        node = Node(node_id=node_id, host="127.0.0.1", port=9000 + node_id, rack=self.racks.get(node_id))
+        node = Node(
+            node_id=node_id, host="127.0.0.1", port=9000 + node_id, rack=self.racks.get(node_id),
+            endpoints=self.endpoints.get(node_id, ()),
+        )  # fmt: skip
         levels = self.levels.get(node_id, OWN_LEVELS)
         facts = Facts(f"10.0.0.{node_id}:9093", ("broker", "storage", "nameserver"), "0.2", levels)
         disk = self.disks.setdefault(node_id, SimulatedFiles(self.seed * 100 + node_id))

@@ -96,7 +96,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def kafka_python_class(name: str) -> type[Any]:
-    for package in ("admin", "consumer", "producer", "metadata"):
+    for package in ("admin", "consumer", "producer", "metadata", "sasl"):
         module = importlib.import_module(f"kafka.protocol.{package}")
         if hasattr(module, name):
             found: type[Any] = getattr(module, name)

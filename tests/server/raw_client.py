@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from typing import Any
+
+from tests.server.over_tls import OVER_TLS
 
 from mainstem.address import Address
 from mainstem.protocol import codec
@@ -21,8 +24,11 @@ class RawClient:
         self._correlation_id = 0
 
     @classmethod
-    async def connect(cls, address: Address) -> RawClient:
-        return cls(*await asyncio.open_connection(address.host, address.port, limit=2**20))
+    async def connect(cls, address: Address, tls: ssl.SSLContext | None = None) -> RawClient:
+        """`tls`: how TLS is spoken, if it is; without it as the test's server speaks (`over_tls.OVER_TLS`)."""
+        if tls is None and OVER_TLS:
+            tls = OVER_TLS[0].client()
+        return cls(*await asyncio.open_connection(address.host, address.port, limit=2**20, ssl=tls))
 
     async def send(self, content: bytes) -> None:
         """Bytes as they are."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from tests.fakes.clock import LoopClock
 from tests.patience import PATIENCE_SECONDS
+from tests.server.over_tls import OVER_TLS
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import ScatteredBytes
@@ -21,6 +22,7 @@ from mainstem.process.event_loop import new_event_loop
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.config import ServerConfig
 from mainstem.server.kafka_server import KafkaServer
+from mainstem.server.listener_config import ListenerConfig
 
 ECHO, PENDING, PIPELINED, SILENT, REFUSED, BROKEN, LARGE = b"e", b"n", b"p", b"s", b"r", b"b", b"l"
 PROMPT = b"t"
@@ -183,9 +185,19 @@ def reply_to(content: bytes) -> Reply:
 
 
 @asynccontextmanager
-async def serving(clock: Clock | None = None, **limits: int) -> AsyncIterator[tuple[KafkaServer, ScriptedDispatcher]]:
+async def serving(
+    clock: Clock | None = None, *, listeners: Mapping[str, ListenerConfig] | None = None, **limits: int
+) -> AsyncIterator[tuple[KafkaServer, ScriptedDispatcher]]:
+    """A server with the named listeners, else with one. That is of the protocol that the test runs over
+    (`over_tls.OVER_TLS`)."""
     dispatcher = ScriptedDispatcher()
-    config = ServerConfig(listen=("127.0.0.1:0",), **limits)  # type: ignore[arg-type]
+    if listeners is None and OVER_TLS:
+        listeners = {"TLS": OVER_TLS[0].listener()}
+    config = ServerConfig(
+        listen=() if listeners else ("127.0.0.1:0",),
+        listeners=dict(listeners or {}),
+        **limits,  # type: ignore[arg-type]
+    )
     config.validate()
     server = KafkaServer(config, clock or LoopClock())
     server.bind()

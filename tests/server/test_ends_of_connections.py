@@ -50,6 +50,7 @@ def test_what_cannot_be_a_request_closes_its_connection_with_one_line(
     assert "127.0.0.1" in record.getMessage()
 
 
+@pytest.mark.plain
 def test_a_stream_that_ends_inside_a_frame_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving() as (server, _):
@@ -64,6 +65,7 @@ def test_a_stream_that_ends_inside_a_frame_is_one_line(caplog: pytest.LogCapture
     assert [record.getMessage().count("unfinished request") for record in caplog.records] == [1]
 
 
+@pytest.mark.plain
 def test_a_peer_that_ends_its_stream_still_gets_its_answers() -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
@@ -80,6 +82,7 @@ def test_a_peer_that_ends_its_stream_still_gets_its_answers() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_connections_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving(connections_max=3, connections_per_host_max=2) as (server, _):
@@ -191,6 +194,7 @@ def test_the_last_answer_of_a_connection_ends_it_and_none_before_is_lost() -> No
     run(scenario())
 
 
+@pytest.mark.plain
 def test_a_peer_that_goes_on_sending_reads_its_last_answer() -> None:
     """The bytes that the server has not read would make its kernel reset the connection, answers and all."""
 

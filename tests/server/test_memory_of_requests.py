@@ -257,6 +257,7 @@ def test_a_request_that_goes_on_arriving_is_let_be_for_a_while() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_who_waits_for_memory_and_hangs_up_is_noticed_though_nothing_is_read() -> None:
     async def scenario() -> None:
         async with serving(request_bytes_in_flight_max=100 * KIB) as (server, _):

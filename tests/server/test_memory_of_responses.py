@@ -17,6 +17,7 @@ from mainstem.server.connection import TRANSPORT_BYTES_HIGH, UNREAD_SECONDS_MAX
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
 
+@pytest.mark.plain
 def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
     """Counters, not time: of 200 requests for 1 MB only as many are made as fit the bound and the sockets."""
     bound = 2_000_000
@@ -44,6 +45,7 @@ def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_the_kernel_takes_little_for_a_reader_that_does_not_read() -> None:
     """What it takes nobody counts, and all connections share: four megabytes, left alone."""
 
@@ -65,6 +67,7 @@ def test_the_kernel_takes_little_for_a_reader_that_does_not_read() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_those_who_do_not_read_are_closed_when_memory_is_short_and_those_who_read_are_served() -> None:
     """Beyond the bound a connection that holds nothing still gets its responses."""
 

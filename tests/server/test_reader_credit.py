@@ -59,6 +59,7 @@ def test_a_reader_gets_the_more_the_more_it_has_read() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_what_the_kernel_holds_for_a_peer_that_does_not_read_is_not_taken() -> None:
     """Of the responses nothing is left in the node; the credit is used up all the same, until the peer reads."""
     size_bytes = FIRST_BYTES * 3 // 4  # two of them the kernel takes at once, and are more than the credit

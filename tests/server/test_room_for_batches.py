@@ -14,6 +14,7 @@ from mainstem.ports import Exchange, Session, always
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
 
+@pytest.mark.plain
 def test_without_room_producers_are_not_read_from_and_all_others_are_served() -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
@@ -42,6 +43,7 @@ def test_without_room_producers_are_not_read_from_and_all_others_are_served() ->
     run(scenario())
 
 
+@pytest.mark.plain
 def test_room_is_given_in_the_order_in_which_producers_came_one_request_each() -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):

@@ -30,6 +30,7 @@ from mainstem.server.shared import Shared
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
 
+@pytest.mark.plain
 def test_they_leave_from_where_they_lie_and_the_transport_only_waits() -> None:
     """Where the socket is full, it gets a few bytes to wait with."""
 
@@ -69,6 +70,7 @@ def test_they_keep_their_place_among_others() -> None:
     run(scenario())
 
 
+@pytest.mark.plain
 def test_a_reader_that_does_not_read_holds_as_much_as_with_any_reply() -> None:
     bound = 2_000_000
 

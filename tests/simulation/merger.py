@@ -28,7 +28,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, index_pieces
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
-from mainstem.storage.merging.merge_measure import TopicFacts, measure
+from mainstem.storage.merging.merge_measure import facts_of, measure
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_lease import LEASE_SECONDS
@@ -172,10 +172,7 @@ class Mergers:
 
     async def _files(self, work: MergeWork, killed: str | None, *, hurries: bool) -> list[StoreFile]:
         self._end_at("asked", killed)
-        topics = {
-            number: TopicFacts(topic.name, topic.retention_class, topic.segment_bytes)
-            for number, topic in work.topics.items()
-        }
+        topics = facts_of(work.topics)
         lines = MergeLines()._replace(packed_bytes=work.packed_bytes, task_bytes=work.task_bytes)
         await self._pause(hurries)
         with tempfile.TemporaryDirectory(dir=Path(self._node.manifest_path).parent) as directory:

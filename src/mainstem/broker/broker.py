@@ -7,7 +7,7 @@ log. Changes of one topic, each of which touches metadata and queues, follow eac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,13 +27,18 @@ from mainstem.ports import (
     BrokerLeadership,
     Clock,
     Cluster,
+    Credentials,
     Files,
     MessageStore,
     Metadata,
     MetadataAdmin,
     QueueAdmin,
     ResponseRoom,
+    Session,
 )
+from mainstem.security.acls.acl_admin import AclAdmin
+from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVerdicts
+from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -44,6 +49,8 @@ class LogDir(NamedTuple):
 
     location: str
     files: Files | None = None
+    is_shared: bool = False
+    """Whether all nodes have it, and what lies there is there once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,16 @@ class Broker:
     groups: ConsumerGroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    authorizer: Authorizer | None = None
+    """Judges what clients may do; None: everybody may do everything."""
+    acl_admin: AclAdmin | None = None
+    """Changes the rules that the authorizer goes by; None as well without one."""
+    credentials: Credentials | None = None
+    """The users of the cluster; None: this node keeps none."""
+    authenticator: Authenticator | None = None
+    """Finds out who clients of listeners with SASL are; None: there are no such listeners."""
+    sasl_mechanisms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What it offers, by listener."""
     timestamps_now_ms: Callable[[], int] | None = None
     """The time by which producers' timestamps are judged, in ms; None: the clock's time."""
     turns: Turns = field(default_factory=Turns)
@@ -120,6 +137,8 @@ class Broker:
     """Watches the background tasks."""
     faults: BoundedLog = field(init=False)
     """Reports requests that failed unexpectedly."""
+    refusals: BoundedLog = field(init=False)
+    """Reports clients that could not show who they are."""
     judged_ms: Callable[[], int] = field(init=False)
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
@@ -127,6 +146,7 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.faults = BoundedLog(logger, self.clock)
+        self.refusals = BoundedLog(logger, self.clock)
         self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(
             self.metadata_admin,
@@ -138,6 +158,10 @@ class Broker:
         )
         self.produce_topics = ProduceTopics(self.metadata)
         self.fetch_topics = FetchTopics(self.metadata)
+
+    def verdicts(self, session: Session) -> SessionVerdicts:
+        """What a client may do, by the rules of this moment."""
+        return EVERYTHING if self.authorizer is None else self.authorizer.of(session)
 
     @property
     def cut_off(self) -> bool:

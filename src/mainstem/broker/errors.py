@@ -24,6 +24,10 @@ class UnanswerableRequest(BrokerError):
     """A request that failed and whose response has no room for an error: the connection is closed."""
 
 
+class Unauthenticated(BrokerError):
+    """A request of a client that has not shown who it is, or not lately enough: the connection is closed."""
+
+
 ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
     Outcome.OK: ErrorCode.NONE,
     Outcome.UNKNOWN_QUEUE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -52,6 +56,12 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     metadata.InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
     metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    metadata.InvalidAcl: ErrorCode.INVALID_REQUEST,
+    metadata.TooManyAcls: ErrorCode.INVALID_REQUEST,
+    metadata.UnknownScramUser: ErrorCode.RESOURCE_NOT_FOUND,
+    metadata.CredentialRefused: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    metadata.TooManyUsers: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    metadata.FeatureLevelTooLow: ErrorCode.UNSUPPORTED_VERSION,
     # clients look for the controller anew, and try again there
     metadata.MetadataUnavailable: ErrorCode.NOT_CONTROLLER,
     # the request may still come about: the next leader of the write group sees to it

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.partitions import find_topic
-from mainstem.model import Buffer, Node, Topic
+from mainstem.model import Buffer, Node, Topic, nodes_at
 from mainstem.ports import Scattered, joined
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
@@ -32,11 +32,16 @@ R = TypeVar("R", fetch.FetchResponse, produce.ProduceResponse)
 
 
 def redirected(
-    broker: Broker, response_class: type[R], version: int, frame: Sequence[Buffer | Scattered], partitions: int
+    broker: Broker,
+    response_class: type[R],
+    version: int,
+    frame: Sequence[Buffer | Scattered],
+    partitions: int,
+    listener: str,
 ) -> list[Buffer] | None:
     """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those
     that it refuses because this node does not lead them, or not in the epoch that the client knows. None where these
-    are too many; `frame` is as it was then."""
+    are too many; `frame` is as it was then. `listener` is the one that the client came by."""
     if partitions > PARTITIONS_MAX:
         return None
     encoded = memoryview(joined(frame))[_LENGTH_BYTES:]
@@ -44,7 +49,7 @@ def redirected(
     assert api_key is not None, "a response has the key of its API"
     correlation_id, position = parse_response_header(encoded, api_key, version)
     response = codec.read(response_class, version, encoded, position)
-    leaders = _Leaders(broker)
+    leaders = _Leaders(broker, listener)
     if isinstance(response, fetch.FetchResponse):
         named: Any = _fetch_response(leaders, response)
     else:
@@ -56,9 +61,9 @@ class _Leaders:
     """The leaders that one answer names, and their addresses. Clients are sent only to nodes that are known
     to live."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: str) -> None:
         self._broker = broker
-        self._alive = {node.node_id: node for node in broker.cluster.alive_nodes()}
+        self._alive = {node.node_id: node for node in nodes_at(broker.cluster.alive_nodes(), listener)}
         self.named: dict[int, Node] = {}
 
     def topic(self, name: str, topic_id: Any) -> Topic | None:

@@ -8,7 +8,6 @@ the split needs (Java, pyspark) is a warning: the queue serves without. No node 
 from __future__ import annotations
 
 import asyncio
-import enum
 import os
 import platform
 import resource
@@ -16,12 +15,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import structs
 
 from mainstem.address import parsed
+from mainstem.cli import security_checks
+from mainstem.cli.check import Check, CheckState
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table, size
@@ -39,19 +40,6 @@ FREE_BYTES_WANTED = 10 * 1024**3
 
 PROBE_RETRY_SECONDS = 5.0
 """An object store that is down is not waited for as long as a node would."""
-
-
-class CheckState(enum.Enum):
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-class Check(NamedTuple):
-    name: str
-    state: CheckState
-    found: str
-    advice: str = ""
 
 
 @click.command("doctor")
@@ -107,12 +95,14 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
         store_dir = Path(config.store_dir.removeprefix("file://")).expanduser()
         yield disk("disk 2", store_dir)
         yield apart(Path(config.write_dir).expanduser(), store_dir)
+    yield from security_checks.checks(config)
     if config.objects_url:
         yield objects("shared store" if config.shares_store else "remote tier", config)
     if not at_home:
         return
     for name, address in (
         *(("kafka port", address) for address in config.listen),
+        *((f"port of listener {name}", each.listen) for name, each in config.server.listeners.items()),
         ("http port", config.http),
         ("rpc port", config.rpc),
     ):

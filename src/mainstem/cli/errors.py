@@ -22,6 +22,16 @@ class RequestRefused(CommandLineError):
     """The node answered with an error."""
 
 
+class SettingsUnusable(CommandLineError):
+    """What a client should connect with cannot be used; the message names the file or the setting, never a secret."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class NotAdmitted(CommandLineError):
+    """The node and this client do not trust each other: its certificate, our certificate, our name or password."""
+
+
 class NodeDied(CommandLineError):
     """The node in this process cannot go on."""
 

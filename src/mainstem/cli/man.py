@@ -23,6 +23,7 @@ VARIABLES = (
     ),
     ("MAINSTEM_TOKEN", "The token of a node, for commands that change the cluster."),
     ("MAINSTEM_PROFILE, MAINSTEM_PROFILES", "The profile to use, and the file that profiles are read from."),
+    ("MAINSTEM_CLIENT_CONFIG", "The file of properties that Kafka clients of commands connect as."),
     ("MAINSTEM_CONFIG", "The configuration file of a node."),
     ("COLUMNS", "How wide tables are where the output is not a terminal."),
 )

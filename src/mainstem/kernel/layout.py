@@ -135,6 +135,8 @@ class Verdict(enum.IntEnum):
     """The request names a transactional id."""
     TIMESTAMP_OUT_OF_RANGE = 28
     """A record lies further before or after the node's clock than its topic allows."""
+    NOT_AUTHORIZED = 29
+    """The client may not write to the topic, or not read it."""
     # the store; see `model.Outcome`
     UNKNOWN_QUEUE = 32
     FENCED = 33

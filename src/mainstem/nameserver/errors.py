@@ -52,6 +52,26 @@ class NodeIdTaken(NameserverError):
     """Another node has this id and lives; the message says where."""
 
 
+class InvalidAcl(NameserverError):
+    """An access rule makes no sense; the message says why."""
+
+
+class TooManyAcls(NameserverError):
+    """The cluster has as many access rules as it takes."""
+
+
+class UnknownScramUser(NameserverError):
+    """The user has no credential for this mechanism."""
+
+
+class CredentialRefused(NameserverError):
+    """A credential cannot be kept; the message says why, and holds none of its secrets."""
+
+
+class TooManyUsers(NameserverError):
+    """The cluster keeps credentials of as many users as it takes."""
+
+
 class FeatureLevelTooLow(NameserverError):
     """The cluster is at a feature level at which this cannot be written."""
 
@@ -103,6 +123,11 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         InvalidPlacement,
         InvalidMembership,
         NodeIdTaken,
+        InvalidAcl,
+        TooManyAcls,
+        UnknownScramUser,
+        CredentialRefused,
+        TooManyUsers,
         FeatureLevelTooLow,
         FeatureLevelNotReady,
         UnreadableFeatureLevel,

@@ -6,7 +6,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from mainstem.model import FeatureLevel, Node, Topic, TopicsAsOf, partition_of, topic_number_of
+from mainstem.model import (
+    FeatureLevel,
+    Node,
+    ScramCredential,
+    ScramMechanism,
+    Topic,
+    TopicsAsOf,
+    partition_of,
+    topic_number_of,
+)
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.node_liveness import ALIVE, LivenessVerdict, NodeState, Report
 from mainstem.nameserver.cluster.write_group_leaders import Leading, WriteGroupLeaders
@@ -15,6 +24,7 @@ from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.commands import RegisterNode
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.state import MetadataState
+from mainstem.security.acls.acl_table import AclTable
 
 
 class MetadataLookups:
@@ -76,6 +86,25 @@ class MetadataLookups:
         """This node's defaults of topic configs, where they differ from Kafka's."""
         return self._config.topic_defaults
 
+    # access rules
+
+    def acls(self) -> AclTable:
+        """The access rules; another table after a snapshot."""
+        return self._replica.state.acl_table
+
+    # users
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._state.scram_table.credential(user, mechanism)
+
+    def scram_users(self) -> Mapping[str, Sequence[ScramCredential]]:
+        """Live: copy it before an await."""
+        return self._state.scram_table.users
+
+    def absent_users_secret(self) -> bytes:
+        """Empty as long as there has been no user."""
+        return self._state.scram_table.absent_users_secret
+
     # the cluster
 
     def cluster_id(self) -> str:
@@ -118,6 +147,10 @@ class MetadataLookups:
     @property
     def out_of_touch(self) -> bool:
         return self._heartbeats is not None and self._heartbeats.out_of_touch
+
+    def unheard_seconds(self) -> float:
+        """How long ago this node heard from the metadata's leader last; 0 while it leads, or is alone."""
+        return 0.0 if self._heartbeats is None else self._heartbeats.unheard_seconds()
 
     @property
     def feature_level(self) -> FeatureLevel:

@@ -26,6 +26,7 @@ from typing import Any
 
 from mainstem.errors import is_of_disk
 from mainstem.model import Node, Sample
+from mainstem.nameserver.acl_administration import AclAdministration
 from mainstem.nameserver.administration import MetadataAdministration
 from mainstem.nameserver.beginning import Beginning, begin
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
@@ -37,6 +38,7 @@ from mainstem.nameserver.cluster.start_check import OldCopy
 from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
 from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.credential_administration import MetadataCredentials
 from mainstem.nameserver.directory import member_id, open_directory
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
@@ -128,6 +130,7 @@ class Nameserver:
         self.administration = MetadataAdministration(requests, replica, ids, config)
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max)
+        self.acl_administration = AclAdministration(requests, self.waits.current)
         self.registration = Registration(requests, replica, quorum, facts, self.incarnation)
         if link is not None and self.heartbeats is not None:
             link.introducer.quorum_begins(quorum)
@@ -136,6 +139,10 @@ class Nameserver:
         self.task = asyncio.create_task(self._run(), name="metadata")
         """The task that all others run in. Cancelled from outside, the metadata stops where it is, as when
         its process dies."""
+
+    def credentials(self, random_bytes: Callable[[int], bytes]) -> MetadataCredentials:
+        """The users of the cluster, for its brokers. `random_bytes`: unpredictable ones, as many as asked for."""
+        return MetadataCredentials(self.lookups, self._requests, random_bytes)
 
     @classmethod
     async def open(
@@ -313,6 +320,7 @@ class Nameserver:
                 tasks.create_task(self.quorum.run(), name="metadata quorum")
                 tasks.create_task(self.proposer.run(), name="metadata writer")
                 look_after(self._duties.run, "metadata leader's duties")
+                look_after(self._say_endpoints, "metadata endpoints")
                 if self._config.feature_level == "automatic":
                     look_after(self._raising.run, "metadata feature level")
                 if self._link is not None and self.heartbeats is not None:
@@ -331,6 +339,16 @@ class Nameserver:
                 self.supervision.disk_failed(str(failure))
             elif not isinstance(failure, FORESEEN):
                 self.supervision.died("metadata", failure)
+
+    async def _say_endpoints(self) -> None:
+        """Register again where the first time came before the feature level at which listeners are named."""
+        try:
+            await self.waits.until(lambda: self.registration.may_say_more)
+            node = self.registration.node
+            if node is not None and node.endpoints:
+                await self.registration.register_at_last(node)
+        except MetadataUnavailable:
+            return  # the metadata has failed, which others tell
 
     async def _got_back(self, starts: StartsFile) -> None:
         while self.quorum.abstains:

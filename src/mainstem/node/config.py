@@ -21,6 +21,8 @@ from mainstem.errors import ConfigError
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
+from mainstem.security.acls.config import AuthorizerConfig
+from mainstem.security.sasl.config import SaslConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
@@ -51,7 +53,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Kafka's `broker.rack`: replicas go to different racks as long as there are any. Empty: the node is a
     rack of its own."""
     listen: tuple[str, ...] = ("127.0.0.1:9092",)
-    """HOST:PORT of the Kafka listeners; port 0 picks a free one, here and below."""
+    """HOST:PORT of the Kafka listeners without TLS; port 0 picks a free one, here and below. It may be empty where
+    `server.listeners` names others."""
     http: str = "127.0.0.1:9080"
     rpc: str = "127.0.0.1:9093"
     write_dir: str = "data/write"
@@ -72,6 +75,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
+    authorizer: AuthorizerConfig = AuthorizerConfig()
+    sasl: SaslConfig = SaslConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     storage: StorageConfig = StorageConfig()
@@ -82,6 +87,15 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     nameserver: NameserverConfig = NameserverConfig()
     pipeline: PipelineConfig = PipelineConfig()
     console: ConsoleConfig = ConsoleConfig()
+
+    @property
+    def sasl_mechanisms(self) -> dict[str, tuple[str, ...]]:
+        """What listeners with SASL offer, by their names."""
+        return {
+            name: listener.mechanisms or self.sasl.mechanisms
+            for name, listener in self.server.listeners.items()
+            if listener.protocol.startswith("SASL")
+        }
 
     @property
     def shares_store(self) -> bool:
@@ -117,10 +131,14 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"roles = {', '.join(self.roles)}: every node of this version has all roles ({', '.join(ROLES)}); "
                 "leave the key out"
             )
+        for name, mechanisms in self.sasl_mechanisms.items():
+            for mechanism in mechanisms:
+                if mechanism not in self.sasl.mechanisms:
+                    raise ConfigError(f"server.listeners.{name}.mechanisms: {mechanism} is not in sasl.mechanisms")
         if len(self.rack) > RACK_LENGTH_MAX:
             raise ConfigError(f"rack has {len(self.rack)} characters; at most {RACK_LENGTH_MAX} are allowed")
         for key, addresses in (("listen", self.listen), ("http", (self.http,)), ("rpc", (self.rpc,))):
-            if not addresses:
+            if not addresses and not (key == "listen" and self.server.listeners):
                 raise ConfigError(f"{key} names no address; it takes HOST:PORT")
             for address in addresses:
                 try:

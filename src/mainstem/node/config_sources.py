@@ -29,8 +29,8 @@ DEFAULT_FILE = "mainstem.toml"
 VARIABLE_PREFIX = "MAINSTEM_"
 OTHER_VARIABLES = frozenset(
     {
-        "MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_KERNEL", "MAINSTEM_LOOP", "MAINSTEM_PROFILE",
-        "MAINSTEM_PROFILES", "MAINSTEM_TOKEN",
+        "MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_BOOTSTRAP_PASSWORD", "MAINSTEM_KERNEL", "MAINSTEM_LOOP",
+        "MAINSTEM_PROFILE", "MAINSTEM_PROFILES", "MAINSTEM_TOKEN",
     }
 )  # fmt: skip
 """Variables for the command line itself."""
@@ -146,9 +146,10 @@ def _checked(setting: Setting) -> Setting:
             raise ConfigError(f"{setting.origin}: {'.'.join(setting.path)}: {error}") from None
     try:
         value = msgspec.convert(value, kind, strict=not setting.text)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as error:
+        why = f" ({error})" if _holds_structs(kind) else ""
         raise ConfigError(
-            f"{setting.origin}: {'.'.join(setting.path)} = {setting.value!r}: it takes {_described(kind)}"
+            f"{setting.origin}: {'.'.join(setting.path)} = {setting.value!r}: it takes {_described(kind)}{why}"
         ) from None
     return setting._replace(value=value)
 
@@ -237,6 +238,11 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def _holds_structs(kind: Any) -> bool:
+    """Whether a field is a table with known keys, or a table of such."""
+    return _is_struct(kind) or any(map(_is_struct, typing.get_args(kind)))
+
+
 def _is_size(path: Sequence[str], kind: Any) -> bool:
     """Whether a field counts bytes, so that it may be written as 256MB: by its name, where the unit stands."""
     return "bytes" in path[-1].split("_") and (kind is int or int in typing.get_args(kind))
@@ -251,7 +257,7 @@ def _structured(text: str, kind: Any) -> object:
     tables are JSON objects; everything else stays text, which the conversion reads."""
     if _is_sequence(kind):
         return [part.strip() for part in text.split(",") if part.strip()]
-    if typing.get_origin(kind) is dict:
+    if typing.get_origin(kind) is dict or _is_struct(kind):
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError:
@@ -280,7 +286,7 @@ def _described(kind: Any) -> str:
         return " or ".join(_described(argument) for argument in arguments)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
-    if origin is dict:
+    if origin is dict or _is_struct(kind):
         return "a table (as text: a JSON object)"
     if _is_sequence(kind):
         return "a list (as text: separated by commas)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import ipaddress
 import logging
 import os
 import random
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from mainstem.address import Address
+from mainstem.address import Address, is_loopback
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.console.views import NodeViews
@@ -162,13 +161,20 @@ class RunningNode:
         server.bind()
         stack.push_async_callback(server.close)
         advertised = server.advertised
-        identity = Node(node_id=config.node_id, host=advertised.host, port=advertised.port, rack=config.rack or None)
+        identity = Node(
+            node_id=config.node_id,
+            host=advertised.host,
+            port=advertised.port,
+            rack=config.rack or None,
+            endpoints=server.endpoints,
+        )
 
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
-        side_work = SideThread("inflate")
-        stack.push_async_callback(side_work.close)
+        side_work, password_work, key_work = (SideThread(name) for name in ("inflate", "passwords", "token keys"))
+        for thread in (side_work, password_work, key_work):
+            stack.push_async_callback(thread.close)
         roles = self._roles = await Roles.open(
             config,
             identity,
@@ -184,6 +190,8 @@ class RunningNode:
                 handlers=self._handlers,
                 connect=self._connect if config.nameserver.peers else None,
                 response_room=server.responses,
+                password_work=password_work,
+                key_work=key_work,
                 side_work=side_work,
                 supervision=self._supervision,
                 boot=boot_of_this_machine(),
@@ -203,6 +211,7 @@ class RunningNode:
             lambda: storage.messages.appended_bytes,
             self._supervision,
             storage.merge_log.is_busy,
+            lambda: storage.merge_log.unmerged_bytes() + storage.tier_log.waiting_bytes(),
         )
         stack.push_async_callback(split.close)
         split.register(self._handlers)
@@ -349,15 +358,6 @@ def boot_of_this_machine() -> str:
         return BOOT_ID.read_text().strip()
     except OSError:
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a listener on this host is reached from this host alone. A name that is no address may be
-    anything."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def lock(write_dir: Path) -> int:

@@ -4,6 +4,7 @@ simulated."""
 from __future__ import annotations
 
 import random
+import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ class NodePorts:
     new_id: Callable[[], str]
     """A text that was never given before."""
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    """As many as asked for, which nobody can guess."""
     write_files: Files
     store_files: Files
     remote_store: ObjectStore | None = None
@@ -42,6 +45,10 @@ class NodePorts:
     """The table of calls that other nodes and splitters may make."""
     connect: Connect | None
     """Connects to the other nodes; None: there are none."""
+    password_work: SideWork = field(default_factory=AtOnce)
+    """Hashes passwords and checks signatures."""
+    key_work: SideWork = field(default_factory=AtOnce)
+    """Reads the keys of bearer tokens."""
     side_work: SideWork = field(default_factory=AtOnce)
     """Checks compressed batches beside the event loop."""
     supervision: Supervision | None = None

@@ -42,12 +42,14 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from mainstem.node.authentication import authenticator_of, make_first_user
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.served_write_groups import ServedWriteGroups
 from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
-from mainstem.ports import QueueAdmin
+from mainstem.ports import Credentials, QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
+from mainstem.security.acls.authorizer import Authorizer
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
@@ -168,7 +170,9 @@ class _Opening:
         await storage.start()
 
         groups = self._groups(nameserver, storage, leadership, queue_admin)
-        broker = self._broker(nameserver, storage, leadership, queue_admin, groups)
+        kept = nameserver.credentials(self._ports.random_bytes)
+        await make_first_user(self._config.sasl, kept, self._ports, nameserver.waits.current)
+        broker = self._broker(nameserver, storage, leadership, queue_admin, groups, kept)
         if nameserver.others is None:
             await served.settle(storage.queues)
         groups.served.start()
@@ -361,6 +365,7 @@ class _Opening:
         leadership: WriteGroupLeadership,
         queue_admin: QueueAdmin,
         groups: ConsumerGroupCoordinator,
+        kept: Credentials,
     ) -> Broker:
         config, ports = self._config, self._ports
         return Broker(
@@ -374,11 +379,16 @@ class _Opening:
             queue_admin=queue_admin,
             groups=groups,
             clock=ports.clock,
+            authorizer=self._authorizer(nameserver),
+            acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
             timestamps_now_ms=storage.agreed_clock.judged_ms,
             turns=self._turns,
             key_checks=KeyChecks(ports.side_work),
             supervision=self._supervision,
             response_room=ports.response_room,
+            credentials=kept,
+            authenticator=authenticator_of(config, ports, kept),
+            sasl_mechanisms=config.sasl_mechanisms,
             fetch_sessions=FetchSessions(
                 sessions_max=config.broker.fetch_sessions_max,
                 idle_ms_min=config.broker.fetch_session_idle_ms_min,
@@ -388,14 +398,27 @@ class _Opening:
             facts=NodeFacts(
                 topic_defaults=nameserver.lookups.topic_defaults(),
                 write_dir=LogDir(str(ports.write_dir), ports.write_files),
-                store_dir=None if config.shares_store else LogDir(str(ports.store_dir), ports.store_files),
+                store_dir=(
+                    LogDir(config.shared_store_place, is_shared=True)
+                    if config.shared_store_place is not None
+                    else LogDir(str(ports.store_dir), ports.store_files)
+                ),
                 has_remote_store=bool(config.remote_dir) and not config.shares_store,
-                listeners=config.listen,
+                listeners=(
+                    *config.listen,
+                    *(f"{name}://{each.listen}" for name, each in config.server.listeners.items()),
+                ),
                 advertised=str(Address(self._identity.host, self._identity.port)),
                 rack=config.rack,
                 replication_factor=config.nameserver.replication_factor,
             ),
         )
+
+    def _authorizer(self, nameserver: Nameserver) -> Authorizer | None:
+        config = self._config.authorizer
+        if not config.enabled:
+            return None
+        return Authorizer(config, nameserver.lookups.acls, nameserver.lookups.unheard_seconds)
 
     def _balance(self, roles: Roles) -> None:
         nameserver, storage = roles.nameserver, roles.storage

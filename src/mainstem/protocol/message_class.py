@@ -22,9 +22,11 @@ T = TypeVar("T")
 
 
 def make_message_class(declared: type[T]) -> type[T]:
-    """The message class for a class body whose fields are `dataclasses.field`s."""
+    """The message class for a class body whose fields are `dataclasses.field`s. One with secrets has a text of its
+    own, which does not show them."""
     for name, function in _SHARED_METHODS.items():
-        setattr(declared, name, function)
+        if name != "__repr__" or name not in vars(declared):
+            setattr(declared, name, function)
     make = dataclasses.dataclass(slots=True, kw_only=True, init=False, eq=False, repr=False)
     made: type[T] = make(declared)
     return made

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.errors import ConfigError
+from mainstem.model import LISTENERS_MAX
 from mainstem.server.addresses import parse_address
 from mainstem.server.errors import ListenError
+from mainstem.server.listener_config import ListenerConfig
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -21,6 +23,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     advertise: str | None = None
     """HOST:PORT that clients are told to connect to; None: derived from the first listener."""
 
+    listeners: dict[str, ListenerConfig] = {}
+    """Listeners by name, beside those of `listen`: of other protocols, with certificates of their own."""
+
     frame_bytes_max: int = 100 * MIB
     """socket.request.max.bytes: a larger request closes its connection."""
 
@@ -29,6 +34,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     connections_per_host_max: int = 10_000
     """max.connections.per.ip."""
+
+    frame_bytes_unauthenticated_max: int = 64 * KIB
+    """sasl.server.max.receive.size: the same before a client of a listener with SASL has shown who it is."""
+
+    authentication_ms_max: int = 10_000
+    """A client of such a listener that has not shown who it is by then is cut off."""
+
+    connections_unauthenticated_max: int = 1_000
+    """Clients that have not done so yet; the oldest is cut off for one more."""
+
+    connections_unauthenticated_per_host_max: int = 200
+    """The same of one address."""
 
     connection_idle_ms_max: int = 600_000
     """connections.max.idle.ms."""
@@ -55,8 +72,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long `close` waits for requests in flight and unsent responses."""
 
     def validate(self) -> None:
-        if not self.listen:
+        if not self.listen and not self.listeners:
             raise ConfigError("listen names no address; give at least one HOST:PORT")
+        if len(self.listeners) >= LISTENERS_MAX:
+            raise ConfigError(f"listeners are {len(self.listeners)}; at most {LISTENERS_MAX - 1} are allowed")
+        for name, listener in self.listeners.items():
+            listener.validate(name)
         addresses = [*self.listen, *([] if self.advertise is None else [self.advertise])]
         for address in addresses:
             try:
@@ -75,6 +96,10 @@ _SMALLEST = {
     "frame_bytes_max": KIB,
     "connections_max": 1,
     "connections_per_host_max": 1,
+    "frame_bytes_unauthenticated_max": 4 * KIB,
+    "authentication_ms_max": 100,
+    "connections_unauthenticated_max": 1,
+    "connections_unauthenticated_per_host_max": 1,
     "connection_idle_ms_max": 100,
     "requests_in_flight_max": 1,
     # a transport may hold so much without telling when it is sent: with less, nothing would wake the

@@ -36,10 +36,11 @@ from typing import Protocol, cast
 
 from mainstem.address import Address
 from mainstem.errors import MainstemError
-from mainstem.ports import Burst, Dispatcher, LastReply, Reply, Scattered, Session
+from mainstem.ports import ANONYMOUS, Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.lingering import Lingering
+from mainstem.server.listener_config import DEFAULT_NAME
 from mainstem.server.reader_credit import ReaderCredit
 from mainstem.server.receive_buffer import ReceiveBuffer
 from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
@@ -109,8 +110,17 @@ class ConnectionHost(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    def __init__(self, host: ConnectionHost, shared: Shared, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        host: ConnectionHost,
+        shared: Shared,
+        dispatcher: Dispatcher,
+        listener: str = DEFAULT_NAME,
+        protocol: str = "PLAINTEXT",
+    ) -> None:
+        """`listener` is the name of the one it came by, and `protocol` that one's."""
         self._host = host
+        self._listener, self._protocol = listener, protocol
         self._shared = shared
         self.dispatcher = dispatcher
         self._has_room = dispatcher.has_room
@@ -130,6 +140,8 @@ class Connection(asyncio.BufferedProtocol):
         self.taken_at = 0.0
         """When the peer is last known to have taken bytes, or there were none to take."""
         self._transport: asyncio.Transport | None = None
+        self._encrypts = False
+        """Whether the transport does not hand bytes on as they are: nothing is written past it."""
         self._credit: ReaderCredit
         self.session = Session("", 0, 0)
         self.active_at = 0.0
@@ -155,15 +167,19 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
-        here = transport.get_extra_info("sockname")
+        self._encrypts = transport.get_extra_info("ssl_object") is not None
         self._credit = ReaderCredit(transport, self._responses)
         self.session = Session(
             str(address[0]),
             int(address[1]),
             next(self._shared.ids),
-            listener=str(Address(str(here[0]), int(here[1]))) if isinstance(here, tuple) else str(here),
+            listener=self._listener,
+            protocol=self._protocol,
+            principal=transport.get_extra_info("principal") or ANONYMOUS,
             response_bytes_max=self._credit.response_bytes_max,
         )
+        if self._protocol.startswith("SASL"):
+            self.session.begin_gated(self._shared.config.frame_bytes_unauthenticated_max)
         self.account.host = self.session.host
         self.active_at = self._shared.clock.monotonic()
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
@@ -333,6 +349,8 @@ class Connection(asyncio.BufferedProtocol):
         """The socket, if nothing that the transport holds has to leave before the next byte; else -1."""
         transport = self._transport
         assert transport is not None
+        if self._encrypts:
+            return -1
         # one that closes gives its descriptor back, and another connection may get it
         if transport.is_closing() or transport.get_write_buffer_size():
             return -1
@@ -452,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
         length = buffer.length()
         if length is None:
             return False
-        length_max = shared.config.frame_bytes_max
+        length_max = min(shared.config.frame_bytes_max, self.session.frame_bytes_max)
         if not 0 < length <= length_max:
             raise BadFrame(f"a request of {length} bytes; socket.request.max.bytes is {length_max}")
         frame = buffer.take(length)

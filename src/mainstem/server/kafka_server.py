@@ -4,25 +4,32 @@ Life: `bind` opens the listening sockets (so that addresses are known, port 0 in
 accept, `close` stops accepting, lets requests in flight finish and responses leave, up to a deadline, and
 closes what is left. A periodic sweep closes idle connections and shrinks idle buffers.
 
-Everything runs on one event loop. TLS and SASL would stand between the transport and `Connection`: nothing
-here knows more of a socket than its two ends.
+Everything runs on one event loop. TLS stands between the transport and `Connection` (`tls/`): nothing here knows
+more of a socket than its two ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from mainstem.address import Address
-from mainstem.model import HistogramSample, Sample
+from mainstem.model import HistogramSample, ListenerAddress, Sample
 from mainstem.ports import Clock, Dispatcher
-from mainstem.server.addresses import advertised_address, open_listeners, parse_address
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
+from mainstem.server.listener import Listener
+from mainstem.server.listener_config import DEFAULT_NAME, ListenerConfig
 from mainstem.server.shared import Shared
+from mainstem.server.strangers import Stranger, Strangers
+from mainstem.server.tls.certificates import ListenerCertificate
+from mainstem.server.tls.handshakes import WAITING_MAX as HANDSHAKES_WAITING_MAX
+from mainstem.server.tls.handshakes import Handshakes
+from mainstem.server.tls.principals import PrincipalMapping
+from mainstem.server.tls.tls_transport import SharedMemory, TlsListener, TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +47,12 @@ do not read took more than half a second together."""
 
 CLOSED_PER_TURN = 20
 """Connections closed in one turn of the loop, with megabytes each: some milliseconds."""
+
+CERTIFICATES_SECONDS = 5.0
+"""Seconds between two looks at certificates' files: some calls of the system for each."""
+
+STRANGERS_SECONDS = 1.0
+"""Seconds between two looks at clients that have not shown who they are, while there are any."""
 
 RELIEF_SECONDS = 1.0
 """Seconds between two checks for connections that waste memory while others wait for it."""
@@ -59,9 +72,18 @@ class KafkaServer:
         self._shared = shared = Shared(config, clock, self._responses_short)
         self.counters, self.budget, self.responses = shared.counters, shared.budget, shared.responses
         self._give_memory_back = give_memory_back
-        self._listeners: list[socket.socket] = []
+        self._listeners: list[Listener] = []
         self._acceptors: list[asyncio.Server] = []
-        self._bound: list[tuple[Address, Address]] = []  # configured, bound
+        self._tls_memory = SharedMemory()
+        self._handshakes = Handshakes(clock, self._admit_handshake)
+        self._certificate_watch: asyncio.TimerHandle | None = None
+        self._strangers = Strangers(
+            config.connections_unauthenticated_max,
+            config.connections_unauthenticated_per_host_max,
+            config.authentication_ms_max / 1000,
+        )
+        self._strangers_due = False
+        """Whether `_look_at_strangers` is scheduled."""
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
         self._empty = asyncio.Event()
@@ -86,56 +108,68 @@ class KafkaServer:
     # for the node
 
     def bind(self) -> None:
-        """Open all listeners. Raises ListenError, and then none is open."""
+        """Open all listeners. Raises ListenError, and ConfigError for a certificate that cannot be used; then none is
+        open."""
+        config = self.config
         try:
-            for text in self.config.listen:
-                configured = parse_address(text)
-                for listener in open_listeners(configured, self.config.backlog):
-                    self._listeners.append(listener)
-                    host, port = listener.getsockname()[:2]
-                    self._bound.append((configured, Address(host, port)))
+            for text in config.listen:
+                self._listeners.append(Listener(DEFAULT_NAME, ListenerConfig(listen=text, protocol="PLAINTEXT")))
+            for name, settings in config.listeners.items():
+                self._listeners.append(Listener(name, settings))
+            for listener in self._listeners:
+                listener.open(config.backlog)
         except BaseException:
             for listener in self._listeners:
                 listener.close()
             self._listeners.clear()
-            self._bound.clear()
             raise
 
     @property
     def addresses(self) -> list[Address]:
         """The addresses it listens on, in the order of the configuration; known once bound."""
-        return [bound for _, bound in self._bound]
+        return [address for listener in self._listeners for address in listener.addresses]
 
     @property
     def advertised(self) -> Address:
         """The address that clients are given; known once bound."""
-        if self.config.advertise is not None:
-            configured = parse_address(self.config.advertise)
-            return configured if configured.port else Address(configured.host, self._bound[0][1].port)
-        return advertised_address(*self._bound[0])
+        return self._listeners[0].advertised(self.config.advertise)
+
+    @property
+    def endpoints(self) -> tuple[ListenerAddress, ...]:
+        """The address that clients of each listener are given; none where no listener has a name. Known once
+        bound."""
+        found: dict[str, ListenerAddress] = {}
+        for listener in self._listeners if self.config.listeners else ():
+            given = self.config.advertise if listener is self._listeners[0] else None
+            found.setdefault(listener.name, ListenerAddress(listener.name, *listener.advertised(given)))
+        return tuple(found.values())
 
     async def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections on the bound listeners; `dispatcher` answers their requests."""
         self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            self._acceptors.append(
-                await loop.create_server(
-                    lambda: Connection(self, self._shared, dispatcher), sock=listener, backlog=self.config.backlog
-                )
-            )
-        self._listeners.clear()  # closed with their acceptors from here on
+            name, protocol = listener.name, listener.config.protocol
+            made: Callable[[], asyncio.BaseProtocol]
+            made = partial(Connection, self, self._shared, dispatcher, name, protocol)
+            if listener.certificate is not None:
+                made = partial(TlsTransport, self._tls_listener(listener.certificate, listener.mapping), made)
+            for each in listener.handed_over():
+                self._acceptors.append(await loop.create_server(made, sock=each, backlog=self.config.backlog))
         self._sweep_later()
+        self._watch_certificates()
 
     async def close(self) -> None:
         """Stop accepting, finish requests in flight within `shutdown_ms_max`, close every connection."""
         self._closing = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._certificate_watch):
+            if timer is not None:
+                timer.cancel()
         for listener in self._listeners:
             listener.close()
         for acceptor in self._acceptors:
             acceptor.close()
+        self._handshakes.abort()
         for connection in tuple(self._connections):
             connection.end()
             connection.dispatcher.disconnected(connection.session)  # no read waits for data while the node stops
@@ -216,11 +250,17 @@ class KafkaServer:
         """Those that are open."""
         return tuple(self._connections)
 
+    @property
+    def handshaking(self) -> int:
+        """How many open connections have no TLS yet."""
+        return len(self._handshakes)
+
     def samples(self) -> Iterable[Sample | HistogramSample]:
         counters = self.counters
         open_now = tuple(self._connections)
         unsent = sum(connection.bytes_unsent for connection in open_now)
         return [
+            *self._samples_of_tls(),
             _gauge("connections", "Open client connections.", len(open_now)),
             _counter("connections_accepted_total", "Client connections accepted.", counters.accepted),
             _counter("connections_refused_total", "Connections closed for a limit.", counters.refused),
@@ -230,6 +270,11 @@ class KafkaServer:
                 "Connections closed as nobody read.",
                 counters.unread_closed,
             ),
+            _counter(
+                "connections_unauthenticated_total",
+                "Cut off before their clients showed who they are.",
+                counters.unauthenticated,
+            ),
             _counter("connections_failed_total", "Connections closed for a fault.", counters.failures),
             _counter("request_frames_total", "Request frames received.", counters.requests),
             _counter("received_bytes_total", "Bytes received from clients.", counters.bytes_in),
@@ -238,6 +283,12 @@ class KafkaServer:
             _gauge("response_bytes_unsent", "Responses made and not yet sent.", unsent),
             _gauge("response_bytes_held", "Memory held by responses.", self.responses.bytes_held),
         ]
+
+    def look_at_certificates(self) -> None:
+        """Use certificates' files as they are now."""
+        for listener in self._listeners:
+            if listener.certificate is not None:
+                listener.certificate.look()
 
     # the connections' side: `connection.ConnectionHost`
 
@@ -253,6 +304,8 @@ class KafkaServer:
             return False
         self._connections.add(connection)
         self._per_host[host] += 1
+        if connection.session.gated:
+            self._meet(connection)
         self._empty.clear()
         self.counters.accepted += 1
         return True
@@ -262,6 +315,7 @@ class KafkaServer:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
+        self._strangers.forget(connection)
         self.waiting_for_room.pop(connection, None)
         host = connection.session.host
         self._per_host[host] -= 1
@@ -297,6 +351,92 @@ class KafkaServer:
         self._to_flush.append(connection)
 
     # inside
+
+    def _meet(self, stranger: Connection) -> None:
+        """A client has come that has to show who it is."""
+        oldest = self._strangers.add(stranger, self.clock.monotonic())
+        if oldest is not None:
+            self._send_away(oldest, "too many clients have not shown who they are, this one for longest")
+        if not self._strangers_due:
+            self._strangers_due = True
+            asyncio.get_running_loop().call_later(STRANGERS_SECONDS, self._look_at_strangers_and_repeat)
+
+    def look_at_strangers(self) -> None:
+        """Cut off clients that have not shown in time who they are."""
+        for stranger in self._strangers.overdue(self.clock.monotonic()):
+            self._send_away(stranger, "it has not shown in time who it is")
+
+    def _look_at_strangers_and_repeat(self) -> None:
+        self.look_at_strangers()
+        self._strangers_due = bool(self._strangers) and not self._closing
+        if self._strangers_due:
+            asyncio.get_running_loop().call_later(STRANGERS_SECONDS, self._look_at_strangers_and_repeat)
+
+    def _send_away(self, stranger: Stranger, why: str) -> None:
+        assert isinstance(stranger, Connection)
+        self.counters.unauthenticated += 1
+        where = str(Address(stranger.session.host, stranger.session.port))
+        self._shared.refusals.report(logging.WARNING, f"closing connection {where}: {why}")
+        asyncio.get_running_loop().call_soon(stranger.abort)  # it may be about to dispatch
+
+    def _admit_handshake(self, host: str) -> bool:
+        """Whether a connection that has no TLS yet may stay."""
+        config, handshakes = self.config, self._handshakes
+        if self._closing:
+            return False
+        open_now, of_host = len(self._connections) + len(handshakes), self._per_host[host] + handshakes.of(host)
+        limit = ""
+        if open_now >= config.connections_max:
+            limit = "max.connections"
+        elif of_host >= config.connections_per_host_max:
+            limit = "max.connections.per.ip"
+        elif len(handshakes) >= HANDSHAKES_WAITING_MAX:
+            limit = f"the bound of {HANDSHAKES_WAITING_MAX} connections without TLS yet"
+        elif handshakes.of(host) >= HANDSHAKES_WAITING_MAX // 2:
+            limit = f"the bound of {HANDSHAKES_WAITING_MAX // 2} connections of one address without TLS yet"
+        if limit:
+            self._refuse(host, limit)
+        return not limit
+
+    def _tls_listener(self, certificate: ListenerCertificate, mapping: PrincipalMapping) -> TlsListener:
+        return TlsListener(
+            certificate, mapping, self._handshakes, self._tls_memory, self._tls_refused, self._handshake_done
+        )
+
+    def _tls_refused(self, why: str) -> None:
+        self._shared.refusals.report(logging.WARNING, f"closing connection {why}")
+        self.counters.failures += 1
+        self.counters.handshakes_refused += 1
+
+    def _handshake_done(self) -> None:
+        self.counters.handshakes += 1
+
+    def _watch_certificates(self) -> None:
+        if any(listener.certificate is not None for listener in self._listeners):
+            self.look_at_certificates()
+            loop = asyncio.get_running_loop()
+            self._certificate_watch = loop.call_later(CERTIFICATES_SECONDS, self._watch_certificates)
+
+    def _samples_of_tls(self) -> Sequence[Sample]:
+        certificates = [each.certificate for each in self._listeners if each.certificate is not None]
+        if not certificates:
+            return ()
+        now, counters = self.clock.now_ms() / 1000, self.counters
+        return [
+            _gauge("tls_handshakes", "Open connections without TLS yet.", len(self._handshakes)),
+            _counter("tls_handshakes_total", "TLS handshakes done.", counters.handshakes),
+            _counter("tls_failures_total", "Connections closed for a fault of TLS.", counters.handshakes_refused),
+            *(
+                Sample(
+                    "mainstem_certificate_expires_seconds",
+                    "gauge",
+                    "Seconds until a listener's certificate expires.",
+                    certificate.expires_at - now,
+                    (("listener", certificate.name),),
+                )
+                for certificate in certificates
+            ),
+        ]
 
     def _give_turn(self) -> None:
         """There is room: let the connection that has waited for longest go on, one in each turn of the loop."""

@@ -23,6 +23,10 @@ class Counters:
     idle_closed: int = 0
     unread_closed: int = 0
     failures: int = 0
+    unauthenticated: int = 0
+    handshakes: int = 0
+    """TLS handshakes that were done."""
+    handshakes_refused: int = 0
     requests: int = 0
     bytes_in: int = 0
     bytes_out: int = 0

@@ -247,6 +247,20 @@ def test_both_disks_in_every_version(version: int) -> None:
     }
 
 
+def test_a_shared_store_is_told_of_by_the_leader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_log_dirs, "QUEUES_PER_TURN", 1)
+    admin = SplitAdminBroker(NodeFacts(write_dir=LogDir("/one"), store_dir=LogDir("s3://two", is_shared=True)))
+    for name in ("a", "b"):
+        admin.create(name, 2)
+    elsewhere = admin.metadata.topic("b")
+    assert elsewhere is not None
+    admin.store.led_elsewhere.add(elsewhere.queue_id(1))
+    assert log_dirs(admin, None) == {
+        "/one": {("a", 0): 0, ("a", 1): 0, ("b", 0): 0, ("b", 1): 0},
+        "s3://two": {("a", 1): 1000},
+    }
+
+
 def test_only_what_was_asked_for_and_exists() -> None:
     admin = SplitAdminBroker(NodeFacts(write_dir=LogDir("/one"), store_dir=LogDir("/two")))
     for name in ("a", "b"):

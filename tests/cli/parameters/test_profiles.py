@@ -9,6 +9,8 @@ from typing import Any
 import click
 import pytest
 
+from mainstem.cli.clients.client_settings import settings_of
+from mainstem.cli.errors import SettingsUnusable
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.parameters import options
 from mainstem.cli.parameters.profiles import root_option
@@ -32,7 +34,7 @@ bootstrap = "half:1"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("MAINSTEM_BOOTSTRAP", "MAINSTEM_HTTP", "MAINSTEM_TOKEN", "MAINSTEM_PROFILE"):
+    for name in ("MAINSTEM_BOOTSTRAP", "MAINSTEM_HTTP", "MAINSTEM_TOKEN", "MAINSTEM_PROFILE", "MAINSTEM_CLIENT_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "profiles.toml"
     path.write_text(FILE)
@@ -135,6 +137,92 @@ def test_what_is_wrong_in_the_file_is_named(told: Told, file: Path, content: str
     file.write_text(content)
     with pytest.raises(click.UsageError, match=part):
         told("both", "--profile", "work")
+
+
+SECURE = """
+[profiles.secure]
+bootstrap = "secure:1"
+security.protocol = "SASL_SSL"
+"sasl.username" = "alice"
+sasl.password = "secret"
+
+[profiles.filed]
+http = "filed:2"
+client_config = "%s"
+"sasl.username" = "carol"
+"""
+
+
+@pytest.fixture
+def connected(told: Told, file: Path, tmp_path: Path) -> Callable[..., tuple[str, Any]]:
+    """Where a command goes and what it connects with; `client.properties` lies in `tmp_path`."""
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "# of bob\n\nbootstrap.servers=filed:1\nsecurity.protocol = SSL\nsasl.username=bob\n"
+        "sasl.password=a=b#c\ngroup.id=g\nacks=1\n"
+    )
+    file.write_text(FILE + SECURE % properties)
+
+    @click.command()
+    @options.kafka_only
+    def kafka(bootstrap: str) -> tuple[str, Any]:
+        return bootstrap, dict(settings_of(bootstrap))
+
+    def run(*arguments: str) -> Any:
+        return kafka.main(arguments, standalone_mode=False)
+
+    return run
+
+
+def test_a_profile_says_what_clients_connect_with(connected: Callable[..., tuple[str, Any]]) -> None:
+    alice = {"security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "secret"}
+    assert connected("--profile", "secure") == ("secure:1", alice)
+    assert connected("--profile", "secure", "--bootstrap", "option:1") == ("option:1", alice)
+    assert connected("--profile", "half") == ("half:1", {})
+
+
+def test_a_file_says_it_instead(
+    connected: Callable[..., tuple[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the file says, connections alone; nothing of a profile is mixed with it."""
+    monkeypatch.setenv("MAINSTEM_BOOTSTRAP", "variable:1")
+    file = str(tmp_path / "client.properties")
+    bob = {"security.protocol": "SSL", "sasl.username": "bob", "sasl.password": "a=b#c"}
+    assert connected("--client-config", file) == ("filed:1", bob)
+    assert connected("--client-config", file, "--profile", "secure") == ("filed:1", bob)
+    assert connected("--profile", "secure", "--client-config", file, "--bootstrap", "option:1") == ("option:1", bob)
+    monkeypatch.setenv("MAINSTEM_CLIENT_CONFIG", file)
+    assert connected() == ("filed:1", bob)
+
+
+def test_a_profile_names_a_file(connected: Callable[..., tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    carol = {"security.protocol": "SSL", "sasl.username": "carol", "sasl.password": "a=b#c"}
+    assert connected("--profile", "filed") == ("filed:1", carol)
+    assert connected("--profile", "filed", "--bootstrap", "option:1") == ("option:1", carol)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"security.protocol=SSL\nsecret of mine\n", "line 2 is not KEY=VALUE$"),
+        (b"=x", "line 1 is not KEY=VALUE$"),
+        (b"\xff", "not UTF-8$"),
+        (b"#" * (2 << 20), "more than"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_settings_is_named(
+    connected: Callable[..., tuple[str, Any]], tmp_path: Path, content: bytes, part: str
+) -> None:
+    (tmp_path / "client.properties").write_bytes(content)
+    with pytest.raises(SettingsUnusable, match=f"client.properties: {part}"):
+        connected("--client-config", str(tmp_path / "client.properties"))
+
+
+def test_a_secret_that_is_wrong_is_not_told(connected: Callable[..., tuple[str, Any]], file: Path) -> None:
+    file.write_text("[profiles.secure]\n'sasl.password' = 20251123")
+    with pytest.raises(click.UsageError, match="expected text") as raised:
+        connected("--profile", "secure")
+    assert "2025" not in str(raised.value)
 
 
 def test_help_needs_no_profile(told: Told, file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from tests.nameserver.nameservers import Nameservers, simulate
 from tests.nameserver.state.test_state import CLUSTER, NODE, replayed
 
 from mainstem.errors import ConfigError
-from mainstem.model import FeatureLevel, LevelRange, Node
+from mainstem.model import FeatureLevel, LevelRange, ListenerAddress, Node
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.config import NameserverConfig
@@ -156,6 +156,41 @@ def test_a_new_cluster_starts_at_its_newest_level_alone_or_not() -> None:
         config, node = NameserverConfig(), Node(node_id=1, host="h", port=1)
         alone = await Nameserver.open(SimulatedFiles(1), random.Random(1), config, node)
         assert alone.lookups.feature_level is FeatureLevel.newest()
+        await alone.close()
+
+    simulate(scenario())
+
+
+def test_nodes_say_where_their_listeners_are_as_soon_as_all_read_it() -> None:
+    async def scenario() -> None:
+        cluster = await old_cluster(62)
+        cluster.endpoints = {
+            node_id: (ListenerAddress("INSIDE", f"in{node_id}", 1), ListenerAddress("OUTSIDE", f"out{node_id}", 2))
+            for node_id in (1, 2)
+        }
+        for node_id in (1, 2, 3):
+            await upgrade(cluster, node_id)
+        assert not any(node.endpoints for node in cluster.running[1].lookups.nodes())
+        await cluster.running[2].operations.raise_feature_level(FeatureLevel.newest())
+
+        def said() -> bool:
+            return all(
+                {node.node_id: node.endpoints for node in it.lookups.nodes() if node.endpoints} == cluster.endpoints
+                for it in cluster.running.values()
+            )
+
+        await cluster.until(said)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_new_node_alone_says_where_its_listeners_are_and_its_snapshots_do() -> None:
+    async def scenario() -> None:
+        node = Node(node_id=1, host="h", port=1, endpoints=(ListenerAddress("OUTSIDE", "h", 1),))
+        alone = await Nameserver.open(SimulatedFiles(1), random.Random(1), NameserverConfig(), node)
+        await alone.waits.until(lambda: list(alone.lookups.nodes()) == [node])
+        assert replayed(list(alone.replica.state.commands())).nodes == alone.replica.state.nodes
         await alone.close()
 
     simulate(scenario())

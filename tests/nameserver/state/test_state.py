@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.model import SLOTS
+from mainstem.model import SLOTS, FeatureLevel, ScramCredential, ScramMechanism
 from mainstem.nameserver.errors import (
     InconsistentCommand,
     InvalidConfig,
@@ -34,13 +34,16 @@ from mainstem.nameserver.state.commands import (
     DeleteTopic,
     PartitionsAdded,
     PlaceWriteGroups,
+    RaiseFeatureLevel,
     RegisterNode,
+    RemoveScramCredential,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
     decode_command,
     encode_command,
 )
+from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.nameserver.state.topic_config import topic_settings
 
@@ -63,7 +66,8 @@ def image(state: MetadataState) -> tuple[object, ...]:
         assert state.topic_by_number(topic.number) is topic
     assert state.partitions_total == sum(topic.partitions for topic in topics)
     counters = state.next_topic_number, state.next_producer_id
-    return state.cluster, tuple(state.nodes), tuple(topics), counters
+    users = {user: set(kept) for user, kept in state.scram_table.users.items()}
+    return state.cluster, tuple(state.nodes), tuple(topics), counters, users, state.scram_table.absent_users_secret
 
 
 def new_topic(state: MetadataState, name: str, **changes: object) -> CreateTopic:
@@ -80,7 +84,7 @@ def new_topic(state: MetadataState, name: str, **changes: object) -> CreateTopic
 def random_command(state: MetadataState, randomness: random.Random) -> Command:
     """Some command, legal or not, about a few topics."""
     number = randomness.randint(0, state.next_topic_number)
-    match randomness.randrange(6):
+    match randomness.randrange(9):
         case 0 | 1:
             name = randomness.choice(["a", "b.c", "b_c", "d", "", "e f", "z" * 249])
             configs = randomness.choice([{}, {"retention.ms": "5"}, {"retention.ms": "x"}, {"no": "1"}])
@@ -92,6 +96,15 @@ def random_command(state: MetadataState, randomness: random.Random) -> Command:
             return ChangeTopicConfigs(number, {key: randomness.choice([None, "1", "compact"])})
         case 4:
             return DeleteTopic(number)
+        case 5:
+            return RaiseFeatureLevel(FeatureLevel.SECURED)
+        case 6 | 7:
+            user, mechanism = randomness.choice(["an", "bo", "", "x" * 300]), randomness.choice([*ScramMechanism])
+            if randomness.random() < 0.4:
+                return RemoveScramCredential(user, mechanism)
+            keys = [randomness.randbytes(mechanism.key_bytes) for _ in range(2)]
+            iterations = randomness.choice([4095, 4096, 16_384, 16_385])
+            return set_command(user, ScramCredential(mechanism, b"salt" * 4, iterations, *keys), b"a secret")
         case _:
             return AllocateProducerIds(1, state.next_producer_id, 1000)
 

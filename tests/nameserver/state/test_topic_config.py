@@ -34,6 +34,9 @@ def test_the_defaults_are_the_settings_of_a_topic_without_configs() -> None:
         ("retention.bytes", "0"),
         ("retention.records", "-1"),
         ("retention.records", LONG_MAX),
+        ("segment.records", "-1"),
+        ("segment.records", "1"),
+        ("segment.records", LONG_MAX),
         ("cleanup.policy", "compact,delete"),
         ("cleanup.policy", "compact, delete"),
         ("compression.type", "zstd"),
@@ -60,6 +63,9 @@ def test_allowed(key: str, value: str) -> None:
         ("retention.ms", str(2**63)),
         ("retention.records", "-2"),
         ("retention.records", "1.5"),
+        ("segment.records", "-2"),
+        ("segment.records", "0"),
+        ("segment.records", "+0"),
         ("max.message.bytes", str(2**31)),
         ("max.message.bytes", "1" * 5000),
         ("min.insync.replicas", "0"),
@@ -86,6 +92,8 @@ def test_a_refusal_says_what_is_allowed() -> None:
         check_configs({"compression.type": "rar"})
     with pytest.raises(InvalidConfig, match="from -1 to 9223372036854775807"):
         check_configs({"retention.ms": "-7"})
+    with pytest.raises(InvalidConfig, match=r"from -1 to 9223372036854775807, but for 0$"):
+        check_configs({"segment.records": "0"})
 
 
 def test_the_least_age_of_compaction_is_not_more_than_the_most() -> None:
@@ -108,6 +116,7 @@ def test_overrides_go_before_the_nodes_defaults() -> None:
             "retention.ms": "7",
             "retention.records": "9",
             "segment.bytes": "99",
+            "segment.records": "12",
             "cleanup.policy": "compact",
             "max.message.bytes": "100",
             "min.cleanable.dirty.ratio": "0.25",
@@ -120,6 +129,7 @@ def test_overrides_go_before_the_nodes_defaults() -> None:
         retention_ms=5,
         retention_records=9,
         segment_bytes=99,
+        segment_records=12,
         cleanup_policy=frozenset({"compact"}),
         max_message_bytes=100,
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,

@@ -127,6 +127,16 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
     ):
         text = ",".join(f"PLAINTEXT://{address}" for address in addresses if address)
         yield name, ConfigType.LIST, text, "", documentation
+    if broker.authorizer is not None:
+        rules = broker.authorizer.config
+        yield "super.users", ConfigType.STRING, rules.super_users, "", "Principals that may do everything."
+        yield (
+            "allow.everyone.if.no.acl.found",
+            boolean,
+            str(rules.allow_everyone_if_no_acl_found).lower(),
+            "false",
+            "Whether everybody may do everything with what no access rule is about.",
+        )
     yield "broker.rack", ConfigType.STRING, broker.facts.rack, "", "Where this node stands."
     yield (
         "auto.create.topics.enable",

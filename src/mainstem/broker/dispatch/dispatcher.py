@@ -36,6 +36,8 @@ from typing import Any
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.dispatch.failures import failure_response
+from mainstem.broker.dispatch.gate import Gate, last
+from mainstem.broker.dispatch.guard import guarded
 from mainstem.broker.dispatch.latency import NONE, ApiLatency
 from mainstem.broker.dispatch.produce_bursts import ProduceBursts
 from mainstem.broker.dispatch.routes import ROUTES, Route, advertised
@@ -90,12 +92,14 @@ class BrokerDispatcher:
         self.has_room: Callable[[], bool] = intake.has_room if intake is not None else lambda: True
         """See `ports.Dispatcher`."""
         self._monotonic = broker.clock.monotonic
-        self._routes = {route.api.api_key: route for route in routes}
+        self._gate = Gate(broker)
+        served = routes if broker.authorizer is None else guarded(routes)
+        self._routes = {route.api.api_key: route for route in served}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
         started = PRODUCE_KEY in self._routes and self._routes[PRODUCE_KEY].start is not None
         produce = self._latencies[PRODUCE_KEY] if started else None
         self.dispatch_burst: Callable[[memoryview, int, int, int, int, Session], Burst | None] = (
-            ProduceBursts(broker, produce).dispatch if produce is not None else lambda *_: None
+            ProduceBursts(broker, produce, self._gate).dispatch if produce is not None else lambda *_: None
         )
         """See `ports.Dispatcher`."""
         self._tasks = asyncio.TaskGroup()
@@ -121,10 +125,14 @@ class BrokerDispatcher:
     ) -> Exchange | None:
         """Implements `ports.Dispatcher`. Raises a BrokerError when the connection must be closed."""
         started_at = self._monotonic()
+        if session.gated and self._gate.takes_raw(session):
+            return Exchange(self._answer_raw(session, bytes(frame)))
         try:
             header, position = parse_header(frame)
         except ProtocolError as error:
             raise UnreadableRequest(f"bytes that are no request: {error}") from None
+        if session.gated:
+            self._gate.check(session, header.api_key)
         route = self._routes.get(header.api_key)
         if route is None or not route.api.version_min <= header.api_version <= route.api.version_max:
             return self._unsupported(header, route)
@@ -168,6 +176,11 @@ class BrokerDispatcher:
         for latency in self._latencies.values():
             if any(latency.counts):
                 yield from latency.samples()
+        authenticator = self._broker.authenticator
+        if authenticator is not None:
+            for outcome, count in (("accepted", authenticator.accepted), ("failed", authenticator.failed)):
+                labels = (("outcome", outcome),)
+                yield Sample("mainstem_authentications_total", "counter", "Clients asked who they are.", count, labels)
         sessions = self._broker.fetch_sessions
         yield Sample("mainstem_fetch_sessions", "gauge", "Incremental fetch sessions.", len(sessions))
         yield Sample("mainstem_fetch_session_partitions", "gauge", "Partitions they follow.", sessions.partitions_held)
@@ -362,6 +375,21 @@ class BrokerDispatcher:
         asked.request = response = None
         await self._broker.turns.run(let_go_in_slices(messages))
 
+    def _answer_raw(self, session: Session, token: bytes) -> asyncio.Future[Reply]:
+        """The answer to a token that comes without a request around it."""
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        async def answer() -> None:
+            try:
+                reply.set_result(await self._gate.answer_raw(session, token))
+            except BrokerError as error:
+                reply.set_exception(error)
+
+        task = self._tasks.create_task(answer())
+        self._running.add(task)
+        task.add_done_callback(lambda task: self._handled(task, session, reply))
+        return reply
+
     # requests begun during dispatch
 
     def _finish_later(
@@ -403,7 +431,8 @@ class BrokerDispatcher:
             return self._encode(route, header, response, started_at)
         self._latencies[header.api_key].observe(self._monotonic() - started_at, _top_level_error(response))
         parts = await self._broker.turns.run(codec.write_in_slices(response, header.api_version))
-        return response_frame(header.correlation_id, header.api_key, header.api_version, parts)
+        frame = response_frame(header.correlation_id, header.api_key, header.api_version, parts)
+        return last(frame) if route.error_ends_connection and _top_level_error(response) else frame
 
     def _failed(
         self, route: Route, header: RequestHeader, error: Exception, started_at: float, request: Any = None

@@ -29,6 +29,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "topic": ("topic", "name"),
     "name": ("name", "topic"),
     "topic_id": ("topic_id",),
+    "user": ("user", "name"),
     "group_id": ("group_id",),
     "key": ("key",),
     "resource_type": ("resource_type",),
@@ -74,11 +75,10 @@ def _lists(response_class: type[Any], version: int, asked: Any, error: FailureAn
 
 
 def _items(asked: Any, version: int) -> Iterable[Any]:
-    """The items of the first list of a request, or of an item of it."""
+    """The items of all lists of a request, or of an item of it."""
     for field in declaration_of(type(asked)).fields:
         if version in field.versions and isinstance(field.kind, ArrayKind):
-            return getattr(asked, field.name) or ()
-    return ()
+            yield from getattr(asked, field.name) or ()
 
 
 def _item(item_class: type[Any], version: int, asked: Any, error: FailureAnswer) -> Any | None:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.dispatch.gate import Gate
 from mainstem.broker.dispatch.latency import ApiLatency
 from mainstem.broker.errors import BrokerError
 from mainstem.broker.handlers import produce
@@ -26,13 +27,15 @@ _LENGTH = struct.Struct(">i")
 
 
 class ProduceBursts:
-    def __init__(self, broker: Broker, latency: ApiLatency) -> None:
+    def __init__(self, broker: Broker, latency: ApiLatency, gate: Gate) -> None:
         self._broker = broker
         self._monotonic = broker.clock.monotonic
         self._now_ms = broker.judged_ms
         self._by_name = broker.produce_topics.by_name
         self._by_id = broker.produce_topics.by_id
         self._latency = latency
+        self._authorized = broker.authorizer is not None
+        self._gate = gate
 
     def dispatch(
         self,
@@ -44,27 +47,33 @@ class ProduceBursts:
         session: Session,
     ) -> Burst | None:
         """Implements `ports.Dispatcher.dispatch_burst`."""
-        scan = scan_burst(
-            frames, start, stop, requests_max, frame_bytes_max, self._by_name, self._by_id, self._now_ms()
-        )
+        if session.gated and not self._gate.passes(session):
+            return None
+        by_name, by_id = self._by_name, self._by_id
+        if self._authorized:
+            topics = produce.topics_of(self._broker, session)
+            by_name, by_id = topics.by_name, topics.by_id
+        scan = scan_burst(frames, start, stop, requests_max, frame_bytes_max, by_name, by_id, self._now_ms())
         if scan is None:
             return None
         if not produce.keys_checked(self._broker, scan, inflate=False):
             scan.release()
             return None
         started_at = self._monotonic()
-        burst = ProduceBurst(self, scan, started_at)
+        burst = ProduceBurst(self, scan, started_at, session.listener)
         future = produce.append(self._broker, scan)
         burst.holds = produce.held_bytes(scan)
         if future is None:
-            burst.set_result(self.finish(scan, None, started_at))
+            burst.set_result(self.finish(scan, None, started_at, session.listener))
         else:
             if future.done():
                 burst.last = produce.ends_pipeline(future, scan)
             future.add_done_callback(burst.go_on)
         return burst
 
-    def finish(self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, started_at: float) -> Reply:
+    def finish(
+        self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, started_at: float, listener: str
+    ) -> Reply:
         """Make the responses from the store's result. Raises UnanswerableRequest, which closes the
         connection."""
         try:
@@ -80,10 +89,10 @@ class ProduceBursts:
             return None
         responses = scan.responses(produce.ERRORS)
         if errors and produce.NOT_LEADER in errors:
-            return self._redirected(scan, responses, errors)
+            return self._redirected(scan, responses, errors, listener)
         return [responses]
 
-    def _redirected(self, scan: ProduceScan, responses: bytes, errors: Mapping[int, int]) -> Reply:
+    def _redirected(self, scan: ProduceScan, responses: bytes, errors: Mapping[int, int], listener: str) -> Reply:
         """Write each response by itself, with the leaders named where it refuses partitions that other nodes
         lead."""
         frames = memoryview(responses)
@@ -91,25 +100,26 @@ class ProduceBursts:
         while frames:
             (length,) = _LENGTH.unpack_from(frames)
             frame, frames = frames[: _LENGTH.size + length], frames[_LENGTH.size + length :]
-            redirected += produce.redirected_where_needed(self._broker, scan, [frame], errors)
+            redirected += produce.redirected_where_needed(self._broker, scan, [frame], errors, listener)
         return redirected
 
 
 class ProduceBurst(Burst):
     """A burst that waits for the store."""
 
-    __slots__ = ("_bursts", "_scan", "_started_at")
+    __slots__ = ("_bursts", "_listener", "_scan", "_started_at")
 
-    def __init__(self, bursts: ProduceBursts, scan: ProduceScan, started_at: float) -> None:
+    def __init__(self, bursts: ProduceBursts, scan: ProduceScan, started_at: float, listener: str) -> None:
         super().__init__(scan.request_count, scan.bytes_taken)
         self._bursts = bursts
         self._scan = scan
         self._started_at = started_at
+        self._listener = listener
 
     def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
         """The store has settled its future."""
         try:
-            responses = self._bursts.finish(self._scan, pending, self._started_at)
+            responses = self._bursts.finish(self._scan, pending, self._started_at, self._listener)
         except asyncio.CancelledError:
             self.cancel()
         except Exception as error:

@@ -15,16 +15,21 @@ from typing import Any
 from mainstem.broker.broker import Broker
 from mainstem.broker.handlers import (
     alter_configs,
+    alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_user_scram_credentials,
     fetch,
     find_coordinator,
     heartbeat,
@@ -40,6 +45,8 @@ from mainstem.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 from mainstem.broker.request_context import RequestContext
@@ -66,6 +73,8 @@ class Route:
     """Bytes of memory that a request of some size takes which begins in its dispatch."""
     charged_by_handler: bool = False
     """What the handler keeps of a waiting request is bounded and charged where it is kept."""
+    error_ends_connection: bool = False
+    """After an answer with an error nothing more of the client is taken."""
     shows_the_way: bool = False
     """The response tells the client which node to go to. A node that is cut off closes the connection after
     it."""
@@ -99,18 +108,25 @@ ROUTES: tuple[Route, ...] = (
     _route(14, sync_group.handle),
     _route(15, describe_groups.handle),
     _route(16, list_groups.handle),
+    Route(api=API_MESSAGES[17], handle=sasl_handshake.handle, error_ends_connection=True),
     _route(18, partial(api_versions.handle, advertised)),
     _route(19, create_topics.handle),
     _route(20, delete_topics.handle),
     _route(21, delete_records.handle),
     _route(22, init_producer_id.handle),
     _route(23, offset_for_leader_epoch.handle),
+    _route(29, describe_acls.handle),
+    _route(30, create_acls.handle),
+    _route(31, delete_acls.handle),
     _route(32, describe_configs.handle),
     _route(33, alter_configs.handle),
     _route(35, describe_log_dirs.handle),
+    Route(api=API_MESSAGES[36], handle=sasl_authenticate.handle, error_ends_connection=True),
     _route(37, create_partitions.handle),
     _route(42, delete_groups.handle),
     _route(44, incremental_alter_configs.handle),
     _route(47, offset_delete.handle),
+    _route(50, describe_user_scram_credentials.handle),
+    _route(51, alter_user_scram_credentials.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
 )

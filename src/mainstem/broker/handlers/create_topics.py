@@ -29,6 +29,8 @@ from mainstem.protocol.messages.topics import (
     CreateTopicsResponse,
 )
 from mainstem.protocol.schema import ZERO_UUID
+from mainstem.security.acls.acl import Operation, ResourceKind
+from mainstem.security.acls.authorizer import SessionVerdicts
 
 NODE_DEFAULT = -1
 _CONFIGS_FROM_VERSION = 5
@@ -51,29 +53,34 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: RequestCont
     wanted: list[NewTopic] = []
     for topic in request.topics:
         await pace.step(_weight(topic))
-        if topic.name not in results:
+        if not _may_create(broker.verdicts(call.session), topic.name):
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            results[topic.name] = _refused(topic.name, refusal, refusal.message)
+        elif topic.name not in results:
             asked = _asked(broker, topic)
             if isinstance(asked, NewTopic):
                 wanted.append(asked)
             else:
                 results[topic.name] = _refused(topic.name, *asked)
     if wanted:
-        results |= await _create(broker, wanted, call.version, validate_only=request.validate_only)
+        results |= await _create(broker, wanted, call, validate_only=request.validate_only)
     return CreateTopicsResponse(topics=await _encoded(broker, results, call.version))
 
 
 async def _create(
-    broker: Broker, wanted: list[NewTopic], version: int, *, validate_only: bool
+    broker: Broker, wanted: list[NewTopic], call: RequestContext, *, validate_only: bool
 ) -> dict[str, CreatableTopicResult]:
     made: list[Topic | MainstemError]
     try:
         made = await create_topics(broker, wanted, validate_only=validate_only)
     except MainstemError as refusal:
         made = [refusal] * len(wanted)
-    descriptions = _ConfigDescriptions(broker, version)
+    descriptions = _ConfigDescriptions(broker, call.version)
     results = {}
     for number, (asked, topic) in enumerate(zip(wanted, made, strict=True), 1):
-        if isinstance(topic, Topic):
+        if isinstance(topic, Topic) and not _may_see_configs(broker.verdicts(call.session), topic.name):
+            results[asked.name] = _created_unseen(topic, validate_only=validate_only)
+        elif isinstance(topic, Topic):
             copies = copies_of(broker, topic)
             results[asked.name] = _created(topic, copies, descriptions.of(topic.configs), validate_only=validate_only)
         else:
@@ -81,6 +88,14 @@ async def _create(
         if number % TOPICS_PER_TURN == 0:
             await broker.turns.take()
     return results
+
+
+def _may_create(verdicts: SessionVerdicts, name: str) -> bool:
+    return verdicts.allows_on_cluster(Operation.CREATE) or verdicts.allows(Operation.CREATE, ResourceKind.TOPIC, name)
+
+
+def _may_see_configs(verdicts: SessionVerdicts, name: str) -> bool:
+    return verdicts.allows(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, name)
 
 
 def _weight(topic: CreatableTopic) -> int:
@@ -193,6 +208,16 @@ def _created(topic: Topic, copies: int, configs: EncodedArray, *, validate_only:
         num_partitions=topic.partitions,
         replication_factor=copies,
         configs=configs,
+    )
+
+
+def _created_unseen(topic: Topic, *, validate_only: bool) -> CreatableTopicResult:
+    """The answer for a client that may create a topic, but not see its configs."""
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=ZERO_UUID if validate_only else topic.topic_id,
+        error_code=ErrorCode.NONE,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
 
 

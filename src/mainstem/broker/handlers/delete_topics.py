@@ -21,12 +21,16 @@ from mainstem.protocol.messages.topics import (
     DeleteTopicState,
 )
 from mainstem.protocol.schema import ZERO_UUID
+from mainstem.security.acls.acl import Operation, ResourceKind
+from mainstem.security.acls.authorizer import SessionVerdicts
 from mainstem.turns import Pace
 
 _STATES_FROM_VERSION = 6
 
 TOPICS_PER_TURN = 500
 """Topics checked within one turn of the event loop: about a millisecond."""
+
+_FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
 
 _Named = tuple[str | None, UUID]
 """The name or the id by which a request names a topic; the other is empty."""
@@ -47,7 +51,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: RequestCont
         times_asked[named] += 1
         if named in found:
             continue
-        topic = _find(broker, state)
+        topic = _find(broker, state, broker.verdicts(call.session))
         found[named] = topic
         if isinstance(topic, Topic):
             times_found[topic.number] += 1
@@ -71,18 +75,27 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: RequestCont
     return DeleteTopicsResponse(responses=tuple([results[named] for named in found]))
 
 
-def _find(broker: Broker, state: DeleteTopicState) -> Topic | tuple[ErrorCode, str]:
+def _find(broker: Broker, state: DeleteTopicState, verdicts: SessionVerdicts) -> Topic | tuple[ErrorCode, str]:
     by_id = state.topic_id != ZERO_UUID
     if by_id and state.name is not None:
         return ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not both"
     if by_id:
-        return broker.metadata.topic_by_id(state.topic_id) or _unknown_id(state.topic_id)
+        topic = broker.metadata.topic_by_id(state.topic_id)
+        if topic is None:
+            return _unknown_id(state.topic_id)
+        return topic if _may_delete(verdicts, topic.name) else _FORBIDDEN
     if state.name is None:
         return ErrorCode.INVALID_REQUEST, "neither a topic name nor a topic id was given"
+    if not _may_delete(verdicts, state.name):
+        return _FORBIDDEN
     return broker.metadata.topic(state.name) or (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         f"there is no topic {state.name[:260]!r}",
     )
+
+
+def _may_delete(verdicts: SessionVerdicts, name: str) -> bool:
+    return verdicts.allows(Operation.DELETE, ResourceKind.TOPIC, name)
 
 
 def _unknown_id(topic_id: UUID) -> tuple[ErrorCode, str]:

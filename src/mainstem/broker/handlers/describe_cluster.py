@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.handlers.metadata import controller_id
+from mainstem.broker.handlers.metadata import controller_id, operations_on_cluster
 from mainstem.broker.request_context import RequestContext
+from mainstem.model import nodes_at
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.describe_cluster import (
     ENDPOINT_TYPE_BROKERS,
@@ -15,15 +16,11 @@ from mainstem.protocol.messages.describe_cluster import (
 )
 from mainstem.protocol.messages.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
-# Without access control all is allowed. Bits by Kafka's codes: 5 create, 7 alter, 8 describe, 9 cluster action,
-# 10 describe configs, 11 alter configs, 12 idempotent write.
-_ALL_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-
 
 async def handle(broker: Broker, request: DescribeClusterRequest, call: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return _refused(broker, request)
-    nodes = broker.cluster.alive_nodes()
+    nodes = nodes_at(broker.cluster.alive_nodes(), call.session.listener)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=broker.metadata.cluster_id(),
@@ -32,7 +29,7 @@ async def handle(broker: Broker, request: DescribeClusterRequest, call: RequestC
             DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
             for node in nodes
         ),
-        cluster_authorized_operations=_ALL_OPERATIONS
+        cluster_authorized_operations=operations_on_cluster(broker, call)
         if request.include_cluster_authorized_operations
         else AUTHORIZED_OPERATIONS_UNKNOWN,
     )

@@ -13,6 +13,8 @@ from mainstem.protocol.messages.group_administration import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from mainstem.security.acls.acl import ResourceKind
+from mainstem.security.acls.authorizer import SessionVerdicts
 
 NOT_FOUND_FROM = 6
 
@@ -31,13 +33,20 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, call: RequestCo
             await broker.turns.take()
         part = replace(request, groups=request.groups[first : first + GROUPS_PER_STEP])
         response = await broker.groups.describe_groups(part)
-        shown += [_shown(group, request, call) for group in response.groups]
+        verdicts = broker.verdicts(call.session)
+        shown += [_shown(group, request, call, verdicts) for group in response.groups]
     return DescribeGroupsResponse(groups=tuple(shown))
 
 
-def _shown(group: DescribedGroup, request: DescribeGroupsRequest, call: RequestContext) -> DescribedGroup:
+def _operations(verdicts: SessionVerdicts, group_id: str) -> int:
+    return GROUP_OPERATIONS & verdicts.operations(ResourceKind.GROUP, group_id)
+
+
+def _shown(
+    group: DescribedGroup, request: DescribeGroupsRequest, call: RequestContext, verdicts: SessionVerdicts
+) -> DescribedGroup:
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < NOT_FOUND_FROM:
         return replace(group, error_code=ErrorCode.NONE, error_message=None)
     if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-        return replace(group, authorized_operations=GROUP_OPERATIONS)
+        return replace(group, authorized_operations=_operations(verdicts, group.group_id))
     return group

@@ -1,6 +1,7 @@
 """DescribeLogDirs: how much of each partition lies on disk 1 (not split yet) and in the queue store.
 
-A partition is listed under the store only when some of it is there. A tool may ask for every partition: all
+A partition is listed under the store only when some of it is there; under a shared store only by the node that leads
+it, so that sums over all nodes count what is there once. A tool may ask for every partition: all
 are looked up at once, and the answer is encoded piece by piece between turns of the event loop.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+
+import numpy
 
 from mainstem.broker.broker import Broker, LogDir
 from mainstem.broker.request_context import RequestContext
@@ -56,7 +59,8 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, call: RequestC
     results = []
     for place, stored in ((broker.facts.write_dir, False), (broker.facts.store_dir, True)):
         if place is not None:
-            results.append(await _result(place, await _topics(asked, usages, call.version, stored=stored)))
+            here = await _led(broker, queue_ids, usages) if place.is_shared else usages
+            results.append(await _result(place, await _topics(asked, here, call.version, stored=stored)))
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(results))
 
 
@@ -76,6 +80,19 @@ async def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Asked:
         if topic is not None:
             found.append((topic, [index for index in partitions if 0 <= index < topic.partitions]))
     return found
+
+
+async def _led(broker: Broker, queue_ids: Sequence[int], usages: Usages) -> Usages:
+    """The usages of partitions that this node leads; None for the others."""
+    led: list[QueueUsage | None] = []
+    for start in range(0, len(queue_ids), QUEUES_PER_TURN):
+        part = numpy.array(queue_ids[start : start + QUEUES_PER_TURN], numpy.uint64)
+        groups = broker.leadership.groups_of(part)
+        ours = [group for group in numpy.unique(groups).tolist() if broker.leadership.leads(group)]
+        mine = numpy.isin(groups, ours).tolist()
+        led += [usage if here else None for usage, here in zip(usages[start : start + len(part)], mine, strict=True)]
+        await asyncio.sleep(0)
+    return led
 
 
 async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -> EncodedArray:

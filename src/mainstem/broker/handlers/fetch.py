@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -43,6 +43,7 @@ from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import response_frame
 from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 API_KEY = 1
 TOPIC_IDS_FROM = 13
@@ -55,6 +56,7 @@ _ERROR_OF_REFUSAL = {
     Verdict.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     Verdict.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_ID,
     Verdict.UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Verdict.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 }
 
 
@@ -334,8 +336,9 @@ class _Fetch:
         topics: dict[str | bytes, PlannedTopic] = {}
         pace = self._broker.turns.pace(TOPICS_PER_TURN)
         before = self._plan.round
+        resolve = self._resolver()
         for key in self._plan.topic_keys():
-            topics[key] = self._broker.fetch_topics.resolve(key)
+            topics[key] = resolve(key)
             await pace.step()
         if self._plan.round != before:
             raise _Overtaken
@@ -348,8 +351,17 @@ class _Fetch:
         self._check_round()
 
     def _begin(self) -> None:
-        self._plan.begin(self._broker.fetch_topics.resolve, self._at_once_max)
+        self._plan.begin(self._resolver(), self._at_once_max)
         self._round = self._plan.round
+
+    def _resolver(self) -> Callable[[str | bytes], PlannedTopic]:
+        """The topics as the client may see them. Each round asks anew: rules may have been revoked while the client
+        waited."""
+        broker = self._broker
+        if broker.authorizer is None:
+            return broker.fetch_topics.resolve
+        may_read = broker.authorizer.of(self._call.session).question(Operation.READ, ResourceKind.TOPIC)
+        return partial(broker.fetch_topics.resolve_for, may_read=may_read)
 
     def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
         """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no
@@ -437,7 +449,7 @@ class _Fetch:
             incremental=self._incremental,
         )
         if errors and call.version >= REDIRECTED_FROM and not _LED_BY_OTHERS.isdisjoint(errors):
-            named = redirected(self._broker, FetchResponse, call.version, buffers, len(plan))
+            named = redirected(self._broker, FetchResponse, call.version, buffers, len(plan), call.session.listener)
             return EncodedFrame(named or buffers, errors)
         return EncodedFrame(buffers, errors)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.model import Node
+from mainstem.model import Node, nodes_at
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import (
     KEY_TYPE_GROUP,
@@ -18,6 +18,7 @@ from mainstem.protocol.messages.group_membership import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 SEVERAL_KEYS_FROM = 4
 
@@ -29,7 +30,7 @@ NOWHERE = Node(node_id=-1, host="", port=-1)
 
 async def handle(broker: Broker, request: FindCoordinatorRequest, call: RequestContext) -> FindCoordinatorResponse:
     if call.version < SEVERAL_KEYS_FROM:
-        code, node = await _coordinator(broker, request.key_type, request.key)
+        code, node = await _coordinator(broker, request.key_type, request.key, call)
         return FindCoordinatorResponse(
             error_code=code,
             error_message=_message(code),
@@ -41,7 +42,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, call: RequestC
     pace = broker.turns.pace(KEYS_PER_TURN)
     for key in request.coordinator_keys:
         await pace.step()
-        code, node = await _coordinator(broker, request.key_type, key)
+        code, node = await _coordinator(broker, request.key_type, key, call)
         found.append(
             Coordinator(
                 key=key,
@@ -55,13 +56,15 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, call: RequestC
     return FindCoordinatorResponse(coordinators=tuple(found))
 
 
-async def _coordinator(broker: Broker, key_type: int, key: str) -> tuple[ErrorCode, Node]:
+async def _coordinator(broker: Broker, key_type: int, key: str, call: RequestContext) -> tuple[ErrorCode, Node]:
     if key_type == KEY_TYPE_TRANSACTION:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NOWHERE
     if key_type != KEY_TYPE_GROUP:
         return ErrorCode.INVALID_REQUEST, NOWHERE
+    if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, NOWHERE
     leader = await broker.groups.leader_of(key)
-    for node in broker.cluster.alive_nodes():
+    for node in nodes_at(broker.cluster.alive_nodes(), call.session.listener):
         if node.node_id == leader:
             return ErrorCode.NONE, node
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, NOWHERE

@@ -14,6 +14,7 @@ from mainstem.errors import MainstemError
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -25,6 +26,11 @@ async def handle(broker: Broker, request: InitProducerIdRequest, call: RequestCo
         return _refused(ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
+    verdicts = broker.verdicts(call.session)
+    if not verdicts.allows_on_cluster(Operation.IDEMPOTENT_WRITE) and not verdicts.allows_any(
+        Operation.WRITE, ResourceKind.TOPIC
+    ):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         producer_id = await broker.metadata_admin.allocate_producer_id()
     except MetadataUnavailable:

@@ -6,7 +6,8 @@ or so, however large the request.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from uuid import UUID
 
 from mainstem.broker.admin.topic_admin import is_internal
@@ -15,7 +16,7 @@ from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.topics.topic_descriptions import Entry, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import Topic
+from mainstem.model import Topic, nodes_at
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
@@ -27,6 +28,8 @@ from mainstem.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from mainstem.protocol.schema import ZERO_UUID
+from mainstem.security.acls.acl import CLUSTER_NAME, Operation, ResourceKind
+from mainstem.security.acls.authorizer import EVERYTHING, SessionVerdicts
 
 NAMES_PER_TURN = 500
 """Topics looked up within one turn of the event loop: less than a millisecond."""
@@ -41,22 +44,23 @@ delayed."""
 _ASK_BY_ID_FROM = 12
 _EMPTY_IS_ALL_UNTIL = 0
 
-# Without access control every operation is allowed. Bits by Kafka's operation codes: 3 read, 4 write,
-# 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 and 11 describe and alter configs,
-# 12 idempotent write.
-_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-
 
 async def handle(broker: Broker, request: MetadataRequest, call: RequestContext) -> MetadataResponse:
     everything = request.topics is None or (not request.topics and call.version <= _EMPTY_IS_ALL_UNTIL)
-    operations = AUTHORIZED_OPERATIONS_UNKNOWN
+    operations: int | Callable[[Topic], int] = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_topic_authorized_operations:
-        operations = _TOPIC_OPERATIONS
-    entries = None if everything else await _named_topics(broker, request, call)
-    nodes = broker.cluster.alive_nodes()
+        operations = partial(_operations, broker, call)
+        if broker.authorizer is None:
+            operations = EVERYTHING.operations(ResourceKind.TOPIC, "")
+    entries: Sequence[Entry] | None = None
+    if not everything:
+        entries = await _named_topics(broker, request, call)
+    elif broker.authorizer is not None:
+        entries = await _topics_shown(broker, call)
+    nodes = nodes_at(broker.cluster.alive_nodes(), call.session.listener)
     alive = {node.node_id for node in nodes}
     if entries is None:
+        assert isinstance(operations, int), "the same for all topics, where nobody judges"
         topics = await broker.all_topics.encode(
             broker.metadata, broker.leadership, alive, call.version, operations, broker.turns
         )
@@ -66,7 +70,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
         )
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
-        cluster_operations = _CLUSTER_OPERATIONS
+        cluster_operations = operations_on_cluster(broker, call)
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
@@ -77,6 +81,30 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
+
+
+def operations_on_cluster(broker: Broker, call: RequestContext) -> int:
+    """What the client may do with the cluster, a bit per operation. As in Kafka, whoever may not describe the cluster
+    is not told."""
+    verdicts = broker.verdicts(call.session)
+    if not verdicts.allows_on_cluster(Operation.DESCRIBE):
+        return 0
+    return verdicts.operations(ResourceKind.CLUSTER, CLUSTER_NAME)
+
+
+def _operations(broker: Broker, call: RequestContext, topic: Topic) -> int:
+    return broker.verdicts(call.session).operations(ResourceKind.TOPIC, topic.name)
+
+
+async def _topics_shown(broker: Broker, call: RequestContext) -> list[Topic]:
+    """All topics that the client may describe."""
+    shown = []
+    pace = broker.turns.pace(NAMES_PER_TURN)
+    for topic in list(broker.metadata.topics()):
+        await pace.step()
+        if broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+            shown.append(topic)
+    return shown
 
 
 def controller_id(broker: Broker, alive: Container[int]) -> int:
@@ -108,8 +136,14 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestC
         if asked.name is None or asked.topic_id != ZERO_UUID:
             entries.append(_by_id(broker, asked, call))
             continue
+        verdicts = broker.verdicts(call.session)
+        if not verdicts.allows(Operation.DESCRIBE, ResourceKind.TOPIC, asked.name):
+            entries.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name))
+            continue
         found: Topic | ErrorCode | None = broker.metadata.topic(asked.name)
-        if found is None and len(creatable) < creations_max and not is_internal(broker, asked.name):
+        if found is None and creations_max and not _may_create(verdicts, asked.name):
+            found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif found is None and len(creatable) < creations_max and not is_internal(broker, asked.name):
             creatable[len(entries)] = asked.name
             found = ErrorCode.LEADER_NOT_AVAILABLE
         elif found is None:
@@ -122,6 +156,10 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestC
             outcome = _told(broker, name, made[name])
             entries[place] = outcome if isinstance(outcome, Topic) else _refused(outcome, name)
     return entries
+
+
+def _may_create(verdicts: SessionVerdicts, name: str) -> bool:
+    return verdicts.allows_on_cluster(Operation.CREATE) or verdicts.allows(Operation.CREATE, ResourceKind.TOPIC, name)
 
 
 async def _unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
@@ -150,6 +188,10 @@ def _by_id(broker: Broker, asked: MetadataRequestTopic, call: RequestContext) ->
     if topic is None:
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=()
+        )
+    if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+        return MetadataResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=asked.topic_id, partitions=()
         )
     return topic
 

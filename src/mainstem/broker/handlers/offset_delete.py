@@ -15,10 +15,15 @@ from mainstem.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, call: RequestContext) -> OffsetDeleteResponse:
-    known = tuple(replace(topic, partitions=_existing(broker, topic)) for topic in request.topics)
+    verdicts = broker.verdicts(call.session)
+    may_read = verdicts.question(Operation.READ, ResourceKind.TOPIC)
+    known = tuple(
+        replace(topic, partitions=_existing(broker, topic)) for topic in request.topics if may_read(topic.name)
+    )
     response = await broker.groups.delete_offsets(replace(request, topics=known))
     if response.error_code:
         return response
@@ -32,7 +37,9 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: RequestCont
         partitions = tuple(
             OffsetDeleteResponsePartition(
                 partition_index=item.partition_index,
-                error_code=codes.get((topic.name, item.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                error_code=codes.get((topic.name, item.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if may_read(topic.name)
+                else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             )
             for item in topic.partitions
         )

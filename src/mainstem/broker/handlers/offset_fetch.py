@@ -21,6 +21,7 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 GROUP_ERROR_FROM = 2
 """Before this version an error of the whole consumer group stands at each partition."""
@@ -34,11 +35,45 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: RequestConte
     if call.version < SEVERAL_GROUPS_FROM:
         return await _fetch_one(broker, request, call)
     fetch = _fetch_by_id if call.version >= TOPIC_IDS_FROM else _fetch_by_name
-    fetched = await asyncio.gather(*(fetch(broker, group) for group in request.groups))  # confirmed together
+    fetched = await asyncio.gather(*(fetch(broker, group, call) for group in request.groups))  # confirmed together
     return OffsetFetchResponse(groups=tuple(fetched))
 
 
-async def _fetch_by_name(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _fetch_by_name(
+    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext
+) -> OffsetFetchResponseGroup:
+    """Fetch what the client may see."""
+    if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, topics=(), error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
+    if broker.authorizer is None:
+        return await _fetch(broker, group)
+    pace = broker.turns.pace(PARTITIONS_PER_STEP)
+    if group.topics is None:
+        everything = await _fetch(broker, group)
+        shown = []
+        for topic in everything.topics:
+            await pace.step()
+            if _may_describe(broker, call, topic.name):
+                shown.append(topic)
+        return replace(everything, topics=tuple(shown))
+    asked, refused = [], []
+    for wanted in group.topics:
+        await pace.step(1 + len(wanted.partition_indexes))
+        if _may_describe(broker, call, wanted.name):
+            asked.append(wanted)
+        else:
+            refused.append(_answered(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    fetched = await _fetch(broker, replace(group, topics=tuple(asked)))
+    return fetched if fetched.error_code else replace(fetched, topics=(*fetched.topics, *refused))
+
+
+def _may_describe(broker: Broker, call: RequestContext, topic: str) -> bool:
+    return broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
+
+
+async def _fetch(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """Fetch in several steps where there are many partitions. An error in one of them is the whole consumer
     group's."""
     everything = group.topics is None
@@ -71,7 +106,9 @@ def _those_there(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
     return topic if len(there) == len(topic.partitions) else replace(topic, partitions=tuple(there))
 
 
-async def _fetch_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _fetch_by_id(
+    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext
+) -> OffsetFetchResponseGroup:
     """Topics that no longer exist have no id: they are refused if asked for, and else left out."""
     named = group
     refused: list[OffsetFetchResponseTopics] = []
@@ -80,11 +117,11 @@ async def _fetch_by_id(broker: Broker, group: OffsetFetchRequestGroup) -> Offset
         for asked in group.topics:
             topic = broker.metadata.topic_by_id(asked.topic_id)
             if topic is None:
-                refused.append(_unknown(asked))
+                refused.append(_answered(asked, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 topics.append(replace(asked, name=topic.name))
         named = replace(group, topics=tuple(topics))
-    fetched = await _fetch_by_name(broker, named)
+    fetched = await _fetch_by_name(broker, named, call)
     found = []
     for answer in fetched.topics:
         topic_id = _topic_id(broker, answer.name)
@@ -98,17 +135,17 @@ def _topic_id(broker: Broker, name: str) -> UUID | None:
     return None if topic is None else topic.topic_id
 
 
-def _unknown(asked: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _answered(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     partitions = tuple(
         OffsetFetchResponsePartitions(
             partition_index=index,
             committed_offset=NO_OFFSET,
             metadata="",
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            error_code=error,
         )
         for index in asked.partition_indexes
     )
-    return OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=partitions)
+    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
 
 
 async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: RequestContext) -> OffsetFetchResponse:
@@ -119,7 +156,7 @@ async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: RequestC
             for topic in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    fetched = await _fetch_by_name(broker, group)
+    fetched = await _fetch_by_name(broker, group, call)
     if fetched.error_code and call.version < GROUP_ERROR_FROM:
         return OffsetFetchResponse(topics=_refused(request, fetched.error_code))
     answers = []

@@ -31,6 +31,7 @@ from mainstem.broker.errors import (
 from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later
+from mainstem.broker.topics.known_topics import ProduceTopics, ProduceTopicsOf
 from mainstem.kernel import (
     TOPIC_IDS_FROM,
     TOPICS_AT_ONCE_MAX,
@@ -40,7 +41,7 @@ from mainstem.kernel import (
     scan_produce,
 )
 from mainstem.model import AppendResult, Buffer, Outcome, Topic
-from mainstem.ports import joined
+from mainstem.ports import Session, joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.decoded_memory import let_go_in_slices
@@ -50,6 +51,7 @@ from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import parse_response_header, response_frame
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
 from mainstem.protocol.varint import read_unsigned_varint
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 HELD_PER_BATCH = 128
 HELD_PER_TOPIC = 200
@@ -83,6 +85,7 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.UNKNOWN_TOPIC: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
     Verdict.UNKNOWN_TOPIC_ID: (ErrorCode.UNKNOWN_TOPIC_ID, None),
     Verdict.UNKNOWN_PARTITION: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
+    Verdict.NOT_AUTHORIZED: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None),
     Verdict.INTERNAL_TOPIC: (ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is internal"),
     Verdict.NOT_ENOUGH_REPLICAS: (ErrorCode.NOT_ENOUGH_REPLICAS, None),
     Verdict.LARGER_THAN_TOPIC_ALLOWS: (ErrorCode.MESSAGE_TOO_LARGE, None),
@@ -123,14 +126,14 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 class StartedProduce:
     """Implements `Started`: the batches are appended."""
 
-    __slots__ = ("_broker", "_correlation_id", "_redirects", "_scan", "future", "holds", "last")
+    __slots__ = ("_broker", "_call", "_redirects", "_scan", "future", "holds", "last")
 
     def __init__(
         self,
         broker: Broker,
         scan: ProduceScan,
         future: PromptFuture[list[AppendResult]] | None,
-        correlation_id: int,
+        call: RequestContext,
         *,
         redirects: bool = True,
     ) -> None:
@@ -138,7 +141,7 @@ class StartedProduce:
         self._redirects = redirects
         self._scan = scan
         self.future = future
-        self._correlation_id = correlation_id
+        self._call = call
         self.last = ends_pipeline(future, scan)
         self.holds = held_bytes(scan)
 
@@ -153,9 +156,10 @@ class StartedProduce:
         scan = self._scan
         if scan.acks == 0:
             return None
-        response: list[Buffer] = [scan.response(self._correlation_id, ERRORS)]
+        response: list[Buffer] = [scan.response(self._call.correlation_id, ERRORS)]
         if self._redirects:
-            response = redirected_where_needed(self._broker, scan, response, errors)
+            listener = self._call.session.listener
+            response = redirected_where_needed(self._broker, scan, response, errors, listener)
         return EncodedFrame(response, errors)
 
 
@@ -170,7 +174,7 @@ def start(
     if not keys_checked(broker, scan, inflate=True):
         scan.release()
         return partial(_start_later, broker, bytes(frame[position:]), call)
-    return StartedProduce(broker, scan, append(broker, scan), call.correlation_id)
+    return StartedProduce(broker, scan, append(broker, scan), call)
 
 
 async def _start_later(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
@@ -258,7 +262,7 @@ async def _append_and_finish(
     broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True
 ) -> EncodedFrame | None:
     future = append(broker, scan)
-    started = StartedProduce(broker, scan, future, call.correlation_id, redirects=redirects)
+    started = StartedProduce(broker, scan, future, call, redirects=redirects)
     if future is not None:
         await settled(future)
     try:
@@ -273,9 +277,17 @@ async def _append_and_finish(
 
 
 def _scan(broker: Broker, frame: memoryview, position: int, call: RequestContext) -> ProduceScan:
-    topics = broker.produce_topics
+    topics = topics_of(broker, call.session)
     resolve = topics.by_id if call.version >= TOPIC_IDS_FROM else topics.by_name
     return scan_produce(frame, position, call.version, resolve, broker.judged_ms(), TOPICS_AT_ONCE_MAX)
+
+
+def topics_of(broker: Broker, session: Session) -> ProduceTopics | ProduceTopicsOf:
+    """The topics as a client may see them that wants to write."""
+    if broker.authorizer is None:
+        return broker.produce_topics
+    may_write = broker.authorizer.of(session).question(Operation.WRITE, ResourceKind.TOPIC)
+    return ProduceTopicsOf(broker.produce_topics, may_write)
 
 
 def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
@@ -357,11 +369,13 @@ def errors_of(scan: ProduceScan) -> Mapping[int, int]:
 
 
 def redirected_where_needed(
-    broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Mapping[int, int]
+    broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Mapping[int, int], listener: str
 ) -> list[Buffer]:
-    """The frame of a response, with the leaders named where it refuses partitions that other nodes lead."""
+    """The frame of a response, with the leaders named where it refuses partitions that other nodes lead: where clients
+    of that listener reach them."""
     if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
-        return redirected(broker, ProduceResponse, scan.version, response, sum(errors.values())) or response
+        count = sum(errors.values())
+        return redirected(broker, ProduceResponse, scan.version, response, count, listener) or response
     return response
 
 

@@ -6,6 +6,7 @@ a new one. So no change has to be reported here, and one lookup by name serves b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from mainstem.kernel import MalformedProduce, PlannedTopic, ProduceTopic, Verdict
@@ -20,6 +21,7 @@ _BYTES_MAX = 2**31 - 1
 
 _UNKNOWN_NAME = ProduceTopic(refusal=Verdict.UNKNOWN_TOPIC)
 _UNKNOWN_ID = ProduceTopic(refusal=Verdict.UNKNOWN_TOPIC_ID)
+_FORBIDDEN = ProduceTopic(refusal=Verdict.NOT_AUTHORIZED)
 
 
 class ProduceTopics:
@@ -54,6 +56,11 @@ class ProduceTopics:
             return kept[1]
         return self._keep(key, self._metadata.topic_by_id(UUID(bytes=key)), _UNKNOWN_ID)
 
+    def name_of(self, key: bytes) -> str | None:
+        """The name of the topic of an id, once `by_id` was asked for it; None: there is no such topic."""
+        kept = self._kept.get(key)
+        return None if kept is None else kept[0].name
+
     def _keep(self, key: bytes, topic: Topic | None, unknown: ProduceTopic) -> ProduceTopic:
         self._kept.pop(key, None)
         if topic is None:
@@ -64,6 +71,29 @@ class ProduceTopics:
         self.min_insync_max = max(self.min_insync_max, topic.settings.min_insync_replicas)
         self._kept[key] = topic, made
         return made
+
+
+class ProduceTopicsOf:
+    """The entries for Produce requests of one client. `may_write`: to a topic of this name."""
+
+    __slots__ = ("_may_write", "_topics")
+
+    def __init__(self, topics: ProduceTopics, may_write: Callable[[str], bool]) -> None:
+        self._topics = topics
+        self._may_write = may_write
+
+    def by_name(self, key: bytes) -> ProduceTopic:
+        """As `ProduceTopics.by_name`. Whether a topic exists is not told to whom may not write to it."""
+        try:
+            allowed = self._may_write(key.decode())
+        except UnicodeDecodeError:
+            return self._topics.by_name(key)
+        return self._topics.by_name(key) if allowed else _FORBIDDEN
+
+    def by_id(self, key: bytes) -> ProduceTopic:
+        found = self._topics.by_id(key)
+        name = self._topics.name_of(key)
+        return found if name is None or self._may_write(name) else _FORBIDDEN
 
 
 def _described(topic: Topic) -> ProduceTopic:
@@ -85,6 +115,7 @@ TOPICS_KEPT_MAX = 100_000
 
 _FETCH_UNKNOWN_NAME = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
 _FETCH_UNKNOWN_ID = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC_ID)
+_FETCH_FORBIDDEN = PlannedTopic(0, 0, Verdict.NOT_AUTHORIZED)
 
 
 class FetchTopics:
@@ -109,6 +140,15 @@ class FetchTopics:
         made = PlannedTopic(topic.number, topic.partitions)
         self._kept[key] = topic, made
         return made
+
+    def resolve_for(self, key: str | bytes, may_read: Callable[[str], bool]) -> PlannedTopic:
+        """As `resolve`, for a client that may read some topics, by their names. Whether a topic exists is not told to
+        whom may not read it."""
+        if isinstance(key, str):
+            return self.resolve(key) if may_read(key) else _FETCH_FORBIDDEN
+        found = self.resolve(key)
+        kept = self._kept.get(key)
+        return found if kept is None or may_read(kept[0].name) else _FETCH_FORBIDDEN
 
     def _find(self, key: str | bytes) -> tuple[Topic | None, PlannedTopic]:
         if isinstance(key, bytes):

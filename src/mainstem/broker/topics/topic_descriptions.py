@@ -47,15 +47,15 @@ Integers = numpy.typing.NDArray[numpy.int64]
 
 
 class TopicDescriptions:
-    """Encodes entries of one answer. `operations`: the operations allowed on every topic. A node that is not
-    `alive` is shown as leading nothing and in sync with nothing."""
+    """Encodes entries of one answer. `operations`: the operations allowed on every topic, or on one of them. A node
+    that is not `alive` is shown as leading nothing and in sync with nothing."""
 
     def __init__(
         self,
         leadership: QueueLeadership,
         alive: Container[int],
         version: int,
-        operations: int,
+        operations: int | Callable[[Topic], int],
         turns: Turns | None = None,
     ) -> None:
         self._turns = turns or Turns()
@@ -160,13 +160,14 @@ class TopicDescriptions:
         return b"".join(parts)
 
     def _described(self, topic: Topic, partitions: EncodedArray) -> MetadataResponseTopic:
+        operations = self._operations
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.internal,
             partitions=partitions,
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=operations if isinstance(operations, int) else operations(topic),
         )
 
     def _encoded(self, described: Sequence[MetadataResponseTopic]) -> list[bytes]:

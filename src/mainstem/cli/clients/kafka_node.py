@@ -1,11 +1,14 @@
 """A node's Kafka port as the commands use it: clients of confluent-kafka, and its errors in our words.
 
-A plain connect comes before every client: librdkafka retries for a long time what a closed port tells at once.
+A plain connect comes before every client: librdkafka retries for a long time what a closed port tells at once. Where
+the client has to be let in, a first client finds out whether it is, for the same reason.
 """
 
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -13,25 +16,43 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from mainstem.address import Address, parsed
-from mainstem.cli.errors import NodeUnreachable, RequestRefused
+from mainstem.cli.clients.client_settings import Bootstrap, settings_of
+from mainstem.cli.errors import CommandLineError, NodeUnreachable, NotAdmitted, RequestRefused, SettingsUnusable
 
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0
+ADMISSION_SECONDS = 15.0
+"""A node that is loaded shakes hands and checks a password within this."""
+_LOOK_SECONDS = 0.2
+"""How often a client that waits to be let in is asked what went wrong."""
 REQUEST_SECONDS = 30.0
 """Longer than a node takes to create a topic of many partitions on a slow disk."""
 
 
 def settings(bootstrap: str, **more: object) -> dict[str, Any]:
-    """Client settings for a node that answers at `bootstrap`. Raises NodeUnreachable."""
+    """Client settings for a node that answers at `bootstrap`. Raises NodeUnreachable; where the client has to be let
+    in, NotAdmitted and SettingsUnusable."""
     _check_reachable(bootstrap)
+    if isinstance(bootstrap, Bootstrap) and bootstrap.settings and bootstrap not in _admitted:
+        _check_admitted(bootstrap)
+        _admitted.add(bootstrap)
     return {
+        **settings_of(bootstrap),
         "bootstrap.servers": bootstrap,
         "client.id": "mainstem-cli",
         # What goes wrong comes back as an error; librdkafka's own log lines would tell it a second time.
         "log_level": 0,
         **more,
     }
+
+
+_OF_TLS = "SSL routines"
+"""In what OpenSSL says. With TLS 1.3 a node refuses a client's certificate when the client takes the handshake for
+done: librdkafka has that for a lost connection."""
+
+_admitted: set[str] = set()
+"""Where this process was let in: a command makes several clients of the same settings."""
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -117,6 +138,40 @@ def _check_reachable(bootstrap: str) -> None:
     raise NodeUnreachable(
         f"no node at {'; '.join(failures)}; is `mainstem serve` running? Give another address with --bootstrap"
     )
+
+
+def _check_admitted(bootstrap: Bootstrap) -> None:
+    """Connect as the client that is to come. Raises NotAdmitted, SettingsUnusable, RequestRefused."""
+    failures: list[KafkaError] = []
+    what = {"bootstrap.servers": str(bootstrap), "client.id": "mainstem-cli", "log_level": 0}
+    try:
+        client = AdminClient({**bootstrap.settings, **what, "error_cb": failures.append})
+    except (KafkaException, TypeError, ValueError) as error:
+        text = reason(error) if isinstance(error, KafkaException) else str(error)
+        raise SettingsUnusable(f"the client settings cannot be used: {text}") from None
+    deadline = time.monotonic() + ADMISSION_SECONDS
+    while True:
+        try:
+            client.list_topics(timeout=_LOOK_SECONDS)
+            return
+        except KafkaException as error:
+            last = reason(error)
+        client.poll(0)
+        if (refusal := _refusal(failures, bootstrap.settings)) is not None:
+            raise refusal
+        if time.monotonic() >= deadline:
+            raise RequestRefused(f"{bootstrap}: no answer in Kafka's protocol within {ADMISSION_SECONDS:.0f} s: {last}")
+
+
+def _refusal(failures: list[KafkaError], settings: Mapping[str, str]) -> CommandLineError | None:
+    """What an error says about the two not trusting each other; None: they may do yet."""
+    for failure in failures:
+        if failure.code() == KafkaError._AUTHENTICATION:
+            who = settings.get("sasl.username")
+            return NotAdmitted(f"not let in{f' as {who}' if who else ''}: {failure.str()}")
+        if failure.code() == KafkaError._SSL or _OF_TLS in failure.str():
+            return NotAdmitted(f"no TLS with the node: {failure.str()}")
+    return None
 
 
 def created(future: Future[None], what: str, *, exists_is_fine: bool) -> bool:

@@ -8,17 +8,24 @@ anywhere), so that failures can be played; `--restart` starts it again at once.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.errors import MainstemError
+from mainstem.security.certificates.library import require_cryptography
 from mainstem.storage.object_stores.urls import parsed_url
+
+if TYPE_CHECKING:
+    from mainstem.cli.dev.secured import SecuredCluster
 
 NODES_MAX = 15
 START_SECONDS_MAX = 60.0
@@ -44,8 +51,10 @@ class DevNode:
         nodes: int,
         settings: tuple[str, ...],
         store: str | None = None,
+        secured: SecuredCluster | None = None,
     ) -> None:
-        """`store`: the shared store, a URL or an absolute directory; None: each node has a disk 2 of its own."""
+        """`store`: the shared store, a URL or an absolute directory; None: each node has a disk 2 of its own.
+        `secured`: the cluster's certificates and user; None: whoever reaches a port is let in."""
         self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
         self.kafka = f"127.0.0.1:{port + node_id}"
@@ -56,7 +65,7 @@ class DevNode:
         self._configuration = "\n".join(
             [
                 f"node_id = {node_id}",
-                f'listen = ["{self.kafka}"]',
+                f'listen = ["{self.kafka}"]' if secured is None else "listen = []",
                 f'http = "{self.http}"',
                 f'rpc = "127.0.0.1:{port + 2 * PORTS_PER_KIND + node_id}"',
                 f'write_dir = "{self.directory / "write"}"',
@@ -65,6 +74,7 @@ class DevNode:
                 "",
                 "[nameserver.peers]",
                 *(f'{one} = "127.0.0.1:{port + 2 * PORTS_PER_KIND + one}"' for one in range(1, nodes + 1)),
+                *([] if secured is None else secured.configuration(node_id, self.kafka)),
                 "",
             ]
         )
@@ -148,6 +158,11 @@ class DevNode:
     metavar="DIR|URL",
     help="Have all nodes share one queue store: a directory, or the URL of an object store. Default: each has its own.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Let in only who shows a certificate; make these, and files with what clients connect with.",
+)
 @click.option("--restart", is_flag=True, help="Start a node again that has ended.")
 @click.option(
     "--set",
@@ -157,11 +172,14 @@ class DevNode:
     help="Set any key of the configuration, for all nodes; repeatable.",
 )
 def command(
-    nodes: int, directory: Path, port: int, store: str | None, restart: bool, settings: tuple[str, ...]
+    nodes: int, directory: Path, port: int, store: str | None, secure: bool, restart: bool, settings: tuple[str, ...]
 ) -> None:
     """Run a cluster of NODES nodes (default 3) on this machine until Ctrl-C."""
     place = _shared(store) if store is not None else None
-    cluster = [DevNode(directory.absolute(), node_id, port, nodes, settings, place) for node_id in range(1, nodes + 1)]
+    secured = _secured(directory.absolute(), nodes) if secure else None
+    cluster = [
+        DevNode(directory.absolute(), node_id, port, nodes, settings, place, secured) for node_id in range(1, nodes + 1)
+    ]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for node in cluster:
@@ -169,7 +187,9 @@ def command(
         deadline = time.monotonic() + START_SECONDS_MAX
         for node in cluster:
             node.wait_ready(deadline)
-        _tell(cluster)
+        if secured is not None:
+            secured.write_client_settings([node.kafka for node in cluster], cluster[0].http)
+        _tell(cluster, secured)
         _watch(cluster, restart=restart)
     except KeyboardInterrupt:
         click.echo("stopping")
@@ -189,17 +209,41 @@ def _shared(store: str) -> str:
     return str(url)
 
 
-def _tell(cluster: list[DevNode]) -> None:
+def _secured(directory: Path, nodes: int) -> SecuredCluster:
+    """Raises CertificateError, OSError."""
+    require_cryptography()
+    from mainstem.cli.dev.secured import SecuredCluster
+
+    directory.mkdir(parents=True, exist_ok=True)
+    return SecuredCluster(directory, nodes, datetime.now(UTC).replace(microsecond=0))
+
+
+def _tell(cluster: list[DevNode], secured: SecuredCluster | None) -> None:
     for node in cluster:
         process = node.process.pid if node.process is not None else "-"
         click.echo(f"node {node.node_id}: kafka {node.kafka}, http {node.http}, pid {process}, log {node.log}")
     first = cluster[0]
-    click.echo(
-        f"\nready. Try:\n  mainstem cluster status --http {first.http}\n"
-        f"  mainstem topic create hello --partitions 6 --bootstrap {first.kafka}\n"
-        f"  kcat -b {','.join(node.kafka for node in cluster)} -L\n"
-        f"  kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on\n"
-    )
+    addresses = ",".join(node.kafka for node in cluster)
+    if secured is None:
+        lines = [
+            f"mainstem cluster status --http {first.http}",
+            f"mainstem topic create hello --partitions 6 --bootstrap {first.kafka}",
+            f"kcat -b {addresses} -L",
+        ]
+    else:
+        lines = [
+            f"export MAINSTEM_PROFILES={shlex.quote(str(secured.profiles))}",
+            "mainstem cluster status",
+            "mainstem topic create hello --partitions 6",
+            f"kcat -F {shlex.quote(str(secured.client_properties))} -L",
+            f"kafka-topics.sh --bootstrap-server {addresses} --command-config "
+            f"{shlex.quote(str(secured.java_properties))} --list",
+        ]
+    lines.append(f"kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on")
+    if secured is not None:
+        click.echo(f"\nclients connect with these settings ({secured.client_properties}):\n")
+        click.echo(secured.client_properties.read_text(), nl=False)
+    click.echo("\nready. Try:\n" + "".join(f"  {line}\n" for line in lines))
     sys.stdout.flush()
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainstem.address import AddressError, parsed
-from mainstem.cli.parameters.profiles import ClusterOption, profile_option
+from mainstem.cli.clients.client_settings import Bootstrap
+from mainstem.cli.parameters.profiles import ClusterOption, client_config_option, client_settings_of, profile_option
 from mainstem.quantities import bytes_of, milliseconds_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class AddressType(OptionType[str]):
-    """One HOST:PORT, or with `many` several of them, separated by commas; as text that is known to be right."""
+    """One HOST:PORT, or with `many` several of them, separated by commas; as text that is known to be right. Several
+    are those of a cluster: with them comes what a client is let in with."""
 
     name = "HOST:PORT"
 
@@ -47,9 +49,10 @@ class AddressType(OptionType[str]):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
         texts = str(value).split(",") if self._many else [str(value)]
         try:
-            return ",".join(str(parsed(text.strip())) for text in texts)
+            addresses = ",".join(str(parsed(text.strip())) for text in texts)
         except AddressError as error:
             self.fail(str(error), param, context)
+        return Bootstrap(addresses, client_settings_of(context)) if self._many else addresses
 
 
 class SizeType(OptionType[int]):
@@ -111,18 +114,22 @@ _http_used = _http(
     help="HTTP address of a node.",
 )
 _profile = profile_option(falls_back=True)
+_client_config = client_config_option(
+    help="Have clients connect as this file of properties says: TLS, SASL, and bootstrap.servers if it is there."
+)
+_no_client_config = client_config_option(used=False, help=_IGNORED + "this command has no Kafka client.")
 
 
 def kafka_only(command: Callable[..., Any]) -> Callable[..., Any]:
     """`bootstrap` for the command; `--http` is accepted and not used."""
     unused = _http(expose_value=False, help=_IGNORED + "this command asks over Kafka alone.")
-    return _bootstrap_used(unused(_profile(command)))
+    return _bootstrap_used(unused(_profile(_client_config(command))))
 
 
 def http_only(command: Callable[..., Any]) -> Callable[..., Any]:
     """`http` for the command; `--bootstrap` is accepted and not used."""
     unused = _bootstrap(expose_value=False, help=_IGNORED + "this command asks over HTTP alone.")
-    return _http_used(unused(_profile(command)))
+    return _http_used(unused(_profile(_no_client_config(command))))
 
 
 _ASKS_NO_NODE = _IGNORED + "this command asks no node."
@@ -135,13 +142,17 @@ def neither(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def no_bootstrap(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--bootstrap` and `--profile` are accepted and not used."""
-    profile = click.option("--profile", metavar="NAME", expose_value=False, help=_ASKS_NO_NODE)
-    return _bootstrap(expose_value=False, help=_ASKS_NO_NODE)(profile(command))
+    return _bootstrap(expose_value=False, help=_ASKS_NO_NODE)(no_profile(_no_client_config(command)))
+
+
+def no_profile(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--profile` is accepted and not used."""
+    return click.option("--profile", metavar="NAME", expose_value=False, help=_ASKS_NO_NODE)(command)
 
 
 def both(command: Callable[..., Any]) -> Callable[..., Any]:
     """`bootstrap` and `http` for the command."""
-    return _bootstrap_used(_http_used(_profile(command)))
+    return _bootstrap_used(_http_used(_profile(_client_config(command))))
 
 
 def both_if_named(*, bootstrap_help: str, http_help: str) -> Decorator:
@@ -149,7 +160,7 @@ def both_if_named(*, bootstrap_help: str, http_help: str) -> Decorator:
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         profile = profile_option(falls_back=False)
-        return _http(help=http_help)(_bootstrap(help=bootstrap_help)(profile(command)))
+        return _http(help=http_help)(_bootstrap(help=bootstrap_help)(profile(_client_config(command))))
 
     return decorated
 

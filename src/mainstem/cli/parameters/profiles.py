@@ -1,4 +1,5 @@
-"""Named clusters: a file of addresses, so that `--profile NAME` stands for `--bootstrap`, `--http` and `--token`.
+"""Named clusters: a file of addresses, so that `--profile NAME` stands for `--bootstrap`, `--http`, `--token` and
+`--client-config`, and for the settings that a client is let in with.
 
 An address comes from the first of these that has one: its option, a profile named by `--profile`, its variable, a
 profile named by MAINSTEM_PROFILE or by `default` in the file, the built-in default. A profile that is named on the
@@ -11,19 +12,32 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
+from mainstem.cli.clients import client_settings
+from mainstem.errors import MainstemError
+
 _META = "mainstem.profile"
 _ROOT = "mainstem.profile.root"
 _NAMED = "mainstem.profile.named"
-"""Keys of `click.Context.meta`: the profile in use, the name that `mainstem --profile` gave, and whether the one in use
-was named on the command line."""
+_SETTINGS = "mainstem.profile.settings"
+_FILE = "mainstem.profile.file"
+"""Keys of `click.Context.meta`: the profile in use, the name that `mainstem --profile` gave, whether the one in use was
+named on the command line, the client's settings in it, and the `_ClientConfig` of `--client-config`."""
 
-KEYS = ("bootstrap", "http", "token")
+KEYS = ("bootstrap", "http", "token", "client_config")
+
+
+class _ClientConfig(NamedTuple):
+    """A file of client settings; `named`: by an option or a variable, so that it counts instead of a profile's."""
+
+    settings: Mapping[str, str]
+    named: bool
 
 
 def file() -> Path:
@@ -76,11 +90,41 @@ def profile_option(*, falls_back: bool) -> Any:
     )
 
 
+def client_config_option(*, help: str, used: bool = True) -> Any:
+    """`--client-config` of a command, which counts before what the profile says; `used`: else it is accepted and not
+    read."""
+
+    def take(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+        if path is None or not used:
+            return
+        named = context.get_parameter_source("client_config") is not ParameterSource.DEFAULT_MAP
+        quiet = contextlib.suppress(MainstemError) if context.resilient_parsing else contextlib.nullcontext()
+        with quiet:
+            context.meta[_FILE] = _ClientConfig(client_settings.properties(path), named)
+
+    return click.option(
+        "--client-config", "client_config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        envvar="MAINSTEM_CLIENT_CONFIG", cls=ClusterOption, is_eager=True, expose_value=False, callback=take, help=help,
+    )  # fmt: skip
+
+
+def client_settings_of(context: click.Context | None) -> Mapping[str, str]:
+    """What the command's clients connect with."""
+    if context is None:
+        return {}
+    inline: Mapping[str, str] = context.meta.get(_SETTINGS, {})
+    file: _ClientConfig | None = context.meta.get(_FILE)
+    if file is None:
+        return inline
+    connecting = {key: value for key, value in file.settings.items() if client_settings.connects(key)}
+    return connecting if file.named else {**connecting, **inline}
+
+
 def _choose(context: click.Context, name: str | None, *, named: bool, falls_back: bool) -> None:
     path = file()
     if name is None and not (falls_back and path.exists()):
         return
-    default, profiles = _read(path)
+    default, profiles = read(path)
     name = name if name is not None else default
     if name is None:
         return
@@ -88,12 +132,14 @@ def _choose(context: click.Context, name: str | None, *, named: bool, falls_back
         close = difflib.get_close_matches(name, profiles, n=1)
         known = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(profiles)) or 'none'}"
         raise click.BadParameter(f"there is no profile {name!r} in {path}; {known}", context, param_hint="--profile")
-    context.default_map = dict(profiles[name])
+    profile = profiles[name]
+    context.default_map = {key: value for key, value in profile.items() if key in KEYS}
+    context.meta[_SETTINGS] = {key: value for key, value in profile.items() if key not in KEYS}
     context.meta[_META] = name
     context.meta[_NAMED] = named
 
 
-def _read(path: Path) -> tuple[str | None, dict[str, dict[str, str]]]:
+def read(path: Path) -> tuple[str | None, dict[str, dict[str, str]]]:
     """The default's name and the profiles. Raises click.BadParameter naming file and key."""
     import tomllib
 
@@ -111,12 +157,26 @@ def _read(path: Path) -> tuple[str | None, dict[str, dict[str, str]]]:
     for name, profile in profiles.items():
         if not isinstance(profile, dict):
             raise _wrong(f"{path}: profiles.{name} is not a section; write [profiles.{name}]")
-        for key, value in profile.items():
-            if key not in KEYS:
-                raise _wrong(f"{path}: unknown key profiles.{name}.{key}; expected {', '.join(KEYS)}")
+        profiles[name] = dict(_flat(profile))
+        for key, value in profiles[name].items():
+            if key not in KEYS and not client_settings.connects(key):
+                raise _wrong(
+                    f"{path}: unknown key profiles.{name}.{key}; expected {', '.join(KEYS)}, or a setting of "
+                    "clients such as security.protocol"
+                )
             if not isinstance(value, str):
-                raise _wrong(f"{path}: profiles.{name}.{key} = {value!r}: expected text")
+                shown = client_settings.MASK if client_settings.is_secret(key) else repr(value)
+                raise _wrong(f"{path}: profiles.{name}.{key} = {shown}: expected text")
     return default, profiles
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`sasl.username = "a"` means the same with quotes around the key and without."""
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _wrong(message: str) -> click.BadParameter:
@@ -138,6 +198,11 @@ class ClusterOption(click.Option):
 
     def consume_value(self, ctx: click.Context, opts: Any) -> Any:
         value, source = super().consume_value(ctx, opts)
+        client_config: _ClientConfig | None = ctx.meta.get(_FILE) if self.name == "bootstrap" else None
+        if client_config is not None and source is not ParameterSource.COMMANDLINE:
+            addresses = client_config.settings.get(client_settings.BOOTSTRAP_KEY)
+            if addresses and (client_config.named or source is ParameterSource.DEFAULT):
+                return addresses, ParameterSource.DEFAULT_MAP
         if self._needed and _META in ctx.meta and source is ParameterSource.DEFAULT and not ctx.resilient_parsing:
             name = ctx.meta[_META]
             raise click.UsageError(

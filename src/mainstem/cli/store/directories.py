@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from mainstem.cli.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from mainstem.node.config import NodeConfig
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -45,20 +48,19 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def found(file: Path | None, write_dir: str | None, store_dir: str | None, *, of_files: bool) -> Directories:
-    """The directories, of which the store's is there. `of_files`: the command is about store files, and a node with a
-    shared store has none; for other commands the cache of such a node is its store. Raises ConfigError, CommandFailed.
-    """
+def found(file: Path | None, write_dir: str | None, store_dir: str | None) -> Directories:
+    """The directories, of which the store's is there; of a node with a shared store, that is its cache. Raises
+    ConfigError, CommandFailed."""
     from mainstem.node.config_sources import load
+
+    return of_config(load(file=file, environment=os.environ, flags={"write_dir": write_dir, "store_dir": store_dir}))
+
+
+def of_config(config: NodeConfig) -> Directories:
+    """As `found`, of a configuration."""
     from mainstem.node.store_directory import CACHE_DIRECTORY
 
-    config = load(file=file, environment=os.environ, flags={"write_dir": write_dir, "store_dir": store_dir})
     write, url = Path(config.write_dir).expanduser(), config.shared_store_place
-    if url is not None and of_files:
-        raise CommandFailed(
-            f"store_dir = {url} is a shared store, and this node has no store files. `mainstem store adopt {url} "
-            "--list` says what is missing there, and `mainstem store export` reads and checks every batch of a topic"
-        )
     own = Path(config.store_dir.removeprefix("file://")).expanduser()
     store = own if url is None else write / CACHE_DIRECTORY
     if not store.is_dir():

@@ -7,13 +7,15 @@ one request after the other, in versions that Kafka has had since 3.0.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from mainstem.address import Address, parsed
-from mainstem.cli.errors import NodeUnreachable
+from mainstem.cli.clients.tls import context_of
+from mainstem.cli.errors import NodeUnreachable, NotAdmitted, SettingsUnusable
 from mainstem.protocol import codec
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
@@ -33,11 +35,18 @@ _LENGTH = struct.Struct(">i")
 class KafkaConnection:
     """A connection to one node."""
 
-    def __init__(self, address: Address) -> None:
-        """Raises OSError."""
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: None is a connection that is not encrypted. Raises OSError."""
         self._address = address
         self._socket = socket.create_connection(address, CONNECT_SECONDS)
         self._socket.settimeout(ANSWER_SECONDS)
+        if tls is not None:
+            plain = self._socket
+            try:
+                self._socket = tls.wrap_socket(plain, server_hostname=address.host)
+            except BaseException:
+                plain.close()
+                raise
         self._correlation_id = 0
 
     def call(self, message: Any, version: int) -> Any:
@@ -74,7 +83,15 @@ class KafkaConnection:
 class KafkaConnections:
     """A connection to each node that is asked; those that broke are made anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: what a client connects with, by librdkafka's names. Raises SettingsUnusable."""
+        known = settings or {}
+        if known.get("security.protocol", "").lower().startswith("sasl"):
+            raise SettingsUnusable(
+                f"security.protocol = {known['security.protocol']}: this command shows a certificate, and no password; "
+                "let it come to a listener without SASL"
+            )
+        self._tls = context_of(known)
         self._open: dict[Address, KafkaConnection] = {}
 
     def call(self, address: Address, message: Any, version: int) -> Any:
@@ -83,11 +100,13 @@ class KafkaConnections:
             return connection.call(message, version)
 
     def call_any(self, bootstrap: str, message: Any, version: int) -> Any:
-        """Ask the first of these nodes that answers. Raises NodeUnreachable."""
+        """Ask the first of these nodes that answers. Raises NodeUnreachable, NotAdmitted."""
         failures: list[str] = []
         for text in bootstrap.split(","):
             try:
                 return self.call(parsed(text), message, version)
+            except ssl.SSLError as error:
+                raise NotAdmitted(f"no TLS with the node at {text}: {error.reason or error}") from None
             except OSError as error:
                 failures.append(f"{text}: {error.strerror or error}")
         raise NodeUnreachable(
@@ -98,7 +117,7 @@ class KafkaConnections:
     def _usable(self, address: Address) -> Iterator[KafkaConnection]:
         connection = self._open.get(address)
         if connection is None:
-            connection = self._open[address] = KafkaConnection(address)
+            connection = self._open[address] = KafkaConnection(address, self._tls)
         try:
             yield connection
         except OSError:

@@ -18,6 +18,7 @@ import numpy
 import numpy.typing
 
 from mainstem.address import Address
+from mainstem.cli.clients.client_settings import settings_of
 from mainstem.cli.errors import CommandFailed, NodeUnreachable, RequestRefused
 from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.kernel import first_damaged, walk_batches
@@ -94,10 +95,10 @@ class TopicSource:
     """A topic of a cluster, to be read. Close it."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        """Raises NodeUnreachable, RequestRefused."""
+        """Raises NodeUnreachable, RequestRefused; NotAdmitted, SettingsUnusable."""
         self.topic = topic
         self._bootstrap = bootstrap
-        self._connections = KafkaConnections()
+        self._connections = KafkaConnections(settings_of(bootstrap))
         self.places = self._places()
 
     def close(self) -> None:

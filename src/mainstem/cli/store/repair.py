@@ -62,7 +62,7 @@ def command(
     """
     from mainstem.node.node import DirectoryInUse, lock
 
-    where = directories.found(file, write_dir, store_dir, of_files=False)
+    where = directories.found(file, write_dir, store_dir)
     if not manifest and not where.manifest.exists():
         raise CommandFailed(NO_MANIFEST.format(write_dir=where.write_dir, name=directories.MANIFEST_NAME))
     if not where.write_dir.is_dir():

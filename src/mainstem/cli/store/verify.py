@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from mainstem.storage.verifying.store_check import CheckProgress, StoreReport
 
 JOBS_MAX = 64
+
+OBJECT_JOBS = 4
+"""Each waits for the store most of the time, and holds 8 MiB."""
+
 UNNAMED_SHOWN_MAX = 20
 """Files told to people; `--json` has them all."""
 
@@ -34,7 +38,22 @@ UNNAMED_SHOWN_MAX = 20
     help="Check every file there is, by what it says of itself: no manifest is read.",
 )
 @click.option(
-    "--jobs", "-j", type=click.IntRange(1, JOBS_MAX), metavar="N", help="Check so many files at a time. Default: 2."
+    "--objects",
+    "of_objects",
+    is_flag=True,
+    help="Check an object store: --store-dir, which may then be a directory, else the shared store or the remote tier "
+    "that `serve` would have.",
+)
+@click.option("--cluster", metavar="ID", help="Of an object store, check this cluster only. Default: all in it.")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1, JOBS_MAX),
+    metavar="N",
+    help="Check so many files at a time. Default: 2; 4 of an object store.",
+)
+@click.option(
+    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set any key of the configuration; repeatable."
 )
 @progress_option
 @options.neither
@@ -44,7 +63,10 @@ def command(
     write_dir: str | None,
     store_dir: str | None,
     without_manifest: bool,
+    of_objects: bool,
+    cluster: str | None,
     jobs: int | None,
+    assignments: tuple[str, ...],
     progress: bool | None,
     as_json: bool,
 ) -> int:
@@ -54,8 +76,25 @@ def command(
     manifest and the store's mark, and of every file that counts its size, its index, the checksums of its extents and
     batches, their headers, and Kafka's indexes beside queue segments. The exit code is 1 when something is not what it
     should be. Files that the manifest does not name are listed, and are no damage.
+
+    Where --store-dir is an object store, or `serve` would have a shared store, the objects are read of all that the
+    store says by itself that counts. No disk is looked at, and each finding says which offsets of which partitions it
+    may take from readers.
     """
-    where = directories.found(file, write_dir, store_dir, of_files=True)
+    from mainstem.node.config_sources import load
+
+    given = store_dir if of_objects else None
+    flags = {"write_dir": write_dir, "store_dir": None if of_objects else store_dir}
+    config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
+    if of_objects or config.shares_store:
+        from mainstem.cli.store.verified_objects import verify
+
+        if without_manifest:
+            raise click.UsageError("--without-manifest is for disk 2: in an object store the chains say what counts")
+        return verify(given or config.objects_url, config, cluster, jobs or OBJECT_JOBS, progress, as_json)
+    if cluster is not None:
+        raise click.UsageError("--cluster goes with an object store")
+    where = directories.of_config(config)
     if not without_manifest and not where.manifest.exists():
         raise CommandFailed(
             f"{where.write_dir} has no {directories.MANIFEST_NAME}: name the node's disk 1 with --write-dir, or check "

@@ -41,7 +41,8 @@ def command(interval: float, once: bool, groups: tuple[str, ...], bootstrap: str
     """Watch the rates, lags and disks of a cluster until Ctrl-C.
 
     IN and OUT are bytes from and to clients, REQ their requests. UNSPLIT is what the splitter has still to move from
-    disk 1 to disk 2; DISK 1 and DISK 2 are what Mainstem holds on them. The lag of a consumer group counts what it has
+    disk 1 to disk 2; DISK 1 and DISK 2 are what Mainstem holds on them, and STORE what a shared store holds, which is
+    the whole cluster's. The lag of a consumer group counts what it has
     not committed. With --json every look is an object on a line of its own.
     """
     from mainstem.cli.top.look import Looks

@@ -36,6 +36,7 @@ class Figures(NamedTuple):
     unsplit_bytes: float | None = None
     journal_bytes: float | None = None
     store_bytes: float | None = None
+    shared_store_bytes: float | None = None
 
 
 _NAMES = (
@@ -46,6 +47,7 @@ _NAMES = (
     "mainstem_split_lag_bytes",
     "mainstem_journal_bytes",
     "mainstem_queue_store_bytes",
+    "mainstem_shared_store_bytes",
 )
 """Where the fields of `Figures` come from, in their order."""
 
@@ -77,6 +79,7 @@ class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
     unsplit_bytes: int | None
     journal_bytes: int | None
     store_bytes: int | None
+    """In the queue store: on its disk 2, or in the shared store, of which each node tells the whole."""
     leads: int
     """Write groups that it leads."""
 
@@ -104,6 +107,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     write_disk: DiskView | None
     """Of the node that was asked; None where it does not answer."""
     store_disk: DiskView | None
+    shared_store: str | None
+    """Its URL or directory; None: each node has a disk 2."""
     troubles: Sequence[str]
     """What could not be asked, and why."""
 
@@ -182,6 +187,7 @@ class Looks:
             groups_left_out=left_out,
             write_disk=fresh.write_disk if fresh else None,
             store_disk=fresh.store_disk if fresh else None,
+            shared_store=cluster.shared_store,
             troubles=troubles,
         )  # fmt: skip
 
@@ -227,7 +233,7 @@ def _node_look(node: NodeView, before: Figures | None, after: Figures | None, se
         connections=_whole(second.connections),
         unsplit_bytes=_whole(second.unsplit_bytes),
         journal_bytes=_whole(second.journal_bytes),
-        store_bytes=_whole(second.store_bytes),
+        store_bytes=_whole(second.store_bytes if second.shared_store_bytes is None else second.shared_store_bytes),
         leads=leads,
     )
 

@@ -35,8 +35,9 @@ def print_look(look: Look) -> None:
     sent = sum(node.sent_bytes_per_second or 0 for node in look.nodes)
     requests = sum(node.requests_per_second or 0 for node in look.nodes)
     print_text(f"{size(round(received))}/s in, {size(round(sent))}/s out, {requests:,.0f} requests/s; {led}\n")
+    store = ">DISK 2" if look.shared_store is None else ">STORE"
     print_table(
-        [">NODE", "STATE", ">IN/S", ">OUT/S", ">REQ/S", ">CONN", ">UNSPLIT", ">DISK 1", ">DISK 2"],
+        [">NODE", "STATE", ">IN/S", ">OUT/S", ">REQ/S", ">CONN", ">UNSPLIT", ">DISK 1", store],
         [
             (
                 node.node_id, node.state, _size(node.received_bytes_per_second), _size(node.sent_bytes_per_second),
@@ -63,7 +64,8 @@ def print_look(look: Look) -> None:
         for name, disk in (("disk 1", look.write_disk), ("disk 2", look.store_disk))
         if disk is not None
     ]
-    print_fields([*free, *(("trouble", trouble) for trouble in look.troubles)])
+    shared = [("shared store", look.shared_store)] if look.shared_store is not None else []
+    print_fields([*free, *shared, *(("trouble", trouble) for trouble in look.troubles)])
 
 
 def _size(amount: float | None) -> str:

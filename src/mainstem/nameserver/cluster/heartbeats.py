@@ -101,8 +101,11 @@ class Heartbeats:
     def out_of_touch(self) -> bool:
         """Whether this node neither leads nor has heard from the leader for as long as makes a node
         suspected."""
-        silence = self._ports.clock.monotonic() - self._touched_at
-        return silence >= self._thresholds.suspect_seconds and not self._group.serves
+        return self.unheard_seconds() >= self._thresholds.suspect_seconds
+
+    def unheard_seconds(self) -> float:
+        """How long ago this node heard from the leader last; 0 while it leads."""
+        return 0.0 if self._group.serves else self._ports.clock.monotonic() - self._touched_at
 
     def beat_now(self) -> None:
         self._now.set()

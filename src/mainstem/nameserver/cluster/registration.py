@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 
 from mainstem.address import Address
-from mainstem.model import LevelRange, Node
+from mainstem.model import FeatureLevel, LevelRange, Node
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState
@@ -18,7 +18,7 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
 from mainstem.nameserver.state.node_table import check_levels_of
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.rpc.messages.metadata import Wanted, WantFeatureLevel, WantNode
+from mainstem.rpc.messages.metadata import Wanted, WantedListenerAddress, WantFeatureLevel, WantNode
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,14 @@ class Registration:
         self.facts = facts
         """What the node registers besides its address for clients."""
         self._incarnation = incarnation
+        self.node: Node | None = None
+        """What is registered; None: nothing yet."""
+
+    @property
+    def may_say_more(self) -> bool:
+        """Whether the cluster has come to a feature level at which what is registered may say where each listener
+        is."""
+        return self.node is not None and self._replica.state.feature_level >= FeatureLevel.SECURED
 
     async def register(self, node: Node) -> None:
         """Note this node's addresses; if they are known already, no change is logged. Raises `NodeIdTaken`,
@@ -51,8 +59,10 @@ class Registration:
             version=facts.version,
             level_oldest=facts.levels.oldest,
             level_newest=facts.levels.newest,
+            endpoints=[WantedListenerAddress(*each) for each in node.endpoints],
         )
-        if self._replica.state.registered(node.node_id) == registration_of(wanted):
+        state = self._replica.state
+        if state.registered(node.node_id) == registration_of(wanted, state.feature_level):
             return
         (outcome,) = (await self._requests.change(wanted)).items
         if isinstance(outcome, NameserverError):
@@ -63,7 +73,9 @@ class Registration:
         metadata has failed."""
         while True:
             try:
-                return await self.register(node)
+                await self.register(node)
+                self.node = node
+                return
             except MetadataUnavailable as error:
                 if self._quorum.failure is not None:
                     raise

@@ -12,11 +12,20 @@ import base64
 import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import SLOTS, Topic
-from mainstem.nameserver.errors import InvalidPlacement, NameserverError, UnknownTopic, kind_of
+from mainstem.model import SCRAM_MECHANISMS, SLOTS, FeatureLevel, ScramCredential, Topic
+from mainstem.nameserver.errors import (
+    CredentialRefused,
+    InvalidAcl,
+    InvalidPlacement,
+    NameserverError,
+    UnknownTopic,
+    kind_of,
+)
 from mainstem.nameserver.state.commands import (
+    AddAcl,
     AddPartitions,
     AllocateProducerIds,
     ChangeTopicConfigs,
@@ -31,17 +40,25 @@ from mainstem.nameserver.state.commands import (
     RaiseFeatureLevel,
     Refusal,
     RegisterNode,
+    RemoveAcl,
+    RemoveScramCredential,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
 from mainstem.nameserver.state.replica_placement import place_write_groups
+from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
 from mainstem.nameserver.state.topic_table import PendingChanges
 from mainstem.rpc.messages.metadata import (
+    WantAclRemovals,
+    WantAcls,
     WantConfigs,
+    WantCredentials,
     WantDeletions,
     Wanted,
+    WantedAcl,
+    WantedCredential,
     WantedTopic,
     WantFeatureLevel,
     WantMove,
@@ -51,6 +68,7 @@ from mainstem.rpc.messages.metadata import (
     WantProducerIds,
     WantTopics,
 )
+from mainstem.security.acls.acl import Operation, PatternType, Permission, ResourceKind
 
 COMMANDS_PER_TURN = 250
 """Commands that are made or applied between two turns of the event loop: about 2 ms."""
@@ -115,11 +133,20 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
         case WantProducerIds(node_id=node_id):
             return [lambda _: AllocateProducerIds(node_id, state.next_producer_id, PRODUCER_IDS_PER_BLOCK)]
         case WantNode():
-            return [lambda _: registration_of(wanted)]
+            return [lambda _: registration_of(wanted, state.feature_level)]
         case WantMove(group=group, old=old, new=new):
             return [lambda _: MoveReplica(group, old, new)]
         case WantFeatureLevel(level=level):
             return [lambda _: RaiseFeatureLevel(level)]
+        case WantAcls(acls=acls):
+            return [partial(_of_acl, AddAcl, acl) for acl in acls]
+        case WantAclRemovals(acls=acls):
+            return [partial(_of_acl, RemoveAcl, acl) for acl in acls]
+        case WantCredentials(credentials=wanted_credentials, absent_users_secret=proposed, first=first):
+            if first and state.scram_table.absent_users_secret:
+                return [_no_first_user] * len(wanted_credentials)
+            secret = b"" if state.scram_table.absent_users_secret else proposed
+            return [partial(_credential, each, secret) for each in wanted_credentials]
         case WantPlacement():
             return [lambda _: _placement(state, replicas)]
 
@@ -140,6 +167,30 @@ def _deletion(name: str, state: MetadataState) -> Callable[[int], Command]:
     return lambda _: DeleteTopic(named(state, name).number)
 
 
+def _of_acl(kind: type[AddAcl | RemoveAcl], acl: WantedAcl, accepted: int) -> Command:
+    """The command about a rule."""
+    try:
+        resource, pattern = ResourceKind(acl.kind), PatternType(acl.pattern)
+        operation, permission = Operation(acl.operation), Permission(acl.permission)
+    except ValueError as error:
+        raise InvalidAcl(str(error)) from None
+    return kind(resource, acl.name, pattern, acl.principal, acl.host, operation, permission)
+
+
+def _no_first_user(accepted: int) -> Command:
+    raise CredentialRefused("the cluster has had its first user already")
+
+
+def _credential(wanted: WantedCredential, secret: bytes, accepted: int) -> Command:
+    mechanism = SCRAM_MECHANISMS.get(wanted.mechanism)
+    if mechanism is None:
+        raise CredentialRefused(f"there is no mechanism {wanted.mechanism[:64]!r}")
+    if not wanted.stored_key:
+        return RemoveScramCredential(wanted.user, mechanism)
+    credential = ScramCredential(mechanism, wanted.salt, wanted.iterations, wanted.stored_key, wanted.server_key)
+    return set_command(wanted.user, credential, secret)
+
+
 def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     racks = {node.node_id: node.rack for node in state.nodes}
     if state.cluster is None or not racks:
@@ -147,7 +198,9 @@ def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, racks, replicas))
 
 
-def registration_of(wanted: WantNode) -> RegisterNode:
+def registration_of(wanted: WantNode, level: int) -> RegisterNode:
+    """The command at a feature level: before `SECURED` it does not say where each listener is."""
+    said = wanted.endpoints if level >= FeatureLevel.SECURED else ()
     return RegisterNode(
         node_id=wanted.node_id,
         host=wanted.host,
@@ -157,6 +210,7 @@ def registration_of(wanted: WantNode) -> RegisterNode:
         incarnation=wanted.incarnation,
         roles=list(wanted.roles),
         version=wanted.version,
+        endpoints=[(each.listener, each.host, each.port) for each in said],
     )
 
 

@@ -19,7 +19,8 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from mainstem.model import Buffer, FeatureLevel, Topic
+from mainstem.model import Buffer, FeatureLevel, ScramCredential, ScramMechanism, Topic
+from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
 
 FORMAT_VERSION_COMMAND = 1
 FORMAT_VERSION_CHANGE = 2
@@ -48,6 +49,8 @@ class RegisterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     0.1 registered it."""
     roles: list[str] = []
     version: str = ""
+    endpoints: list[tuple[str, str, int]] = []
+    """Name, host and port of each listener; empty: one is told by `host` and `port`. From `SECURED` on."""
 
 
 class PlaceWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="place_groups"):
@@ -115,6 +118,66 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str
 
 
+class AclCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tells of one access rule."""
+
+    kind: ResourceKind
+    name: str
+    pattern: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    @property
+    def acl(self) -> Acl:
+        return Acl(self.kind, self.name, self.pattern, self.principal, self.host, self.operation, self.permission)
+
+
+class AddAcl(AclCommand, frozen=True, forbid_unknown_fields=True, tag="add_acl"):
+    """The access rule is added; one that is there already stays as it is."""
+
+
+class RemoveAcl(AclCommand, frozen=True, forbid_unknown_fields=True, tag="remove_acl"):
+    """The access rule goes, if it is there."""
+
+
+class SetScramCredential(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="set_scram_credential"
+):
+    """A user's credential for one mechanism is kept, in place of the one before. `absent_users_secret` counts where the
+    cluster has none yet."""
+
+    user: str
+    mechanism: ScramMechanism
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    absent_users_secret: bytes = b""
+
+    @property
+    def credential(self) -> ScramCredential:
+        return ScramCredential(self.mechanism, self.salt, self.iterations, self.stored_key, self.server_key)
+
+    def __repr__(self) -> str:
+        return f"SetScramCredential({self.user!r}, {self.mechanism.value}, …)"  # the rest is secret
+
+
+class RemoveScramCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remove_scram_credential"):
+    user: str
+    mechanism: ScramMechanism
+
+
+class KeepAbsentUsersSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="keep_absent_users_secret"):
+    """Snapshots hold it: what credentials of users that do not exist are made up with."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "KeepAbsentUsersSecret(…)"
+
+
 class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remember_change"):
     """Snapshots hold it: this request was carried out, so that it is not carried out again when it comes once
     more. `subjects`: per accepted item the number of its topic."""
@@ -153,6 +216,11 @@ KnownCommand = (
     | DeleteTopic
     | AllocateProducerIds
     | AdvanceCounters
+    | AddAcl
+    | RemoveAcl
+    | SetScramCredential
+    | RemoveScramCredential
+    | KeepAbsentUsersSecret
     | RememberChange
 )
 Command = KnownCommand | UnknownCommand
@@ -163,6 +231,10 @@ def level_of(command: Command) -> FeatureLevel:
     match command:
         case UnknownCommand():
             return FeatureLevel.HARDENED
+        case RegisterNode(endpoints=[_, *_]):
+            return FeatureLevel.SECURED
+        case AddAcl() | RemoveAcl() | SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
+            return FeatureLevel.SECURED
         case _:
             return FeatureLevel.FIRST
 

@@ -40,8 +40,9 @@ class TopicConfig:
     """One topic config under Kafka's name.
 
     `choices` bounds strings and the items of lists (empty: anything), `minimum` and `maximum` bound numbers,
-    both inclusive. `broker_names` are Kafka's broker configs of the same meaning. `without_effect` says why a
-    config that is accepted only for the sake of tools does nothing; None: the config has an effect.
+    both inclusive; of the whole numbers between them those that are `refused` are not allowed, either. `broker_names`
+    are Kafka's broker configs of the same meaning. `without_effect` says why a config that is accepted only for the
+    sake of tools does nothing; None: the config has an effect.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TopicConfig:
     choices: tuple[str, ...] = ()
     minimum: float = LONG_MIN
     maximum: float = LONG_MAX
+    refused: tuple[int, ...] = ()
     broker_names: tuple[str, ...] = ()
     without_effect: str | None = None
 
@@ -82,7 +84,8 @@ class TopicConfig:
             case ConfigType.DOUBLE:
                 return f"a number from {self.minimum:g} to {self.maximum:g}"
             case _:
-                return f"a whole number from {self.minimum} to {self.maximum}"
+                but = f", but for {', '.join(map(str, self.refused))}" if self.refused else ""
+                return f"a whole number from {self.minimum} to {self.maximum}{but}"
 
     def _read(self, text: str) -> Value | None:
         match self.type:
@@ -97,7 +100,8 @@ class TopicConfig:
                 return number if self.minimum <= number <= self.maximum else None
             case _:
                 whole = int(text) if _INTEGER.fullmatch(text) else None
-                return whole if whole is not None and self.minimum <= whole <= self.maximum else None
+                allowed = whole is not None and self.minimum <= whole <= self.maximum and whole not in self.refused
+                return whole if allowed else None
 
     def _read_list(self, text: str) -> tuple[str, ...] | None:
         items = tuple(item.strip() for item in text.split(",")) if text else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainstem.model import LevelRange, Node
+from mainstem.model import LevelRange, ListenerAddress, Node
 from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, NameserverError, UnreadableFeatureLevel
 from mainstem.nameserver.state.commands import (
     INCARNATION_BYTES,
@@ -81,8 +81,9 @@ class NodeTable:
     def register(self, command: RegisterNode) -> NodeRegistered:
         self.registered[command.node_id] = command
         self.nodes[command.node_id] = Node(
-            node_id=command.node_id, host=command.host, port=command.port, rack=command.rack
-        )
+            node_id=command.node_id, host=command.host, port=command.port, rack=command.rack,
+            endpoints=tuple(ListenerAddress(*each) for each in command.endpoints),
+        )  # fmt: skip
         return NodeRegistered(command)
 
     def place(self, command: PlaceWriteGroups) -> WriteGroupsPlaced:

@@ -4,8 +4,8 @@ Strategy: `check` refuses a command against the present state before it is logge
 and is the only place that does, live and at recovery alike. `apply` trusts that the command was checked, so
 rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
 unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
-A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table` and `node_table` hold
-the nouns and their rules; this module routes each command to them.
+A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table` and `acl_table`
+hold the nouns and their rules; this module routes each command to them.
 
 Invariant: the same commands lead to the same state on every node.
 
@@ -24,9 +24,12 @@ from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, To
 from mainstem.nameserver.errors import (
     FeatureLevelTooLow,
     InconsistentCommand,
+    InvalidAcl,
     NameserverError,
+    TooManyAcls,
 )
 from mainstem.nameserver.state.commands import (
+    AddAcl,
     AddPartitions,
     AdvanceCounters,
     AllocateProducerIds,
@@ -37,17 +40,24 @@ from mainstem.nameserver.state.commands import (
     DeleteTopic,
     Event,
     FeatureLevelRaised,
+    KeepAbsentUsersSecret,
     LoggedChange,
     MoveReplica,
     PlaceWriteGroups,
     RaiseFeatureLevel,
     RegisterNode,
     RememberChange,
+    RemoveAcl,
+    RemoveScramCredential,
+    SetScramCredential,
     UnknownCommand,
     level_of,
 )
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels
+from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
+from mainstem.security.acls.acl import fault_of
+from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
 
 REMEMBERED_MS = 10 * 60 * 1000
 """Callers give up after seconds; after minutes none of their messages is still under way."""
@@ -96,6 +106,8 @@ class MetadataState:
         self._levels = levels
         self.topic_table = TopicTable(settings_of, has_remote_store=has_remote_store)
         self.node_table = NodeTable()
+        self.acl_table = AclTable()
+        self.scram_table = ScramTable()
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
@@ -207,6 +219,10 @@ class MetadataState:
             case AllocateProducerIds():
                 if command.first + command.count > PRODUCER_ID_MAX:
                     raise NameserverError("all producer ids have been given")
+            case AddAcl():
+                self._check_acl(command, pending)
+            case SetScramCredential() | RemoveScramCredential():
+                self.scram_table.check(command, pending)
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:
@@ -219,6 +235,19 @@ class MetadataState:
         """Every node has to know what the write groups' logs say of a remote tier before a topic may have one."""
         if self.topic_table.switches_tiering_on(command):
             self._check_level(FeatureLevel.TIERED)
+
+    def _check_acl(self, command: AddAcl, pending: PendingChanges) -> None:
+        acl = command.acl
+        if (fault := fault_of(acl)) is not None:
+            raise InvalidAcl(fault)
+        if acl in self.acl_table or len(self.acl_table) + len(pending.acls) < ACLS_MAX:
+            return
+        added = sum(it not in self.acl_table for it in pending.acls - {acl})
+        if len(self.acl_table) + added >= ACLS_MAX:
+            raise TooManyAcls(
+                f"the cluster has {ACLS_MAX} access rules, and takes no more: remove some, or have one rule for a "
+                "prefix take the place of many"
+            )
 
     def _check_cluster(self, command: CreateCluster) -> None:
         assert self._cluster is None, "a cluster is created once"
@@ -269,6 +298,15 @@ class MetadataState:
                     raise InconsistentCommand("counters go back")
                 self.topic_table.next_number, self._next_producer_id = topic_number, producer_id
                 return None
+            case RemoveAcl():
+                self.acl_table.remove(command.acl)
+                return None
+            case AddAcl():
+                self.acl_table.add(command.acl)
+                return None
+            case SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
+                self.scram_table.apply(command)
+                return None
             case RememberChange():
                 self.remembered.add(command)
                 return None
@@ -296,5 +334,6 @@ class MetadataState:
         raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
             (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
-            self.remembered.commands(), tuple(self._unknown.values()),
+            [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(), self.remembered.commands(),
+            tuple(self._unknown.values()),
         )  # fmt: skip

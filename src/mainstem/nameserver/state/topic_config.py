@@ -1,5 +1,5 @@
-"""Kafka's topic configs as Mainstem understands them, and one of its own (`retention.records`): one table, and the
-settings that follow from it.
+"""Kafka's topic configs as Mainstem understands them, and those of its own (`retention.records`,
+`segment.records`): one table, and the settings that follow from it.
 
 Strategy: a config either has an effect, or is accepted because tools always send it and ignoring it does no
 harm (its documentation then says so), or is refused. Nothing that protects messages or readers is ignored:
@@ -327,6 +327,18 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             without_effect=f"{_JOURNAL} Nothing waits for a file to be closed: retention removes what is due from any.",
         ),
         TopicConfig(
+            name="segment.records",
+            type=ConfigType.LONG,
+            default="-1",
+            minimum=-1,
+            refused=(0,),
+            broker_names=("log.segment.records",),
+            documentation="How many records of a partition go to a file of their own when the queue store merges what "
+            "it has, where segment.bytes does not give them one before; -1 is no count. Files end between batches, "
+            "have less than twice as many records, and at least 1048576 bytes, however many records these are. "
+            "Mainstem's own: Kafka has no such config.",
+        ),
+        TopicConfig(
             name="unclean.leader.election.enable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -372,6 +384,7 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         retention_bytes=cast(int, value("retention.bytes")),
         retention_records=cast(int, value("retention.records")),
         segment_bytes=cast(int, value("segment.bytes")),
+        segment_records=cast(int, value("segment.records")),
         max_message_bytes=cast(int, value("max.message.bytes")),
         min_insync_replicas=cast(int, value("min.insync.replicas")),
         message_timestamp_type=TimestampType(value("message.timestamp.type")),

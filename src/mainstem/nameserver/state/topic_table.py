@@ -27,18 +27,21 @@ from mainstem.nameserver.errors import (
     UnknownTopic,
 )
 from mainstem.nameserver.state.commands import (
+    AddAcl,
     AddPartitions,
     ChangeTopicConfigs,
     Command,
     CreateTopic,
     DeleteTopic,
     PartitionsAdded,
+    SetScramCredential,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
 from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
 from mainstem.nameserver.state.topic_config import check_configs, config_named
+from mainstem.security.acls.acl import Acl
 
 NAME_LENGTH_MAX = 249  # with "-<partition>" added it still fits a file name of 255 bytes
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -77,8 +80,8 @@ _NO_CONFIGS: Mapping[str, str] = {}
 
 
 class PendingChanges:
-    """Commands that were checked and are not applied yet, of topics that are created or deleted together. A
-    command checked after them must fit them, too."""
+    """Commands that were checked and are not applied yet, of topics that are created or deleted together, and of access
+    rules that are added together. A command checked after them must fit them, too."""
 
     def __init__(self) -> None:
         self.name_by_collision_key: dict[str, str] = {}
@@ -87,6 +90,10 @@ class PendingChanges:
         """Partitions of the topics to be created."""
         self.deleted: set[int] = set()
         """Numbers of the topics to be deleted."""
+        self.acls: set[Acl] = set()
+        """Access rules to be added."""
+        self.users: set[str] = set()
+        """Users who get credentials."""
 
     def add(self, command: Command) -> None:
         """Add a command that was checked."""
@@ -95,6 +102,10 @@ class PendingChanges:
             self.partitions += command.partitions
         elif isinstance(command, DeleteTopic):
             self.deleted.add(command.number)
+        elif isinstance(command, AddAcl):
+            self.acls.add(command.acl)
+        elif isinstance(command, SetScramCredential):
+            self.users.add(command.user)
 
 
 NOTHING_PENDING = PendingChanges()

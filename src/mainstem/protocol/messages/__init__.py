@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from mainstem.protocol.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -56,6 +64,16 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
+from mainstem.protocol.messages.sasl import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from mainstem.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -119,6 +137,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("SyncGroup", SyncGroupRequest, SyncGroupResponse),
             _declare("DescribeGroups", DescribeGroupsRequest, DescribeGroupsResponse),
             _declare("ListGroups", ListGroupsRequest, ListGroupsResponse),
+            _declare("SaslHandshake", SaslHandshakeRequest, SaslHandshakeResponse),
             _declare("ApiVersions", ApiVersionsRequest, ApiVersionsResponse),
             _declare("CreateTopics", CreateTopicsRequest, CreateTopicsResponse),
             _declare("DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse),
@@ -126,13 +145,23 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             # Version 6 (two-phase commit) is declared but unreleased: never advertised.
             _declare("InitProducerId", InitProducerIdRequest, InitProducerIdResponse, version_max=5),
             _declare("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+            _declare("DescribeAcls", DescribeAclsRequest, DescribeAclsResponse),
+            _declare("CreateAcls", CreateAclsRequest, CreateAclsResponse),
+            _declare("DeleteAcls", DeleteAclsRequest, DeleteAclsResponse),
             _declare("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
             _declare("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
             _declare("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
+            _declare("SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse),
             _declare("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
             _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
             _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
+            _declare(
+                "DescribeUserScramCredentials",
+                DescribeUserScramCredentialsRequest,
+                DescribeUserScramCredentialsResponse,
+            ),
+            _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
         )
     }
@@ -143,19 +172,27 @@ __all__ = [
     "API_MESSAGES",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponse",
     "ApiDeclaration",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeConfigsRequest",
@@ -164,6 +201,8 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
     "FetchRequest",
     "FetchResponse",
     "FindCoordinatorRequest",
@@ -194,6 +233,10 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
 ]

@@ -25,6 +25,8 @@ class MergeTopic(msgspec.Struct, frozen=True):
     retention_class: str
     segment_bytes: int
     """Its `segment.bytes`."""
+    segment_records: int = -1
+    """Its `segment.records`."""
 
 
 class MergeInput(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from mainstem.model import FeatureLevel
+from mainstem.model import LISTENERS_MAX, FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.wire.method import Method, Nothing
 
@@ -23,6 +23,7 @@ Name = Annotated[str, msgspec.Meta(max_length=1024)]
 Text = Annotated[str, msgspec.Meta(max_length=32_767)]
 Count = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)]
+Secret = Annotated[bytes, msgspec.Meta(max_length=1024)]
 RequestId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 NodeIds = Annotated[list[NodeId], msgspec.Meta(max_length=1_000)]
 
@@ -84,6 +85,14 @@ class WantProducerIds(msgspec.Struct, frozen=True, tag="producer ids"):
     node_id: NodeId
 
 
+class WantedListenerAddress(msgspec.Struct, frozen=True, array_like=True):
+    """The address that clients of one listener are given."""
+
+    listener: Name
+    host: Name
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
 class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
     """A node registers itself."""
 
@@ -98,6 +107,7 @@ class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
     level_oldest: Level = FeatureLevel.FIRST
     level_newest: Level = FeatureLevel.FIRST
     """The feature levels at which its program can work; not logged."""
+    endpoints: Annotated[list[WantedListenerAddress], msgspec.Meta(max_length=LISTENERS_MAX)] = []
 
 
 class WantMove(msgspec.Struct, frozen=True, tag="move"):
@@ -114,6 +124,55 @@ class WantFeatureLevel(msgspec.Struct, frozen=True, tag="feature level"):
     level: Level
 
 
+class WantedAcl(msgspec.Struct, frozen=True, array_like=True):
+    """An access rule, with Kafka's numbers."""
+
+    kind: Annotated[int, msgspec.Meta(ge=0, le=127)]
+    name: Text
+    pattern: Annotated[int, msgspec.Meta(ge=0, le=127)]
+    principal: Text
+    host: Text
+    operation: Annotated[int, msgspec.Meta(ge=0, le=127)]
+    permission: Annotated[int, msgspec.Meta(ge=0, le=127)]
+
+
+class WantAcls(msgspec.Struct, frozen=True, tag="acls"):
+    """Add access rules."""
+
+    acls: Annotated[list[WantedAcl], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantAclRemovals(msgspec.Struct, frozen=True, tag="acl removals"):
+    acls: Annotated[list[WantedAcl], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
+class WantedCredential(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be kept of a user's password for a mechanism; empty keys: nothing any more."""
+
+    user: Text
+    mechanism: Name
+    salt: Secret = b""
+    iterations: Count = 0
+    stored_key: Secret = b""
+    server_key: Secret = b""
+
+    def __repr__(self) -> str:
+        return f"WantedCredential({self.user!r}, {self.mechanism!r}, …)"  # the rest is secret
+
+
+class WantCredentials(msgspec.Struct, frozen=True, tag="credentials"):
+    """Set and remove SCRAM credentials."""
+
+    credentials: Annotated[list[WantedCredential], msgspec.Meta(max_length=ITEMS_MAX)]
+    absent_users_secret: Secret = b""
+    """For a cluster that has none yet."""
+    first: bool = False
+    """Only if the cluster has never had a user."""
+
+    def __repr__(self) -> str:
+        return f"WantCredentials({self.credentials!r}, …)"
+
+
 Wanted = (
     WantTopics
     | WantDeletions
@@ -124,6 +183,9 @@ Wanted = (
     | WantMove
     | WantPlacement
     | WantFeatureLevel
+    | WantAcls
+    | WantAclRemovals
+    | WantCredentials
 )
 
 

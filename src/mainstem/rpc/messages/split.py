@@ -241,7 +241,9 @@ class DamageReply(msgspec.Struct, frozen=True):
 
 class SplitPace(msgspec.Struct, frozen=True):
     bytes: int
-    """Bytes of the journal that the splitter is about to work on."""
+    """Bytes that a task is about to work on."""
+    upkeep: bool = False
+    """The bytes are of files that are merged, compacted or uploaded; else of the journal, which is split."""
 
 
 class RetentionClasses(msgspec.Struct, frozen=True):

@@ -1,0 +1,149 @@
+"""What clients must be allowed for each API, as in Kafka: one row per API, so that no route is forgotten.
+
+A row says who checks. `Whole`: one check decides the request, which is refused before its handler sees it. `Each`: a
+check per item of the request; the handler gets those that are allowed, and the others are refused. `Inside`: the
+handler checks, since the answer depends on more than that; the row's text says what. `Open`: nothing is checked.
+
+The authorizer itself is asked by `guard.py` and by the handlers. A route without a row is not served where there is an
+authorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mainstem.broker.broker import Broker
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.security.acls.acl import CLUSTER_NAME, Operation, ResourceKind
+
+CODES: Mapping[ResourceKind, ErrorCode] = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceKind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceKind.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The error of a request that may not use a resource of a kind."""
+
+
+class Resource(NamedTuple):
+    kind: ResourceKind
+    name: str
+
+
+class Open(NamedTuple):
+    """Whoever is connected may ask."""
+
+    why: str
+
+
+class Inside(NamedTuple):
+    """The handler checks."""
+
+    what: str
+
+
+class Whole(NamedTuple):
+    operation: Operation
+    resource_of: Callable[[Any], Resource]
+    """The resource that a request is about."""
+
+
+class Each(NamedTuple):
+    operation: Operation
+    items: str
+    """The field of the request with its items."""
+    resource_of: Callable[[Broker, Any, int], Resource | None]
+    """The resource that an item is about, in a version; None: the handler refuses it for another reason."""
+    partitions: str = ""
+    """The field of an item with its partitions, if there can be many."""
+
+
+class Both(NamedTuple):
+    whole: Whole
+    each: Each
+
+
+Access = Open | Inside | Whole | Each | Both
+
+
+def _cluster(request: Any) -> Resource:
+    return Resource(ResourceKind.CLUSTER, CLUSTER_NAME)
+
+
+def _group(request: Any) -> Resource:
+    return Resource(ResourceKind.GROUP, request.group_id)
+
+
+def _group_item(broker: Broker, item: str, version: int) -> Resource:
+    return Resource(ResourceKind.GROUP, item)
+
+
+def _topic_item(broker: Broker, item: Any, version: int) -> Resource:
+    return Resource(ResourceKind.TOPIC, item.name)
+
+
+def _topic_of_epoch(broker: Broker, item: Any, version: int) -> Resource:
+    return Resource(ResourceKind.TOPIC, item.topic)
+
+
+COMMIT_BY_ID_FROM = 10
+
+
+def _committed(broker: Broker, item: Any, version: int) -> Resource | None:
+    if version < COMMIT_BY_ID_FROM:
+        return Resource(ResourceKind.TOPIC, item.name)
+    topic = broker.metadata.topic_by_id(item.topic_id)
+    return None if topic is None else Resource(ResourceKind.TOPIC, topic.name)
+
+
+_CONFIGURED = {2: ResourceKind.TOPIC, 4: ResourceKind.CLUSTER, 8: ResourceKind.CLUSTER, 16: ResourceKind.CLUSTER,
+               32: ResourceKind.GROUP}  # fmt: skip
+"""Kafka's types of what has configs: topic, broker, a broker's loggers, client metrics, consumer group."""
+
+
+def _configured(broker: Broker, item: Any, version: int) -> Resource | None:
+    kind = _CONFIGURED.get(item.resource_type)
+    if kind is None:
+        return None
+    return Resource(kind, CLUSTER_NAME if kind is ResourceKind.CLUSTER else item.resource_name)
+
+
+ACCESS: Mapping[int, Access] = {
+    0: Inside("WRITE on each topic"),
+    1: Inside("READ on each topic, in each round of a fetch that waits"),
+    2: Each(Operation.DESCRIBE, "topics", _topic_item, "partitions"),
+    3: Inside("DESCRIBE on each topic; CREATE on the topic or the cluster to create it"),
+    8: Both(Whole(Operation.READ, _group), Each(Operation.READ, "topics", _committed, "partitions")),
+    9: Inside("DESCRIBE on the group, and on each topic"),
+    10: Inside("DESCRIBE on the group"),
+    11: Whole(Operation.READ, _group),
+    12: Whole(Operation.READ, _group),
+    13: Whole(Operation.READ, _group),
+    14: Whole(Operation.READ, _group),
+    15: Each(Operation.DESCRIBE, "groups", _group_item),
+    16: Inside("DESCRIBE on the cluster, or on each group"),
+    17: Open("clients say how they will authenticate"),
+    18: Open("clients learn how to speak"),
+    19: Inside("CREATE on the cluster, or on each topic; DESCRIBE_CONFIGS on the topic to see its configs"),
+    20: Inside("DELETE on each topic"),
+    21: Each(Operation.DELETE, "topics", _topic_item, "partitions"),
+    22: Inside("IDEMPOTENT_WRITE on the cluster, or WRITE on some topic"),
+    23: Each(Operation.DESCRIBE, "topics", _topic_of_epoch, "partitions"),
+    29: Whole(Operation.DESCRIBE, _cluster),
+    30: Whole(Operation.ALTER, _cluster),
+    31: Whole(Operation.ALTER, _cluster),
+    32: Each(Operation.DESCRIBE_CONFIGS, "resources", _configured),
+    33: Each(Operation.ALTER_CONFIGS, "resources", _configured),
+    35: Whole(Operation.DESCRIBE, _cluster),
+    36: Open("clients authenticate"),
+    37: Each(Operation.ALTER, "topics", _topic_item),
+    42: Each(Operation.DELETE, "groups_names", _group_item),
+    44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
+    47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
+    50: Whole(Operation.DESCRIBE, _cluster),
+    51: Inside("ALTER on the cluster"),  # its request has two lists
+    60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
+}  # fmt: skip
+"""By API key. Rows of APIs that this node does not serve are for those that it will."""

@@ -1,0 +1,124 @@
+"""What `mainstem dev cluster --secure` makes: authorities and certificates, a user, and the settings of its clients.
+
+All of it lies below the cluster's directory and is made once: a cluster that is started again has the certificates and
+the user that it had, and a certificate that is about to expire is renewed. The keys of the authorities lie there, too,
+which is for clusters that one tries things with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from mainstem.security.certificates import holders
+from mainstem.security.certificates.certificate_directory import CertificateDirectory
+from mainstem.security.certificates.description import described
+from mainstem.security.certificates.holders import AuthorityKind, CertificateHolder
+from mainstem.security.certificates.pem_files import key_of
+from mainstem.whole_file import write_whole
+
+LISTENER = "CLIENTS"
+USER = "admin"
+HOSTS = ("127.0.0.1", "::1", "localhost")
+RENEWED_WITHIN = timedelta(days=30)
+PRINCIPAL_RULE = "RULE:^CN=([^,]+)$/$1/"
+"""The user that a certificate names, without the words of X.509: `User:admin` for `CN=admin`."""
+PROFILE = "dev"
+
+_SECRET_MODE = 0o600
+
+
+class SecuredCluster:
+    """The files of a cluster's security below `directory`. Whatever is missing is made; raises CertificateError,
+    OSError."""
+
+    def __init__(self, directory: Path, nodes: int, now: datetime) -> None:
+        self._directory = directory
+        self._certs = CertificateDirectory(directory / "certs")
+        self._now = now
+        if not self._certs.authority_file(AuthorityKind.NODES).exists():
+            self._certs.make_authorities("mainstem dev", now)
+        self._nodes = [self._certificate(holders.node(node_id, HOSTS)) for node_id in range(1, nodes + 1)]
+        self._user = self._certificate(holders.user(USER))
+        self.client_properties = directory / "client.properties"
+        self.java_properties = directory / "client-java.properties"
+        self.profiles = directory / "profiles.toml"
+
+    def _certificate(self, holder: CertificateHolder) -> Path:
+        path = self._certs.path_of(holder)
+        if not path.exists():
+            self._certs.create(holder, self._now)
+        elif described(path)[0].left(self._now) < RENEWED_WITHIN:
+            self._certs.renew(path, self._now)
+        return path
+
+    def _authority(self, kind: AuthorityKind) -> str:
+        return str(self._certs.authority_file(kind))
+
+    def configuration(self, node_id: int, kafka: str) -> list[str]:
+        """Sections of a node's configuration: who may call it, its listener at the address `kafka`, and who may do what
+        there."""
+        certificate = self._nodes[node_id - 1]
+        shown = [f"certificate = {_toml(str(certificate))}", f"key = {_toml(str(key_of(certificate)))}"]
+        return [
+            "",
+            "[rpc_tls]",
+            *shown,
+            f"ca = {_toml(self._authority(AuthorityKind.NODES))}",
+            "",
+            f"[server.listeners.{LISTENER}]",
+            f"listen = {_toml(kafka)}",
+            'protocol = "SSL"',
+            *shown,
+            f"ca = {_toml(self._authority(AuthorityKind.USERS))}",
+            'client_auth = "required"',
+            f"principal_mapping_rules = [{_toml(PRINCIPAL_RULE)}]",
+            "",
+            "[authorizer]",
+            "enabled = true",
+            f'super_users = "User:{USER}"',
+            "",
+        ]
+
+    def write_client_settings(self, kafka: Sequence[str], http: str) -> None:
+        """What clients connect with, as each kind of client reads it. Raises OSError."""
+        settings = {
+            "security.protocol": "SSL",
+            "ssl.ca.location": self._authority(AuthorityKind.NODES),
+            "ssl.certificate.location": str(self._user),
+            "ssl.key.location": str(key_of(self._user)),
+        }
+        addresses = ",".join(kafka)
+        _write_properties(self.client_properties, {"bootstrap.servers": addresses, **settings})
+        keystore = self._user.with_suffix(".keystore.pem")
+        write_whole(keystore, key_of(self._user).read_bytes() + self._user.read_bytes(), _SECRET_MODE)
+        java = {
+            "bootstrap.servers": addresses,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self._authority(AuthorityKind.NODES),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(keystore),
+        }
+        _write_properties(self.java_properties, java)
+        lines = [
+            f"default = {_toml(PROFILE)}",
+            "",
+            f"[profiles.{PROFILE}]",
+            f"bootstrap = {_toml(addresses)}",
+            f"http = {_toml(http)}",
+            *(f"{_toml(key)} = {_toml(value)}" for key, value in settings.items()),
+            "",
+        ]
+        write_whole(self.profiles, "\n".join(lines).encode(), _SECRET_MODE)
+
+
+def _write_properties(path: Path, settings: dict[str, str]) -> None:
+    write_whole(path, "".join(f"{key}={value}\n" for key, value in settings.items()).encode(), _SECRET_MODE)
+
+
+def _toml(text: str) -> str:
+    """A string as TOML writes it: JSON's form is one of them, as no path has the one character that differs."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,151 @@
+"""What `mainstem doctor` finds about a configuration that others can abuse: certificates that expire, keys that others
+can read, ports that anybody reaches."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainstem.address import is_loopback, parsed
+from mainstem.cli.check import Check, CheckState
+from mainstem.cli.clients import client_settings
+from mainstem.cli.parameters import profiles
+from mainstem.security.certificates.errors import CertificateError, LibraryMissing
+from mainstem.security.certificates.library import require_cryptography
+
+if TYPE_CHECKING:
+    from mainstem.node.config import NodeConfig
+
+EXPIRY_WARNED = timedelta(days=30)
+"""Certificates are renewed by a job that runs now and then, and by people who are away now and then."""
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def checks(config: NodeConfig, now: datetime | None = None) -> Iterator[Check]:
+    """Nothing where no key is configured that this is about. `now`: None is the time of day."""
+    yield from _open_ports(config)
+    for key, file in _certificates(config).items():
+        yield certificate(key, Path(file), now or datetime.now(UTC))
+    for key, file in _keys(config).items():
+        yield private_file(key, Path(file), f"chmod 600 {file}")
+    yield from _shared_authorities(config)
+    yield from _profiles(profiles.file())
+
+
+def _certificates(config: NodeConfig) -> dict[str, str]:
+    """Files of certificates by the keys that name them."""
+    files = {"rpc_tls.certificate": config.rpc_tls.certificate, "rpc_tls.ca": config.rpc_tls.ca}
+    for name, listener in config.server.listeners.items():
+        files[f"server.listeners.{name}.certificate"] = listener.certificate
+        files[f"server.listeners.{name}.ca"] = listener.ca
+    return _named(files)
+
+
+def _keys(config: NodeConfig) -> dict[str, str]:
+    files = {"rpc_tls.key": config.rpc_tls.key}
+    for name, listener in config.server.listeners.items():
+        files[f"server.listeners.{name}.key"] = listener.key or listener.certificate
+        files[f"server.listeners.{name}.key_password_file"] = listener.key_password_file
+    return _named(files)
+
+
+def _named(files: dict[str, str]) -> dict[str, str]:
+    return {key: file for key, file in files.items() if file}
+
+
+def _open_ports(config: NodeConfig) -> Iterator[Check]:
+    named = config.server.listeners.items()
+    plain = [
+        (f"server.listeners.{name}.listen", each.listen, each.protocol) for name, each in named if not each.over_tls
+    ]
+    for key, address, protocol in [*(("listen", address, "PLAINTEXT") for address in config.listen), *plain]:
+        if not is_loopback(parsed(address, port_min=0).host):
+            yield Check(
+                "open listener",
+                CheckState.WARNING,
+                f"{key} = {address}: {protocol} encrypts nothing",
+                "let clients come to a listener with TLS, or keep all but your own hosts away from this one",
+            )
+    if not config.rpc_tls.enabled and not is_loopback(parsed(config.rpc, port_min=0).host):
+        yield Check(
+            "open rpc",
+            CheckState.WARNING,
+            f"rpc = {config.rpc} without rpc_tls: whoever reaches it may act as a node",
+            "set rpc_tls (`mainstem cert` makes what it needs), or keep all but the nodes away from it",
+        )
+
+
+def _shared_authorities(config: NodeConfig) -> Iterator[Check]:
+    """A certificate that an authority of `rpc_tls.ca` issued to a user is as good as a node's."""
+    of_nodes = _authorities(config.rpc_tls.ca)
+    for name, listener in config.server.listeners.items():
+        if listener.client_auth == "none":
+            continue
+        for fingerprint, subject in _authorities(listener.ca).items():
+            if fingerprint in of_nodes:
+                yield Check(
+                    "authorities",
+                    CheckState.WARNING,
+                    f"{subject} is in rpc_tls.ca and in server.listeners.{name}.ca: every user may act as a node",
+                    "let users' certificates come from an authority of their own (`mainstem cert authority` makes two)",
+                )
+
+
+def _authorities(file: str) -> dict[str, str]:
+    """Subjects by fingerprint; none where the file cannot be read, which `certificate` tells."""
+    if not file:
+        return {}
+    try:
+        require_cryptography()
+        from mainstem.security.certificates.description import described
+
+        return {one.fingerprint: one.subject for one in described(Path(file).expanduser())}
+    except CertificateError:
+        return {}
+
+
+def certificate(key: str, file: Path, now: datetime) -> Check:
+    """Whether each certificate of a file is valid, and for how long the first to expire is."""
+    try:
+        require_cryptography()
+        from mainstem.security.certificates.description import described
+
+        found = described(file.expanduser())
+    except LibraryMissing as error:
+        return Check(key, CheckState.WARNING, f"{file} was not read", str(error))
+    except CertificateError as error:
+        return Check(key, CheckState.FAILED, str(error), "a node cannot start with that")
+    first = min(found, key=lambda one: one.not_after)
+    told = f"{file}: {first.subject} expires on {first.not_after:%Y-%m-%d}"
+    advice = f"renew it: mainstem cert renew {file}"
+    if not first.not_before <= now < first.not_after:
+        return Check(key, CheckState.FAILED, f"{told}; it is not valid now", advice)
+    if first.left(now) < EXPIRY_WARNED:
+        return Check(key, CheckState.WARNING, f"{told}, in {first.left(now).days} days", advice)
+    return Check(key, CheckState.OK, told)
+
+
+def private_file(name: str, file: Path, advice: str) -> Check:
+    """Whether a file with secrets is for its owner alone."""
+    try:
+        mode = stat.S_IMODE(file.expanduser().stat().st_mode)
+    except OSError as error:
+        return Check(name, CheckState.FAILED, f"{file}: {error.strerror}", "a node cannot start without it")
+    if mode & _OTHERS:
+        return Check(name, CheckState.WARNING, f"{file}: other users can read it (mode {mode:o})", advice)
+    return Check(name, CheckState.OK, f"{file}: readable by its owner alone")
+
+
+def _profiles(file: Path) -> Iterator[Check]:
+    """Only a file with secrets that others can read is worth a line."""
+    if not file.exists():
+        return
+    _, found = profiles.read(file)
+    if any(client_settings.is_secret(key) for profile in found.values() for key in profile):
+        check = private_file("profiles", file, f"chmod 600 {file}")
+        if check.state is not CheckState.OK:
+            yield check

@@ -1,0 +1,1 @@
+"""Who is on the other end, and what they may do."""

@@ -1,0 +1,1 @@
+"""TLS between the sockets of a listener and its connections."""

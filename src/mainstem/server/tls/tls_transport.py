@@ -1,0 +1,434 @@
+"""TLS over a plain transport: to the event loop a protocol, to a connection its transport.
+
+Strategy: OpenSSL works on memory alone. Bytes from the socket lie in memory that all connections share, until they are
+decrypted, straight into the connection's own buffer; bytes of responses are encrypted into memory that all connections
+share, and given to the plain transport within the same call. So a connection that is idle holds little more than
+OpenSSL's own state: asyncio's TLS would reserve 256 KiB for each.
+
+Invariants:
+
+* Cleartext is never held: what is read is what the connection's buffer has room for, what is written is encrypted at
+  once. Of ciphertext `RECEIVED_BYTES_LEAST` at most are held while the connection does not read; the plain transport's
+  limits are those of the connection.
+* The shared memory is empty whenever anybody else is called.
+* Until the handshake is done there is no connection: the peer has only what `handshakes` allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from mainstem.address import Address
+from mainstem.ports import ANONYMOUS
+from mainstem.server.tls import handshakes as admission
+from mainstem.server.tls import x509
+from mainstem.server.tls.certificates import ListenerCertificate
+from mainstem.server.tls.handshakes import Handshakes
+from mainstem.server.tls.principals import PrincipalMapping
+
+RECEIVED_BYTES_MAX = 256 * 1024
+"""The most that one read from a socket usefully returns."""
+
+RECEIVED_BYTES_LEAST = 16 * 1024
+"""Read at least so much, a record, even when the connection's buffer has room for less."""
+
+HELLO_BYTES_MAX = 8 * 1024
+"""Read so much at once before the handshake is done: a usual hello is a tenth of it."""
+
+HANDSHAKE_BYTES_MAX = 128 * 1024
+"""OpenSSL takes a client's certificates up to 100 KiB."""
+
+PIECE_BYTES = 16 * 1024 + 256 + 5
+"""Given to OpenSSL at once: the largest record. OpenSSL keeps as much memory for each connection as it was ever given
+at once; four times as much makes reading a tenth cheaper."""
+
+JOINED_BYTES = 16 * 1024
+"""Buffers smaller than a record on average are joined before they are encrypted."""
+
+UNASKED_BYTES_MAX = 1024 * 1024
+"""A peer that has OpenSSL answer on its own (new keys) and does not read is cut off at this: four times what the
+connection lets the plain transport hold."""
+
+_HANDSHAKE_RECORD = 0x16
+
+
+class SharedMemory:
+    """For all connections of one event loop, empty between two calls."""
+
+    def __init__(self) -> None:
+        self.received = memoryview(bytearray(RECEIVED_BYTES_MAX))
+        self.outgoing = ssl.MemoryBIO()
+
+
+class TlsListener:
+    """What the connections of one listener share."""
+
+    def __init__(
+        self,
+        certificate: ListenerCertificate,
+        mapping: PrincipalMapping,
+        handshakes: Handshakes,
+        memory: SharedMemory,
+        refused: Callable[[str], object],
+        done: Callable[[], object],
+    ) -> None:
+        """`refused` is told in words why a connection ends, `done` of each handshake that succeeded."""
+        self.certificate = certificate
+        self.mapping = mapping
+        self.handshakes = handshakes
+        self.memory = memory
+        self.refused = refused
+        self.done = done
+
+
+class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
+    def __init__(self, listener: TlsListener, connection: Callable[[], asyncio.BaseProtocol]) -> None:
+        """`connection` makes the protocol that is behind the handshake."""
+        super().__init__()
+        self._listener = listener
+        self._memory = listener.memory
+        self._make_protocol = connection
+        self._protocol: asyncio.BufferedProtocol | None = None
+        """The connection's; None until the handshake is done."""
+        self._plain: asyncio.Transport
+        self._ssl: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._handshake_bytes = 0
+        self._principal = ANONYMOUS
+        self.host, self.port = "unknown", 0
+        self._held = b""
+        """Ciphertext that has come and waits until the connection reads again."""
+        self._is_reading = True
+        self._catching_up = False
+        self._drops = False
+        """What the peer sends is not looked at any more."""
+        self._ended = False
+        """Nothing is written any more."""
+
+    # the event loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._plain = cast(asyncio.Transport, transport)  # uvloop's are only like it
+        address = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host, self.port = str(address[0]), int(address[1])
+        if not self._listener.handshakes.begin(self):
+            self.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(admission.SECONDS_MAX, self._too_late)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        received = self._memory.received
+        if self._drops:
+            return received
+        if self._protocol is None:
+            return received[:HELLO_BYTES_MAX]
+        room = len(cast(memoryview, self._protocol.get_buffer(sizehint)))
+        return received[: max(RECEIVED_BYTES_LEAST, room)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._drops:
+            return
+        received = self._memory.received[:nbytes]
+        if self._protocol is None:
+            self._shake_hands(received)
+        else:
+            self._receive(received)
+
+    def eof_received(self) -> bool:
+        if self._protocol is None:
+            if self._handshake_bytes and not self._ended:
+                self._refuse("the peer ended the TLS handshake: most likely it does not accept the node's certificate")
+            return False
+        if self._drops and not self._ended:
+            return True  # the connection knows: the peer has ended the TLS stream before
+        if self._protocol.eof_received():
+            return True
+        self.close()
+        return True
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drops = self._ended = True
+        self._handshake_over()
+        self._held = b""
+        if self._protocol is not None:
+            self._protocol.connection_lost(exc)
+        self._ssl = None
+
+    # the connection's side
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "principal":
+            return self._principal
+        if name == "ssl_object":
+            return self._ssl
+        return self._plain.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.BufferedProtocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._protocol is not None
+        return self._protocol
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+        if not self._plain.is_closing():
+            self._plain.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        if self._drops:
+            if not self._plain.is_closing():
+                self._plain.resume_reading()
+        elif not self._catching_up:
+            # by way of the loop: the connection may be in the middle of what it does with the last bytes
+            self._catching_up = True
+            asyncio.get_running_loop().call_soon(self._catch_up)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writelines([data])
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Encrypt the bytes, a chunk of the connection's at most, and hand them on."""
+        if self._ended:
+            return
+        assert self._ssl is not None
+        parts = [part for part in list_of_data if len(part)]
+        if len(parts) > 1 and sum(map(len, parts)) < JOINED_BYTES * len(parts):
+            parts = [b"".join(parts)]
+        try:
+            for part in parts:
+                self._ssl.write(part)
+        except ssl.SSLError as error:
+            self._broken(error)
+            return
+        finally:
+            leaving = self._memory.outgoing.read()
+        self._plain.write(leaving)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._plain.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._plain.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """End the stream behind what was written. Nothing that comes from the peer is looked at any more."""
+        self._say_goodbye()
+        self._drops = True
+        self._held = b""
+        self._plain.write_eof()
+
+    def is_closing(self) -> bool:
+        return self._plain.is_closing()
+
+    def close(self) -> None:
+        """End both streams behind what was written."""
+        self._say_goodbye()
+        self._drops = True
+        self._plain.close()
+
+    def abort(self) -> None:
+        self._drops = self._ended = True
+        self._plain.abort()
+
+    # the handshake
+
+    def _shake_hands(self, received: memoryview) -> None:
+        if not self._handshake_bytes and received[0] != _HANDSHAKE_RECORD:
+            self._refuse("the peer speaks no TLS: its security.protocol has to be as the listener's")
+            return
+        self._handshake_bytes += len(received)
+        if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+            self._refuse(f"a TLS handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
+            return
+        self._incoming.write(received)
+        self._plain.pause_reading()
+        self._listener.handshakes.wait(self)
+
+    def step(self) -> None:
+        """Go on with what has come from the peer."""
+        if self._drops:
+            return
+        outgoing = self._memory.outgoing
+        if self._ssl is None:
+            self._ssl = self._listener.certificate.context.wrap_bio(self._incoming, outgoing, server_side=True)
+        failure = None
+        done = False
+        try:
+            self._ssl.do_handshake()
+            done = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            failure = error
+        leaving = outgoing.read()
+        if leaving:
+            self._plain.write(leaving)
+        if failure is not None:
+            self._refuse(f"no TLS handshake: {in_words(failure)}")
+        elif done:
+            self._shaken()
+        else:
+            self._plain.resume_reading()
+
+    def _shaken(self) -> None:
+        principal = self._principal_of_peer()
+        if principal is None:
+            self._refuse("no rule of principal_mapping_rules matches the subject of the peer's certificate")
+            return
+        self._principal = principal
+        self._handshake_over()
+        self._listener.done()
+        protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
+        protocol.connection_made(self)
+        if not self._drops:  # else it may not stay
+            self.resume_reading()
+
+    def _principal_of_peer(self) -> str | None:
+        assert self._ssl is not None
+        certificate = self._ssl.getpeercert(binary_form=True)
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            return self._listener.mapping.principal(x509.subject(certificate))
+        except ValueError:
+            return None
+
+    def _too_late(self) -> None:
+        if not self._drops:
+            self._refuse(f"no TLS handshake within {admission.SECONDS_MAX:.0f} s")
+            self.abort()
+
+    def _refuse(self, why: str) -> None:
+        self._handshake_over()
+        self._listener.refused(f"{Address(self.host, self.port)} on listener {self._listener.certificate.name}: {why}")
+        self._drops = self._ended = True
+        self._plain.close()  # behind the alert
+
+    def _handshake_over(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._listener.handshakes.end(self)
+
+    # the stream
+
+    def _receive(self, received: memoryview) -> None:
+        """Decrypt what has come as far as the connection reads; the rest is held."""
+        at = 0
+        while at < len(received) and self._is_reading and not self._drops:
+            self._incoming.write(received[at : at + PIECE_BYTES])
+            at += PIECE_BYTES
+            self._decrypt()
+        if at < len(received) and not self._drops:
+            self._held = bytes(received[at:])
+
+    def _catch_up(self) -> None:
+        """Go on with what is held, and then with the socket."""
+        self._catching_up = False
+        if self._drops or not self._is_reading:
+            return
+        self._decrypt()
+        held, self._held = self._held, b""
+        self._receive(memoryview(held))
+        if self._is_reading and not self._catching_up and not self._plain.is_closing():
+            self._plain.resume_reading()
+
+    def _decrypt(self) -> None:
+        """Hand the connection what OpenSSL has of whole records, as long as it reads."""
+        assert self._protocol is not None
+        while self._is_reading and not self._drops:
+            ssl_object, protocol = self._ssl, self._protocol
+            assert ssl_object is not None
+            buffer = cast(memoryview, protocol.get_buffer(-1))
+            room, filled = len(buffer), 0
+            assert room, "a connection without room reads on"
+            dry = ended = False
+            failure = None
+            try:
+                while filled < room:
+                    size = ssl_object.read(room - filled, buffer[filled:])
+                    if not size:
+                        ended = True
+                        break
+                    filled += cast(int, size)
+            except ssl.SSLWantReadError:
+                dry = True
+            except ssl.SSLError as error:
+                failure = error
+            self._answer_unasked()
+            if filled:
+                protocol.buffer_updated(filled)
+            if failure is not None:
+                self._broken(failure)
+            elif ended:
+                self._peer_ended()
+            if dry or failure is not None or ended:
+                return
+
+    def _answer_unasked(self) -> None:
+        """Send what OpenSSL has to say on its own: alerts, new keys."""
+        outgoing = self._memory.outgoing
+        if outgoing.pending:
+            self._plain.write(outgoing.read())
+            if self._plain.get_write_buffer_size() > UNASKED_BYTES_MAX:
+                self.abort()
+
+    def _peer_ended(self) -> None:
+        if self._drops:
+            return
+        self._drops = True
+        assert self._protocol is not None
+        if not self._protocol.eof_received():
+            self.close()
+
+    def _broken(self, error: ssl.SSLError) -> None:
+        if self._drops and self._ended:
+            return
+        where = f"{Address(self.host, self.port)} on listener {self._listener.certificate.name}"
+        self._listener.refused(f"{where}: {in_words(error)}")
+        self.abort()
+
+    def _say_goodbye(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._protocol is None or self._ssl is None:
+            return
+        try:
+            self._ssl.unwrap()
+        except ssl.SSLError:
+            pass  # the peer's goodbye is not awaited
+        leaving = self._memory.outgoing.read()
+        if leaving and not self._plain.is_closing():
+            self._plain.write(leaving)
+
+
+def in_words(error: ssl.SSLError) -> str:
+    """What OpenSSL found, an alert of the peer included, by its name."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate that the peer shows is not accepted ({error.verify_message})"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "http request" in reason:
+        return "the peer sends an HTTP request"
+    return f"the peer sends an alert: {reason}" if "alert" in reason else reason

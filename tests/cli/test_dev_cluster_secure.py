@@ -1,0 +1,134 @@
+"""`mainstem dev cluster --secure`: what it prints and writes is enough for clients of every kind, and less is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.cli.test_dev_cluster import DEV_CLUSTER_PORTS, MAINSTEM, dev_cluster, lines_until
+from tests.free_port import free_ports
+from tests.patience import PATIENCE_SECONDS
+
+
+class Secured(NamedTuple):
+    directory: Path
+    port: int
+    told: str
+
+    @property
+    def kafka(self) -> str:
+        return f"127.0.0.1:{self.port + 1}"
+
+    def run(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        """Our own command, as somebody who has done what the cluster told."""
+        environment = {**os.environ, "MAINSTEM_PROFILES": str(self.directory / "profiles.toml"), **variables}
+        return subprocess.run(
+            [*MAINSTEM, *arguments],
+            input=stdin, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment,
+        )  # fmt: skip
+
+    def output(self, *arguments: str, stdin: str = "") -> str:
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    port = free_ports(DEV_CLUSTER_PORTS)
+    with dev_cluster(directory, port, 2, "--secure") as cluster:
+        yield Secured(directory, port, "\n".join(lines_until(cluster, r"kill -9")))
+
+
+def test_our_own_commands_are_let_in_with_the_profile(secured: Secured) -> None:
+    view = json.loads(secured.output("cluster", "status", "--json"))
+    assert sorted(node["state"] for node in view["nodes"]) == ["alive", "alive"]  # they call each other over TLS
+    secured.output("topic", "create", "ours", "--partitions", "4")
+    secured.output("produce", "ours", stdin="".join(f"{number}\n" for number in range(100)))
+    assert sorted(map(int, secured.output("consume", "ours").split())) == list(range(100))
+    secured.output("consume", "ours", "--group", "g")
+    assert '"lag": 0' in secured.output("group", "describe", "g", "--json")
+    secured.output("bench", "produce", "--records", "100", "--progress")
+
+
+def test_batches_are_exported_over_tls(secured: Secured, tmp_path: Path) -> None:
+    secured.output("topic", "create", "exported")
+    secured.output("produce", "exported", stdin="hello\n")
+    secured.output("store", "export", "exported", "--to", str(tmp_path / "out"))
+    (log,) = (tmp_path / "out" / "exported-0").glob("*.log")
+    assert b"hello" in log.read_bytes()
+    lines = (secured.directory / "client.properties").read_text().splitlines()
+    for left_out, more in (("ssl.ca", []), ("ssl.certificate", []), ("ssl.key", ["security.protocol=SASL_SSL"])):
+        less = tmp_path / "less.properties"
+        less.write_text("\n".join([*(line for line in lines if left_out not in line), *more]))
+        done = secured.run("store", "export", "exported", "--to", str(tmp_path / "less"), "--client-config", str(less))
+        assert done.returncode in (1, 2)
+        assert not (tmp_path / "less").exists()
+
+
+def test_kcat_is_let_in_with_the_properties(secured: Secured) -> None:
+    program = shutil.which("kcat")
+    assert program is not None, "this test needs kcat: apt-get install kcat"
+    kcat = [program, "-F", str(secured.directory / "client.properties")]
+    assert f"kcat -F {secured.directory / 'client.properties'} -L" in secured.told
+    secured.output("topic", "create", "kcats")
+    for arguments, stdin in ((["-P", "-t", "kcats"], b"hello\n"), (["-C", "-t", "kcats", "-e", "-q"], b"")):
+        done = subprocess.run(
+            [*kcat, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_SECONDS, check=True
+        )
+    assert done.stdout == b"hello\n"
+
+
+def test_who_shows_less_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
+    lines = (secured.directory / "client.properties").read_text().splitlines()
+    assert "security.protocol=SSL" in lines
+    nameless = tmp_path / "nameless.properties"
+    nameless.write_text("\n".join(line for line in lines if "certificate" not in line and "key" not in line))
+    done = secured.run("topic", "list", "--client-config", str(nameless))
+    assert done.returncode == 1
+    assert "no TLS with the node" in done.stderr
+    trustful = tmp_path / "trustful.properties"
+    trustful.write_text("\n".join(line for line in lines if "ssl.ca" not in line))
+    assert "no TLS with the node" in secured.run("topic", "list", "--client-config", str(trustful)).stderr
+
+
+def test_other_users_may_do_what_rules_allow(secured: Secured) -> None:
+    """Whoever the cluster's authority vouches for is known by name, and allowed nothing that nobody granted."""
+    certs = secured.directory / "certs"
+    secured.output("cert", "create", "--dir", str(certs), "--user", "bob")
+    secured.output("topic", "create", "secrets")
+    lines = (secured.directory / "client.properties").read_text()
+    bobs = secured.directory / "bob.properties"
+    bobs.write_text(lines.replace("user-admin", "user-bob"))
+    bobs.chmod(0o600)
+    assert secured.output("topic", "list", "--client-config", str(bobs)).strip() in ("", "no topics")
+    done = secured.run("produce", "secrets", "--client-config", str(bobs), stdin="x")
+    assert done.returncode == 1
+    assert "uthorization" in done.stderr
+    assert "secrets" in secured.output("topic", "list")
+
+
+def test_nodes_let_in_no_stranger(secured: Secured) -> None:
+    """Their own port speaks TLS alone."""
+    with socket.create_connection(("127.0.0.1", secured.port + 201), PATIENCE_SECONDS) as stranger:
+        stranger.sendall(b"\0" * 64)
+        assert stranger.recv(64)[:1] in (b"", b"\x15")  # closed, or an alert of TLS
+
+
+def test_secrets_are_for_their_owner_alone(secured: Secured) -> None:
+    files = [file for file in secured.directory.iterdir() if file.is_file()]
+    files += [file for file in (secured.directory / "certs").iterdir() if file.suffix == ".key"]
+    files += list(secured.directory.rglob("*keystore*"))
+    assert len(files) >= 9
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    assert "PRIVATE KEY" not in secured.told

@@ -1,0 +1,118 @@
+"""Other people's clients over TLS, with certificates of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPythonPartition
+from tests.clients.conftest import SETTINGS
+from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.server.certificates import Authority
+from tests.serving import Serving
+
+VALUES = [b"a" * size for size in (1, 100, 20_000, 300_000)] * 5
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Serving]:
+    """A node that is reached over TLS alone, by clients that show a certificate."""
+    serving = Serving(tmp_path_factory.mktemp("node"), *SETTINGS)
+    certificate, key = authority.issue("node")
+    listener = {
+        "listen": serving.kafka, "protocol": "SSL", "certificate": certificate, "key": key, "ca": authority.ca,
+        "client_auth": "required",
+    }  # fmt: skip
+    serving.settings += (f"server.listeners.OUTSIDE={json.dumps(listener)}", "listen=")
+    try:
+        yield serving.start()
+    finally:
+        serving.close()
+
+
+@pytest.fixture(scope="module")
+def shown(authority: Authority) -> tuple[str, str]:
+    return authority.issue("orders")
+
+
+def librdkafka(bootstrap: str, authority: Authority, shown: tuple[str, str]) -> list[bytes]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap, "security.protocol": "ssl", "ssl.ca.location": authority.ca,
+        "ssl.certificate.location": shown[0], "ssl.key.location": shown[1],
+    }  # fmt: skip
+    producer = Producer(settings)
+    for value in VALUES:
+        producer.produce("librdkafka", value)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    consumer = Consumer({**settings, "group.id": "librdkafka", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("librdkafka", 0, 0)])
+    found: list[bytes] = []
+    while len(found) < len(VALUES):
+        message = consumer.poll(PATIENCE_SECONDS)
+        assert message is not None
+        assert message.error() is None
+        found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def kafka_python(bootstrap: str, authority: Authority, shown: tuple[str, str]) -> list[bytes]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": bootstrap, "security_protocol": "SSL", "ssl_cafile": authority.ca,
+        "ssl_certfile": shown[0], "ssl_keyfile": shown[1],
+    }  # fmt: skip
+    producer = KafkaProducer(**settings)
+    for sent in [producer.send("kafka-python", value, partition=0) for value in VALUES]:
+        sent.get(PATIENCE_SECONDS)
+    producer.close()
+    consumer = KafkaConsumer(**settings, consumer_timeout_ms=PATIENCE_MS)
+    consumer.assign([KafkaPythonPartition("kafka-python", 0)])
+    consumer.seek_to_beginning()
+    found = [next(consumer).value for _ in VALUES]
+    consumer.close()
+    return found
+
+
+def aiokafka(bootstrap: str, authority: Authority, shown: tuple[str, str]) -> list[bytes]:
+    async def scenario() -> list[bytes]:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": bootstrap, "security_protocol": "SSL", "ssl_context": authority.client(shown),
+        }  # fmt: skip
+        async with AIOKafkaProducer(**settings) as producer:
+            for value in VALUES:
+                await producer.send_and_wait("aiokafka", value, partition=0)
+        async with AIOKafkaConsumer("aiokafka", **settings, auto_offset_reset="earliest") as consumer:
+            return [(await consumer.getone()).value for _ in VALUES]
+
+    return asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
+
+
+@pytest.mark.parametrize("client", [librdkafka, kafka_python, aiokafka])
+def test_every_client_writes_and_reads_over_tls(
+    node: Serving, authority: Authority, shown: tuple[str, str], client: Any
+) -> None:
+    assert client(node.kafka, authority, shown) == VALUES
+
+
+def test_a_client_without_a_certificate_gets_nothing(node: Serving, authority: Authority, tmp_path: Path) -> None:
+    failed: list[str] = []
+    settings = {"bootstrap.servers": node.kafka, "security.protocol": "ssl", "ssl.ca.location": authority.ca}
+    producer = Producer({**settings, "error_cb": lambda error: failed.append(str(error)), "log_level": 0})
+    producer.produce("refused", b"x")
+    while not failed:
+        producer.poll(0.1)
+    assert "SSL" in failed[0] or "handshake" in failed[0]
+    producer.purge()
+    producer.flush(PATIENCE_SECONDS)
