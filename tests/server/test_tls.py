@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.fakes.clock import LoopClock
 from tests.server.certificates import Authority
+from tests.server.key_updating_peer import KeyUpdatingPeer
 from tests.server.raw_client import RawClient
 from tests.server.scripted import run, serving, until
 
@@ -24,7 +25,7 @@ from mainstem.errors import ConfigError
 from mainstem.model import Sample
 from mainstem.process.event_loop import LOOP_VARIABLE
 from mainstem.server.listener_config import ListenerConfig
-from mainstem.server.tls import handshakes
+from mainstem.server.tls import handshakes, tls_transport
 from mainstem.server.tls.certificates import ListenerCertificate
 
 
@@ -310,6 +311,50 @@ def test_bytes_that_are_spoilt_behind_the_handshake_end_the_connection(
         run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("mainstem")]
     assert "bad record mac" in line
+
+
+def test_a_peer_that_only_changes_its_keys_shares_the_loop_and_is_cut_off(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving(listeners={"TLS": authority.listener()}) as (server, dispatcher):
+            address = server.addresses[0]
+            peer = await KeyUpdatingPeer.connect(address, authority.client(), tmp_path / "secrets")
+            await until(lambda: bool(server.connections))
+            flood = peer.key_updates(tls_transport.BARREN_BYTES_MAX + 64 * 1024)
+            peer.writer.write(flood)
+            turns = 0
+            while server.connections:
+                turns += 1
+                await asyncio.sleep(0)
+            # one piece in each turn but the first, and few of them in the turns that read from the socket
+            assert turns >= tls_transport.BARREN_BYTES_MAX // tls_transport.BARREN_PIECE_BYTES // 2
+            assert len(dispatcher.gone) == 1
+            assert await is_accepted(address, authority.client())
+            peer.writer.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("mainstem")]
+    assert "next to no data" in line
+
+
+def test_a_peer_that_changes_its_keys_now_and_then_is_served(authority: Authority, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(listeners={"TLS": authority.listener()}) as (server, _):
+            peer = await KeyUpdatingPeer.connect(server.addresses[0], authority.client(), tmp_path / "secrets")
+            content = b"e" + bytes(40_000)
+            frame = len(content).to_bytes(4, "big") + content
+            for _ in range(10):
+                barren = peer.key_updates(3 * tls_transport.PIECE_BYTES)
+                records = [peer.data(frame[at : at + 16_000]) for at in range(0, len(frame), 16_000)]
+                peer.writer.write(barren + b"".join(records))
+                assert await peer.receive(len(frame)) == frame
+            # in all more than twice what the node takes of them without data
+            assert 10 * 3 * tls_transport.PIECE_BYTES > tls_transport.BARREN_BYTES_MAX
+            peer.writer.close()
+
+    run(scenario())
 
 
 def test_new_connections_are_shown_the_certificate_that_the_files_have(

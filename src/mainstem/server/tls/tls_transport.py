@@ -11,6 +11,7 @@ Invariants:
   once. Of ciphertext `RECEIVED_BYTES_LEAST` at most are held while the connection does not read; the plain transport's
   limits are those of the connection.
 * The shared memory is empty whenever anybody else is called.
+* A peer that sends records with next to no data gets one small piece of them decrypted in a turn of the loop.
 * Until the handshake is done there is no connection: the peer has only what `handshakes` allows it.
 """
 
@@ -44,6 +45,18 @@ HANDSHAKE_BYTES_MAX = 128 * 1024
 PIECE_BYTES = 16 * 1024 + 256 + 5
 """Given to OpenSSL at once: the largest record. OpenSSL keeps as much memory for each connection as it was ever given
 at once; four times as much makes reading a tenth cheaper."""
+
+BARREN = 4
+"""Records are barren when less than one part in so many of them is data. New keys (27 bytes, 6 µs each) carry none; a
+request in a record of its own is more than half of it."""
+
+BARREN_PIECE_BYTES = 2 * 1024
+"""Of a peer that sends barren records, no more than this is decrypted in a turn of the loop: new keys take half a
+millisecond, during which nobody else is served."""
+
+BARREN_BYTES_MAX = 256 * 1024
+"""A peer that sends so much of them, beyond what its data make up for, is cut off: it has changed its keys ten thousand
+times, where a client does so every few gigabytes."""
 
 JOINED_BYTES = 16 * 1024
 """Buffers smaller than a record on average are joined before they are encrypted."""
@@ -102,6 +115,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self.host, self.port = "unknown", 0
         self._held = b""
         """Ciphertext that has come and waits until the connection reads again."""
+        self._barren_bytes = 0
+        """Ciphertext that has come, less what the data in it make up for."""
         self._is_reading = True
         self._catching_up = False
         self._drops = False
@@ -196,10 +211,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._drops:
             if not self._plain.is_closing():
                 self._plain.resume_reading()
-        elif not self._catching_up:
+        else:
             # by way of the loop: the connection may be in the middle of what it does with the last bytes
-            self._catching_up = True
-            asyncio.get_running_loop().call_soon(self._catch_up)
+            self._catch_up_soon()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writelines([data])
@@ -321,7 +335,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _refuse(self, why: str) -> None:
         self._handshake_over()
-        self._listener.refused(f"{Address(self.host, self.port)} on listener {self._listener.certificate.name}: {why}")
+        self._tell(why)
         self._drops = self._ended = True
         self._plain.close()  # behind the alert
 
@@ -334,14 +348,31 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # the stream
 
     def _receive(self, received: memoryview) -> None:
-        """Decrypt what has come as far as the connection reads; the rest is held."""
+        """Decrypt what has come as far as the connection reads, and as far as one turn may go; the rest is held."""
         at = 0
-        while at < len(received) and self._is_reading and not self._drops:
-            self._incoming.write(received[at : at + PIECE_BYTES])
-            at += PIECE_BYTES
+        turn_over = False
+        while at < len(received) and self._is_reading and not self._drops and not turn_over:
+            # a record of the largest size has no data until its last byte is there
+            turn_over = self._barren_bytes > PIECE_BYTES
+            piece = received[at : at + (BARREN_PIECE_BYTES if turn_over else PIECE_BYTES)]
+            at += len(piece)
+            self._barren_bytes += len(piece)
+            self._incoming.write(piece)
             self._decrypt()
-        if at < len(received) and not self._drops:
+        if self._drops:
+            return
+        if self._barren_bytes > BARREN_BYTES_MAX:
+            self._cut_off(f"{self._barren_bytes} bytes of TLS records with next to no data in them")
+        elif at < len(received):
             self._held = bytes(received[at:])
+            if self._is_reading:
+                self._plain.pause_reading()
+                self._catch_up_soon()
+
+    def _catch_up_soon(self) -> None:
+        if not self._catching_up:
+            self._catching_up = True
+            asyncio.get_running_loop().call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
         """Go on with what is held, and then with the socket."""
@@ -378,6 +409,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 failure = error
             self._answer_unasked()
             if filled:
+                self._barren_bytes = max(0, self._barren_bytes - BARREN * filled)
                 protocol.buffer_updated(filled)
             if failure is not None:
                 self._broken(failure)
@@ -403,11 +435,15 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self.close()
 
     def _broken(self, error: ssl.SSLError) -> None:
-        if self._drops and self._ended:
-            return
-        where = f"{Address(self.host, self.port)} on listener {self._listener.certificate.name}"
-        self._listener.refused(f"{where}: {in_words(error)}")
+        if not (self._drops and self._ended):
+            self._cut_off(in_words(error))
+
+    def _cut_off(self, why: str) -> None:
+        self._tell(why)
         self.abort()
+
+    def _tell(self, why: str) -> None:
+        self._listener.refused(f"{Address(self.host, self.port)} on listener {self._listener.certificate.name}: {why}")
 
     def _say_goodbye(self) -> None:
         if self._ended:
