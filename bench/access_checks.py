@@ -1,4 +1,4 @@
-"""What it costs to ask whether a client may do something.
+"""Measures how long the authorizer takes to say whether a client may do something.
 
     python -m bench.access_checks --rules 100000
 

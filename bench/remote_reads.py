@@ -68,7 +68,7 @@ CHECKED_WAY = WAYS[-1]
 CHECKED_BYTES = 64 * 1024
 """Of an extent, about."""
 LINK_PIECE_BYTES = 128 * 1024
-"""That the store sends in one go where it has a link, so that answers on several connections share it."""
+"""A store that has a link sends so much in one go, so that answers on several connections share the link."""
 LINK_BURST_SECONDS = 0.002
 """How far the store may be ahead of its link: timers of the event loop are no finer than a millisecond."""
 OPTIONS = {"access_key_id": "bench", "secret_access_key": "bench", "region": "us-east-1"}
@@ -122,7 +122,7 @@ class StoreConnection(asyncio.Protocol):
         self._link = link
         self._files = files
         self._unsent: deque[memoryview] = deque()
-        """What waits for the link, in order."""
+        """Bytes that wait for the link, in order."""
         self._received = b""
         self._transport: asyncio.Transport
 

@@ -81,6 +81,11 @@ class ScramMechanism(enum.Enum):
     SHA_512 = "SCRAM-SHA-512"
 
     @property
+    def number(self) -> int:
+        """Kafka's number of it in requests and responses."""
+        return 1 if self is ScramMechanism.SHA_256 else 2
+
+    @property
     def digest(self) -> str:
         """The hash, as `hashlib` calls it."""
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from mainstem.broker.admin.scram_mechanisms import MECHANISMS
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
-from mainstem.model import ScramChange
+from mainstem.model import ScramChange, ScramMechanism
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.sasl import (
     AlteredScramUser,
@@ -29,6 +28,7 @@ from mainstem.security.sasl.errors import InvalidCredential
 
 Answer = tuple[ErrorCode, str | None]
 OK: Answer = (ErrorCode.NONE, None)
+MECHANISMS = {mechanism.number: mechanism for mechanism in ScramMechanism}
 
 
 async def handle(

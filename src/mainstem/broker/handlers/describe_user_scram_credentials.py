@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from mainstem.broker.admin.scram_mechanisms import NUMBERS
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import ScramCredential
@@ -47,7 +46,7 @@ def _answer(name: str, times: int, kept: Sequence[ScramCredential]) -> Described
 
 
 def _described(name: str, kept: Sequence[ScramCredential]) -> DescribedScramUser:
-    infos = [ScramCredentialInfo(mechanism=NUMBERS[it.mechanism], iterations=it.iterations) for it in kept]
+    infos = [ScramCredentialInfo(mechanism=it.mechanism.number, iterations=it.iterations) for it in kept]
     infos.sort(key=lambda info: info.mechanism)
     return DescribedScramUser(user=name, error_code=ErrorCode.NONE, error_message=None, credential_infos=tuple(infos))
 

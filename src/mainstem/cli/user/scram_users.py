@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -37,8 +37,9 @@ def described(admin: AdminClient, names: list[str] | None = None) -> dict[str, P
     return users
 
 
-def _user(description: object) -> Passwords:
-    infos = description.scram_credential_infos  # type: ignore[attr-defined]
+def _user(description: Any) -> Passwords:
+    """From what the client library describes, which has no types."""
+    infos = description.scram_credential_infos
     return dict(sorted((info.mechanism.name.replace("_", "-"), info.iterations) for info in infos))
 
 
