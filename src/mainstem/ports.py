@@ -371,6 +371,10 @@ class Session:
     """How far the client has come with it, kept by whoever asks."""
     frame_bytes_max: int = ANY_BYTES
     """No request may have more bytes, whatever the server would take."""
+    muted_until: float = 0.0
+    """No requests are taken of it until then (seconds of the monotonic clock); 0: they are."""
+    charged: object | None = None
+    """What the client is charged, kept by whoever charges it."""
     verdicts: object | None = None
     """What the client was found to be allowed, kept by whoever judges it."""
     response_bytes_max: Callable[[], int] = any_bytes

@@ -23,9 +23,11 @@ from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.throttling import Throttling
 from mainstem.model import Node, QueueRange, Topic
 from mainstem.ports import Clock, Session
 from mainstem.protocol.records import NewRecord, build_batch
+from mainstem.security.quotas.quota_table import QuotaTable
 from mainstem.server.config import ServerConfig
 from mainstem.server.kafka_server import KafkaServer
 
@@ -103,20 +105,26 @@ class Serving(Fakes):
 
 @asynccontextmanager
 async def serving(
-    config: BrokerConfig | None = None, routes: Iterable[Route] = ROUTES, acls: MemoryAcls | None = None
+    config: BrokerConfig | None = None,
+    routes: Iterable[Route] = ROUTES,
+    acls: MemoryAcls | None = None,
+    quotas: QuotaTable | None = None,
 ) -> AsyncIterator[Serving]:
-    """A broker behind a server on a free port of 127.0.0.1. With `acls` it has an authorizer that goes by them."""
+    """A broker behind a server on a free port of 127.0.0.1. With `acls` it has an authorizer that goes by them, with
+    `quotas` its clients are held to these."""
     clock = LoopClock()
     fakes = make_broker(clock, config)
     if acls is not None:
         fakes.broker.authorizer, fakes.broker.acl_admin = acls.authorizer(), acls
+    if quotas is not None:
+        fakes.broker.throttling = Throttling(lambda: quotas, clock)
     async with BrokerDispatcher(fakes.broker, routes) as dispatcher:
         server = KafkaServer(ServerConfig(listen=("127.0.0.1:0",), shutdown_ms_max=50), clock)
         server.bind()
         host, port = server.advertised
         fakes.metadata.nodes_known[:] = [Node(node_id=1, host=host, port=port)]
         fakes.broker.groups.served.start()
-        await server.start(dispatcher)
+        await server.start(dispatcher, dispatcher.may_connect)
         try:
             yield Serving(fakes.broker, fakes.store, fakes.metadata, fakes.leadership, server, dispatcher)
         finally:

@@ -420,8 +420,12 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: 
         assert keys_of(json.loads(output), documented[words]) == documented[words], words
 
 
-TOLD_BY_OTHER_NODES = {"mainstem_authentications_total", "mainstem_shared_store_bytes"}
-"""Metrics of nodes with a listener that speaks SASL, and with a shared store."""
+TOLD_BY_OTHER_NODES = {
+    "mainstem_authentications_total",
+    "mainstem_quota_throttled_total",
+    "mainstem_shared_store_bytes",
+}
+"""Metrics of nodes with a listener that speaks SASL, with clients over their quotas, and with a shared store."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

@@ -572,9 +572,17 @@ def test_responses_are_what_the_codec_writes(
                 responses.append(
                     FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(parts))
                 )
-        expected = FetchResponse(session_id=session_id, responses=tuple(responses))
+        throttle_ms = session_id // 2
+        expected = FetchResponse(throttle_time_ms=throttle_ms, session_id=session_id, responses=tuple(responses))
         frame = response_frame(correlation_id, 1, version, codec.write_parts(expected, version))
-        buffers = plan.response(version, correlation_id, CODES, session_id=session_id, read_committed=read_committed)
+        buffers = plan.response(
+            version,
+            correlation_id,
+            CODES,
+            session_id=session_id,
+            read_committed=read_committed,
+            throttle_ms=throttle_ms,
+        )
         assert joined(buffers) == b"".join(frame)
 
 

@@ -151,8 +151,9 @@ def test_a_burst_is_its_requests_one_after_the_other(kernel: ModuleType, sent: l
             (frame, kernel.scan_produce(memoryview(frame.request.body(frame.version)), 0, frame.version, resolve))
             for frame in together
         ]
-        answers = [one.response(frame.correlation_id, ERRORS) for frame, one in alone]
-        assert found.responses(ERRORS) == b"".join(answers)
+        for throttle_ms in (0, 1500):
+            answers = [one.response(frame.correlation_id, ERRORS, throttle_ms) for frame, one in alone]
+            assert found.responses(ERRORS, throttle_ms) == b"".join(answers)
         assert [bytes(batch.data) for batch in found] == [bytes(batch.data) for _, one in alone for batch in one]
         assert found.errors(ERRORS) == sum((Counter(one.errors(ERRORS)) for _, one in alone), Counter())
         start += found.bytes_taken

@@ -35,7 +35,7 @@ ERRORS = tuple(
 """An error for every verdict: some with a message, some so long that its length takes two bytes."""
 
 
-def expected(version: int, correlation_id: int, found: ProduceScan) -> bytes:
+def expected(version: int, correlation_id: int, found: ProduceScan, throttle_ms: int = 0) -> bytes:
     """The frame the codec writes of what the batches of a scan say."""
     rows = iter(found.scanned())
     topics = []
@@ -56,7 +56,7 @@ def expected(version: int, correlation_id: int, found: ProduceScan) -> bytes:
             )
         named: dict[str, Any] = {"topic_id": UUID(bytes=key)} if version >= 13 else {"name": key.decode()}
         topics.append(TopicProduceResponse(**named, partition_responses=tuple(parts)))
-    body = codec.write_parts(ProduceResponse(responses=tuple(topics)), version)
+    body = codec.write_parts(ProduceResponse(throttle_time_ms=throttle_ms, responses=tuple(topics)), version)
     return b"".join(response_frame(correlation_id, 0, version, body))
 
 
@@ -76,6 +76,7 @@ def test_the_response_is_the_codecs(kernel: ModuleType, version: int, correlatio
     records = [good_batch(), None, good_batch(), b"junk", good_batch(), good_batch()[:-1] + b"?"]
     found = scan(kernel, body_of(version, *records, name="n" * 200), version)
     assert found.response(correlation_id, ERRORS) == expected(version, correlation_id, found)
+    assert found.response(correlation_id, ERRORS, 70_000) == expected(version, correlation_id, found, 70_000)
     found.settle(results_of(Outcome.OK, Outcome.OUT_OF_ORDER_SEQUENCE, Outcome.OK))
     assert found.response(correlation_id, ERRORS) == expected(version, correlation_id, found)
     assert [row.verdict for row in found.scanned()] == [

@@ -17,6 +17,7 @@ from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
@@ -38,6 +39,7 @@ from mainstem.ports import (
 )
 from mainstem.security.acls.acl_admin import AclAdmin
 from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVerdicts
+from mainstem.security.quotas.quota_admin import QuotaAdmin
 from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
@@ -116,6 +118,10 @@ class Broker:
     """Judges what clients may do; None: everybody may do everything."""
     acl_admin: AclAdmin | None = None
     """Changes the rules that the authorizer goes by; None as well without one."""
+    throttling: Throttling | None = None
+    """Holds clients to their quotas; None: there are none."""
+    quota_admin: QuotaAdmin | None = None
+    """Changes the quotas; None: this node keeps none."""
     credentials: Credentials | None = None
     """The users of the cluster; None: this node keeps none."""
     authenticator: Authenticator | None = None
@@ -158,6 +164,12 @@ class Broker:
         )
         self.produce_topics = ProduceTopics(self.metadata)
         self.fetch_topics = FetchTopics(self.metadata)
+
+    def mutations(self, session: Session, client_id: str | None, *, strict: bool) -> Mutations:
+        """The creations and deletions of partitions that a request makes, as its client's quota allows them."""
+        if self.throttling is None or not self.throttling.active:
+            return UNLIMITED
+        return self.throttling.mutations(session, client_id, strict=strict)
 
     def verdicts(self, session: Session) -> SessionVerdicts:
         """What a client may do, by the rules of this moment."""

@@ -58,6 +58,8 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.InvalidConfig: ErrorCode.INVALID_CONFIG,
     metadata.InvalidAcl: ErrorCode.INVALID_REQUEST,
     metadata.TooManyAcls: ErrorCode.INVALID_REQUEST,
+    metadata.InvalidQuota: ErrorCode.INVALID_REQUEST,
+    metadata.TooManyQuotas: ErrorCode.INVALID_REQUEST,
     metadata.UnknownScramUser: ErrorCode.RESOURCE_NOT_FOUND,
     metadata.CredentialRefused: ErrorCode.UNACCEPTABLE_CREDENTIAL,
     metadata.TooManyUsers: ErrorCode.UNACCEPTABLE_CREDENTIAL,

@@ -60,6 +60,14 @@ class TooManyAcls(NameserverError):
     """The cluster has as many access rules as it takes."""
 
 
+class InvalidQuota(NameserverError):
+    """A quota makes no sense; the message says why."""
+
+
+class TooManyQuotas(NameserverError):
+    """The cluster has quotas of as many entities as it takes."""
+
+
 class UnknownScramUser(NameserverError):
     """The user has no credential for this mechanism."""
 
@@ -125,6 +133,8 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         NodeIdTaken,
         InvalidAcl,
         TooManyAcls,
+        InvalidQuota,
+        TooManyQuotas,
         UnknownScramUser,
         CredentialRefused,
         TooManyUsers,

@@ -25,6 +25,7 @@ from mainstem.nameserver.state.commands import RegisterNode
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.security.acls.acl_table import AclTable
+from mainstem.security.quotas.quota_table import QuotaTable
 
 
 class MetadataLookups:
@@ -91,6 +92,12 @@ class MetadataLookups:
     def acls(self) -> AclTable:
         """The access rules; another table after a snapshot."""
         return self._replica.state.acl_table
+
+    # quotas
+
+    def quotas(self) -> QuotaTable:
+        """The quotas; another table after a snapshot."""
+        return self._replica.state.quota_table
 
     # users
 

@@ -50,6 +50,7 @@ from mainstem.nameserver.quorum.proposer import Proposer
 from mainstem.nameserver.quorum.quorum_member import QuorumMember
 from mainstem.nameserver.quorum.standing import Standing
 from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
+from mainstem.nameserver.quota_administration import QuotaAdministration
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
@@ -131,6 +132,7 @@ class Nameserver:
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max)
         self.acl_administration = AclAdministration(requests, self.waits.current)
+        self.quota_administration = QuotaAdministration(self.lookups, requests, self.waits.current)
         self.registration = Registration(requests, replica, quorum, facts, self.incarnation)
         if link is not None and self.heartbeats is not None:
             link.introducer.quorum_begins(quorum)

@@ -294,7 +294,7 @@ class RunningNode:
         stack.push_async_callback(supervisor.close)
         log.info("splitter %s (%s)", supervisor.state, config.pipeline.master)
 
-        await server.start(dispatcher)
+        await server.start(dispatcher, dispatcher.may_connect)
         stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
         stack.push_async_callback(roles.groups.served.close)  # first: else members that wait for others are waited for
         reports.http = str(http)

@@ -25,6 +25,7 @@ from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.errors import DISK_REMEDY
@@ -381,6 +382,8 @@ class _Opening:
             clock=ports.clock,
             authorizer=self._authorizer(nameserver),
             acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
+            throttling=Throttling(nameserver.lookups.quotas, ports.clock),
+            quota_admin=nameserver.quota_administration,
             timestamps_now_ms=storage.agreed_clock.judged_ms,
             turns=self._turns,
             key_checks=KeyChecks(ports.side_work),

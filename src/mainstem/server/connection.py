@@ -11,6 +11,7 @@ The connection reads the socket into its own buffer and dispatches every whole f
 * it brings batches, and the store has no room for more, or other connections have waited longer (its turn
   comes);
 * the frames before it took long enough for one turn of the loop (a later turn comes);
+* a quota of its client mutes it (the time is over);
 * the connection is ending.
 
 Frames held back stay in the buffer; reading goes on while the buffer has room, and pauses when it is full.
@@ -153,6 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._writable = True
         self._flush_due = False
+        self._unmuting: asyncio.TimerHandle | None = None
+        """Goes on once a quota no longer mutes it, if a frame waits for that."""
         self._turn_over = False
         """Whether dispatching goes on in a later turn of the loop, with the flush."""
         self._ending = False
@@ -215,6 +218,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._give_up()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._response_budget.change(-self.held_bytes)
         self._response_budget.forget(self)
         self.held_bytes = 0
@@ -228,6 +233,10 @@ class Connection(asyncio.BufferedProtocol):
     def bytes_unsent(self) -> int:
         """Bytes of responses that are made and not yet in the kernel's hands."""
         return self._responses.bytes_unsent + self._transport_bytes()
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._encrypts
 
     @property
     def is_reading(self) -> bool:
@@ -428,6 +437,8 @@ class Connection(asyncio.BufferedProtocol):
     def _may_dispatch(self) -> bool:
         if self._turn_over or self._exclusive:
             return False
+        if self.session.muted_until and self._is_muted():
+            return False
         if self._responses.in_flight >= self._shared.config.requests_in_flight_max:
             return False
         if self.account.kept and self._shared.budget.overdrawn:  # until one of its own requests is answered
@@ -442,6 +453,22 @@ class Connection(asyncio.BufferedProtocol):
             return True
         few = min(self._shared.config.response_bytes_unsent_max, budget.bytes_free())
         return self.bytes_unsent <= max(TRANSPORT_BYTES_HIGH, few)
+
+    def _is_muted(self) -> bool:
+        """Whether a quota still mutes the connection; it goes on by itself then."""
+        seconds = self.session.muted_until - self._shared.clock.monotonic()
+        if seconds <= 0:
+            self.session.muted_until = 0.0
+            return False
+        if self._unmuting is None and not self._dead:
+            self._unmuting = asyncio.get_running_loop().call_later(seconds, self._unmute)
+        return True
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self.active_at = self._shared.clock.monotonic()
+        if not self._dead:
+            self._advance()
 
     def _dispatch_burst(self) -> bool:
         """Dispatch the next frames together, where that is possible."""

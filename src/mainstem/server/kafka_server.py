@@ -61,6 +61,9 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
 
 
+RATE_QUOTA = "the quota connection_creation_rate"
+
+
 class KafkaServer:
     def __init__(
         self, config: ServerConfig, clock: Clock, give_memory_back: Callable[[], object] = lambda: None
@@ -84,6 +87,7 @@ class KafkaServer:
         )
         self._strangers_due = False
         """Whether `_look_at_strangers` is scheduled."""
+        self._may_connect: Callable[[str], bool] = lambda host: True
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
         self._empty = asyncio.Event()
@@ -144,9 +148,11 @@ class KafkaServer:
             found.setdefault(listener.name, ListenerAddress(listener.name, *listener.advertised(given)))
         return tuple(found.values())
 
-    async def start(self, dispatcher: Dispatcher) -> None:
-        """Accept connections on the bound listeners; `dispatcher` answers their requests."""
+    async def start(self, dispatcher: Dispatcher, may_connect: Callable[[str], bool] = lambda host: True) -> None:
+        """Accept connections on the bound listeners; `dispatcher` answers their requests. `may_connect` is asked once
+        for each connection, by the address that it comes from."""
         self.dispatcher = dispatcher
+        self._may_connect = may_connect
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             name, protocol = listener.name, listener.config.protocol
@@ -302,6 +308,9 @@ class KafkaServer:
         if over_total or self._per_host[host] >= config.connections_per_host_max:
             self._refuse(host, "max.connections" if over_total else "max.connections.per.ip")
             return False
+        if not connection.is_encrypted and not self._may_connect(host):  # else it was asked before the handshake
+            self._refuse(host, RATE_QUOTA)
+            return False
         self._connections.add(connection)
         self._per_host[host] += 1
         if connection.session.gated:
@@ -394,6 +403,8 @@ class KafkaServer:
             limit = f"the bound of {HANDSHAKES_WAITING_MAX} connections without TLS yet"
         elif handshakes.of(host) >= HANDSHAKES_WAITING_MAX // 2:
             limit = f"the bound of {HANDSHAKES_WAITING_MAX // 2} connections of one address without TLS yet"
+        elif not self._may_connect(host):
+            limit = RATE_QUOTA
         if limit:
             self._refuse(host, limit)
         return not limit

@@ -37,6 +37,7 @@ from mainstem.protocol.messages import (
     offset_delete,
     offset_fetch,
     produce,
+    quotas,
     sasl,
     topics,
 )
@@ -259,6 +260,11 @@ CASES = [
          (rule(Operation.DELETE, GROUP, "g"),)),
     Case(44, altering_some(2, "t"), (rule(Operation.ALTER_CONFIGS),)),
     Case(44, altering_some(8, "1"), (rule(Operation.ALTER_CONFIGS, CLUSTER),)),
+    Case(48, lambda version, _: quotas.DescribeClientQuotasRequest(components=(), strict=False),
+         (rule(Operation.DESCRIBE_CONFIGS, CLUSTER),)),
+    Case(49, lambda version, _: quotas.AlterClientQuotasRequest(entries=(quotas.AlteredQuotas(
+        entity=(quotas.QuotaEntityPart(entity_type="user", entity_name="u"),), ops=()),), validate_only=True),
+         (rule(Operation.ALTER_CONFIGS, CLUSTER),)),
     Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(users=None), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),

@@ -142,6 +142,8 @@ ACCESS: Mapping[int, Access] = {
     42: Each(Operation.DELETE, "groups_names", _group_item),
     44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
+    48: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
+    49: Whole(Operation.ALTER_CONFIGS, _cluster),
     50: Whole(Operation.DESCRIBE, _cluster),
     51: Inside("ALTER on the cluster"),  # its request has two lists
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),

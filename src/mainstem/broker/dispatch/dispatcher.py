@@ -41,6 +41,7 @@ from mainstem.broker.dispatch.guard import guarded
 from mainstem.broker.dispatch.latency import NONE, ApiLatency
 from mainstem.broker.dispatch.produce_bursts import ProduceBursts
 from mainstem.broker.dispatch.routes import ROUTES, Route, advertised
+from mainstem.broker.dispatch.timed import charged
 from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.request_context import RequestContext
@@ -93,6 +94,7 @@ class BrokerDispatcher:
         """See `ports.Dispatcher`."""
         self._monotonic = broker.clock.monotonic
         self._gate = Gate(broker)
+        self._throttling = broker.throttling
         served = routes if broker.authorizer is None else guarded(routes)
         self._routes = {route.api.api_key: route for route in served}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
@@ -139,12 +141,16 @@ class BrokerDispatcher:
         call = RequestContext(header.api_version, header.client_id, session, header.correlation_id)
         try:
             if route.start is not None:
-                return self._start(route, frame, position, call, header, started_at)
+                exchange = self._start(route, frame, position, call, header, started_at)
+                self._charge_time(call, started_at)
+                return exchange
             if route.begin is not None:
                 holds = route.held_bytes(len(frame) - position)
                 if holds > UNASKED_BYTES_MAX and not may_hold(holds):
                     return None
-                return Exchange(self._begin(route, frame, position, call, header, started_at), holds=holds)
+                reply = self._begin(route, frame, position, call, header, started_at)
+                self._charge_time(call, started_at)
+                return Exchange(reply, holds=holds)
             # Bytes behind the request are ignored, as Kafka does: librdkafka leaves three of them behind every
             # Metadata request (9+) for all topics.
             if len(frame) - position > DECODED_AT_ONCE_BYTES:
@@ -167,6 +173,10 @@ class BrokerDispatcher:
         assert self._intake is not None, "there is always room"
         self._intake.tell_of_room(told)
 
+    def may_connect(self, host: str) -> bool:
+        """Whether an address may make one more connection now."""
+        return self._throttling is None or self._throttling.may_connect(host)
+
     def disconnected(self, session: Session) -> None:
         waiting = self._abandonable.pop(session.connection_id, None)
         if waiting is not None:
@@ -176,6 +186,8 @@ class BrokerDispatcher:
         for latency in self._latencies.values():
             if any(latency.counts):
                 yield from latency.samples()
+        if self._throttling is not None:
+            yield from self._throttling.samples()
         authenticator = self._broker.authenticator
         if authenticator is not None:
             for outcome, count in (("accepted", authenticator.accepted), ("failed", authenticator.failed)):
@@ -289,12 +301,19 @@ class BrokerDispatcher:
     ) -> asyncio.Future[Reply] | PromptFuture[Reply]:
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
+        if self._throttling is not None and self._throttling.active:
+            handle = partial(charged, handle, self._throttling, call, self._monotonic)
         task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked or _Asked()))
         self._running.add(task)
         if route.abandoned_with_peer:
             self._abandonable[call.session.connection_id] = task
         task.add_done_callback(lambda task: self._handled(task, call.session, reply))
         return reply
+
+    def _charge_time(self, call: RequestContext, started_at: float) -> None:
+        """Charge for the time of a request that began in its dispatch; its client is told with its next answer."""
+        if self._throttling is not None and self._throttling.active:
+            self._throttling.took(call.session, call.client_id, self._monotonic() - started_at)
 
     def _decode_later(
         self,

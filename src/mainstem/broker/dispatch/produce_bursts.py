@@ -22,6 +22,7 @@ from mainstem.kernel import ProduceScan, Verdict, scan_burst
 from mainstem.model import AppendResult, Buffer
 from mainstem.ports import Burst, Reply, Session
 from mainstem.prompt_future import PromptFuture
+from mainstem.protocol.headers import parse_header
 
 _LENGTH = struct.Struct(">i")
 
@@ -36,6 +37,7 @@ class ProduceBursts:
         self._latency = latency
         self._authorized = broker.authorizer is not None
         self._gate = gate
+        self._throttling = broker.throttling
 
     def dispatch(
         self,
@@ -61,18 +63,30 @@ class ProduceBursts:
             return None
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at, session.listener)
+        throttling = self._throttling if self._throttling is not None and self._throttling.active else None
+        client_id = None
+        if throttling is not None:
+            client_id = _client_id(frames, start)
+            burst.throttle_ms = throttling.produced(session, client_id, scan.bytes_taken)
         future = produce.append(self._broker, scan)
         burst.holds = produce.held_bytes(scan)
         if future is None:
-            burst.set_result(self.finish(scan, None, started_at, session.listener))
+            burst.set_result(self.finish(scan, None, started_at, session.listener, burst.throttle_ms))
         else:
             if future.done():
                 burst.last = produce.ends_pipeline(future, scan)
             future.add_done_callback(burst.go_on)
+        if throttling is not None:
+            throttling.took(session, client_id, self._monotonic() - started_at)
         return burst
 
     def finish(
-        self, scan: ProduceScan, future: PromptFuture[list[AppendResult]] | None, started_at: float, listener: str
+        self,
+        scan: ProduceScan,
+        future: PromptFuture[list[AppendResult]] | None,
+        started_at: float,
+        listener: str,
+        throttle_ms: int,
     ) -> Reply:
         """Make the responses from the store's result. Raises UnanswerableRequest, which closes the
         connection."""
@@ -87,7 +101,7 @@ class ProduceBursts:
         self._latency.observe(self._monotonic() - started_at, errors, scan.request_count)
         if scan.acks == 0:
             return None
-        responses = scan.responses(produce.ERRORS)
+        responses = scan.responses(produce.ERRORS, throttle_ms)
         if errors and produce.NOT_LEADER in errors:
             return self._redirected(scan, responses, errors, listener)
         return [responses]
@@ -104,10 +118,18 @@ class ProduceBursts:
         return redirected
 
 
+def _client_id(frames: memoryview, start: int) -> str | None:
+    """The client id of the first request: a connection is one client's."""
+    (length,) = _LENGTH.unpack_from(frames, start)
+    first = start + _LENGTH.size
+    header, _ = parse_header(frames[first : first + length])
+    return header.client_id
+
+
 class ProduceBurst(Burst):
     """A burst that waits for the store."""
 
-    __slots__ = ("_bursts", "_listener", "_scan", "_started_at")
+    __slots__ = ("_bursts", "_listener", "_scan", "_started_at", "throttle_ms")
 
     def __init__(self, bursts: ProduceBursts, scan: ProduceScan, started_at: float, listener: str) -> None:
         super().__init__(scan.request_count, scan.bytes_taken)
@@ -115,11 +137,13 @@ class ProduceBurst(Burst):
         self._scan = scan
         self._started_at = started_at
         self._listener = listener
+        self.throttle_ms = 0
+        """For how long the client is throttled."""
 
     def go_on(self, pending: PromptFuture[list[AppendResult]]) -> None:
         """The store has settled its future."""
         try:
-            responses = self._bursts.finish(self._scan, pending, self._started_at, self._listener)
+            responses = self._bursts.finish(self._scan, pending, self._started_at, self._listener, self.throttle_ms)
         except asyncio.CancelledError:
             self.cancel()
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_user_scram_credentials,
     api_versions,
@@ -25,6 +26,7 @@ from mainstem.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -126,6 +128,8 @@ ROUTES: tuple[Route, ...] = (
     _route(42, delete_groups.handle),
     _route(44, incremental_alter_configs.handle),
     _route(47, offset_delete.handle),
+    _route(48, describe_client_quotas.handle),
+    _route(49, alter_client_quotas.handle),
     _route(50, describe_user_scram_credentials.handle),
     _route(51, alter_user_scram_credentials.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),

@@ -8,6 +8,7 @@ from mainstem.broker.admin.topic_admin import assignment_fault, create_partition
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.throttling import Mutations
 from mainstem.errors import MainstemError
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.topics import (
@@ -16,6 +17,8 @@ from mainstem.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+_STRICT_FROM_VERSION = 3
 
 TOPICS_PER_TURN = 500
 """Topics checked within one turn of the event loop: about a millisecond."""
@@ -32,14 +35,17 @@ async def handle(broker: Broker, request: CreatePartitionsRequest, call: Request
         for name, times in times_named.items()
         if times > 1
     ]
+    mutations = broker.mutations(call.session, call.client_id, strict=call.version >= _STRICT_FROM_VERSION)
     for wanted in request.topics:
         await pace.step(1 + len(wanted.assignments or ()))
         if times_named[wanted.name] == 1:
-            results.append(await _grow(broker, wanted, validate_only=request.validate_only))
-    return CreatePartitionsResponse(results=tuple(results))
+            results.append(await _grow(broker, wanted, mutations, validate_only=request.validate_only))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.throttle_ms(), results=tuple(results))
 
 
-async def _grow(broker: Broker, wanted: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
+async def _grow(
+    broker: Broker, wanted: CreatePartitionsTopic, mutations: Mutations, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
     topic = broker.metadata.topic(wanted.name)
     if topic is not None and is_internal(broker, wanted.name):
         return _result(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(wanted.name))
@@ -50,6 +56,9 @@ async def _grow(broker: Broker, wanted: CreatePartitionsTopic, *, validate_only:
             fault = f"{added} partitions would be added, but {len(wanted.assignments)} are assigned"
         if fault is not None:
             return _result(wanted.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+    added = 0 if topic is None or validate_only else wanted.count - topic.partitions
+    if added > 0 and not mutations.take(added):
+        return _result(wanted.name, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED.message)
     try:
         await create_partitions(broker, wanted.name, wanted.count, validate_only=validate_only)
     except MainstemError as refusal:

@@ -34,6 +34,7 @@ from mainstem.security.acls.authorizer import SessionVerdicts
 
 NODE_DEFAULT = -1
 _CONFIGS_FROM_VERSION = 5
+_STRICT_FROM_VERSION = 6
 
 TOPICS_PER_TURN = 200
 """Topics checked or described within one turn of the event loop: about a millisecond."""
@@ -51,6 +52,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: RequestCont
         if times > 1
     }
     wanted: list[NewTopic] = []
+    mutations = broker.mutations(call.session, call.client_id, strict=call.version >= _STRICT_FROM_VERSION)
     for topic in request.topics:
         await pace.step(_weight(topic))
         if not _may_create(broker.verdicts(call.session), topic.name):
@@ -59,12 +61,17 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: RequestCont
         elif topic.name not in results:
             asked = _asked(broker, topic)
             if isinstance(asked, NewTopic):
-                wanted.append(asked)
+                if request.validate_only or mutations.take(asked.partitions):
+                    wanted.append(asked)
+                else:
+                    over = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                    results[topic.name] = _refused(topic.name, over, over.message)
             else:
                 results[topic.name] = _refused(topic.name, *asked)
     if wanted:
         results |= await _create(broker, wanted, call, validate_only=request.validate_only)
-    return CreateTopicsResponse(topics=await _encoded(broker, results, call.version))
+    topics = await _encoded(broker, results, call.version)
+    return CreateTopicsResponse(throttle_time_ms=mutations.throttle_ms(), topics=topics)
 
 
 async def _create(

@@ -26,6 +26,7 @@ from mainstem.security.acls.authorizer import SessionVerdicts
 from mainstem.turns import Pace
 
 _STATES_FROM_VERSION = 6
+_STRICT_FROM_VERSION = 5
 
 TOPICS_PER_TURN = 500
 """Topics checked within one turn of the event loop: about a millisecond."""
@@ -57,6 +58,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: RequestCont
             times_found[topic.number] += 1
     results: dict[_Named, DeletableTopicResult] = {}
     unwanted: dict[_Named, str] = {}
+    mutations = broker.mutations(call.session, call.client_id, strict=call.version >= _STRICT_FROM_VERSION)
     for named, topic in found.items():
         await pace.step()
         twice = times_asked[named] > 1
@@ -68,11 +70,15 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: RequestCont
             results[named] = _refused(named, *topic)
         elif is_internal(broker, topic.name):
             results[named] = _refused(named, ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(topic.name))
+        elif not mutations.take(topic.partitions):
+            over = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            results[named] = _refused(named, over, over.message)
         else:
             unwanted[named] = topic.name
     if unwanted:
         results |= await _delete(broker, unwanted, pace)
-    return DeleteTopicsResponse(responses=tuple([results[named] for named in found]))
+    answers = tuple([results[named] for named in found])
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms(), responses=answers)
 
 
 def _find(broker: Broker, state: DeleteTopicState, verdicts: SessionVerdicts) -> Topic | tuple[ErrorCode, str]:

@@ -210,10 +210,21 @@ def _refused(error: ErrorCode, call: RequestContext) -> EncodedFrame:
 # reading
 
 
-def _bytes_max(broker: Broker, scan: FetchScan) -> int:
+def _bytes_max(broker: Broker, scan: FetchScan, call: RequestContext) -> int:
     """The most bytes of batches that a request is answered with."""
-    room = broker.response_room.bytes_free()
-    return max(0, min(scan.max_bytes, broker.config.fetch_bytes_max, room))
+    bytes_max = min(scan.max_bytes, broker.config.fetch_bytes_max, broker.response_room.bytes_free())
+    if broker.throttling is not None and broker.throttling.active:
+        allowed = broker.throttling.fetch_bytes_max(call.session, call.client_id)
+        bytes_max = bytes_max if allowed is None else min(bytes_max, allowed)
+    return max(0, bytes_max)
+
+
+def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
+    """Charge the client for the batches of a response; for how many ms it is throttled."""
+    throttling = broker.throttling
+    if throttling is None or not throttling.active:
+        return 0
+    return throttling.fetched(call.session, call.client_id, size_bytes)
 
 
 class _Fetch:
@@ -245,7 +256,7 @@ class _Fetch:
         self._session = session
         self._incremental = incremental
         self._found_before = found_before
-        self._bytes_max = _bytes_max(broker, scan) if bytes_max is None else bytes_max
+        self._bytes_max = _bytes_max(broker, scan, call) if bytes_max is None else bytes_max
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
@@ -447,6 +458,7 @@ class _Fetch:
             session_id=NO_SESSION if session is None else session.session_id,
             read_committed=self._scan.isolation_level == READ_COMMITTED,
             incremental=self._incremental,
+            throttle_ms=_charged(self._broker, call, plan.bytes),
         )
         if errors and call.version >= REDIRECTED_FROM and not _LED_BY_OTHERS.isdisjoint(errors):
             named = redirected(self._broker, FetchResponse, call.version, buffers, len(plan), call.session.listener)
@@ -465,7 +477,7 @@ class _FetchInParts:
         self._body = memoryview(body)
         self._scan = scan_fetch(self._body, 0, call.version, 1)
         """For the fields of the request; its plan has nothing but the first entry."""
-        self._bytes_max = _bytes_max(broker, self._scan)
+        self._bytes_max = _bytes_max(broker, self._scan, call)
         self._made = _Parts()
         self._held_bytes = 0
 
@@ -526,7 +538,8 @@ class _FetchInParts:
     def _answer(self) -> EncodedFrame:
         made, call = self._made, self._call
         topics = cast("tuple[Any, ...]", EncodedArray(made.topics, made.buffers))
-        response = FetchResponse(error_code=0, session_id=NO_SESSION, responses=topics)
+        throttle_ms = _charged(self._broker, call, made.found)
+        response = FetchResponse(throttle_time_ms=throttle_ms, error_code=0, session_id=NO_SESSION, responses=topics)
         parts = codec.write_parts(response, call.version)
         return EncodedFrame(response_frame(call.correlation_id, API_KEY, call.version, parts), made.errors)
 

@@ -126,7 +126,7 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 class StartedProduce:
     """Implements `Started`: the batches are appended."""
 
-    __slots__ = ("_broker", "_call", "_redirects", "_scan", "future", "holds", "last")
+    __slots__ = ("_broker", "_call", "_redirects", "_scan", "_throttle_ms", "future", "holds", "last")
 
     def __init__(
         self,
@@ -136,8 +136,10 @@ class StartedProduce:
         call: RequestContext,
         *,
         redirects: bool = True,
+        throttle_ms: int = 0,
     ) -> None:
         self._broker = broker
+        self._throttle_ms = throttle_ms
         self._redirects = redirects
         self._scan = scan
         self.future = future
@@ -156,7 +158,7 @@ class StartedProduce:
         scan = self._scan
         if scan.acks == 0:
             return None
-        response: list[Buffer] = [scan.response(self._call.correlation_id, ERRORS)]
+        response: list[Buffer] = [scan.response(self._call.correlation_id, ERRORS, self._throttle_ms)]
         if self._redirects:
             listener = self._call.session.listener
             response = redirected_where_needed(self._broker, scan, response, errors, listener)
@@ -174,14 +176,24 @@ def start(
     if not keys_checked(broker, scan, inflate=True):
         scan.release()
         return partial(_start_later, broker, bytes(frame[position:]), call)
-    return StartedProduce(broker, scan, append(broker, scan), call)
+    throttle_ms = _charged(broker, call, len(frame))
+    return StartedProduce(broker, scan, append(broker, scan), call, throttle_ms=throttle_ms)
+
+
+def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
+    """Charge the client for a request; for how many ms it is throttled."""
+    throttling = broker.throttling
+    if throttling is None or not throttling.active:
+        return 0
+    return throttling.produced(call.session, call.client_id, size_bytes)
 
 
 async def _start_later(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
     """Begin a request for a compacted topic whose records take long to check. Later requests of the
     connection wait, so that batches keep their order."""
     scan = await _keys_looked_into(broker, body, call)
-    return await _append_and_finish(broker, scan, call)
+    throttle_ms = _charged(broker, call, len(body))
+    return await _append_and_finish(broker, scan, call, throttle_ms=throttle_ms)
 
 
 async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
@@ -196,6 +208,7 @@ async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> 
     if stop != len(body):
         raise UnreadableRequest(f"a Produce v{call.version} request has {len(body) - stop} bytes too many")
     topics = request.topic_data
+    throttle_ms = _charged(broker, call, len(body))
     for first in range(0, len(topics), TOPICS_PER_PART):
         part = replace(request, topic_data=topics[first : first + TOPICS_PER_PART])
         scan = await _keys_looked_into(broker, codec.write(part, call.version), call)
@@ -206,10 +219,10 @@ async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> 
     long = [request]
     del request, topics, part
     await broker.turns.run(let_go_in_slices(long))
-    return _joined(parts, call) if parts else None
+    return _joined(parts, call, throttle_ms) if parts else None
 
 
-def _joined(parts: list[EncodedFrame], call: RequestContext) -> EncodedFrame:
+def _joined(parts: list[EncodedFrame], call: RequestContext, throttle_ms: int) -> EncodedFrame:
     """One response with the topics of several."""
     count = 0
     topics: list[Buffer] = []
@@ -219,7 +232,10 @@ def _joined(parts: list[EncodedFrame], call: RequestContext) -> EncodedFrame:
         count += own
         topics.append(encoded)
         errors.update(part.errors)
-    response = ProduceResponse(responses=EncodedArray(count, topics))  # type: ignore[arg-type]
+    response = ProduceResponse(
+        responses=EncodedArray(count, topics),  # type: ignore[arg-type]
+        throttle_time_ms=throttle_ms,
+    )
     body = codec.write_parts(response, call.version)
     frame = response_frame(call.correlation_id, API_KEY, call.version, body)
     return EncodedFrame(frame, errors, any(part.last for part in parts))
@@ -259,10 +275,10 @@ async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -
 
 
 async def _append_and_finish(
-    broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True
+    broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True, throttle_ms: int = 0
 ) -> EncodedFrame | None:
     future = append(broker, scan)
-    started = StartedProduce(broker, scan, future, call, redirects=redirects)
+    started = StartedProduce(broker, scan, future, call, redirects=redirects, throttle_ms=throttle_ms)
     if future is not None:
         await settled(future)
     try:

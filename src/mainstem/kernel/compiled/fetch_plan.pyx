@@ -573,12 +573,13 @@ cdef class FetchPlan:
         return found
 
     def response(
-        self, version, correlation_id, codes, *, session_id=0, bint read_committed=False, bint incremental=False
+        self, version, correlation_id, codes, *, session_id=0, bint read_committed=False, bint incremental=False,
+        int32_t throttle_ms=0,
     ):
         """The whole frame, length included, as buffers to be written in order, or as one `ScatteredBytes` where there
         would be many; large stretches of batches are not copied. `codes` has the error code of each verdict.
         `incremental` leaves out what is no news to the session. The plan of a session notes what it tells, and those it
-        serves go to the end of its order."""
+        serves go to the end of its order. `throttle_ms` is the time for which the client is throttled."""
         cdef Answer answer
         cdef list buffers
         if self.released:
@@ -586,7 +587,7 @@ cdef class FetchPlan:
         self.gather(&answer, incremental and self.topic_of is not None, version)
         try:
             buffers = write_fetch_response(
-                version, correlation_id, session_id, &answer, self.keys, codes, read_committed
+                version, correlation_id, session_id, &answer, self.keys, codes, read_committed, throttle_ms
             )
         finally:
             self.let_go()

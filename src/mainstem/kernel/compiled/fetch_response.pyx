@@ -157,7 +157,7 @@ cdef int64_t topic_bytes(int version, const Answer *answer) noexcept nogil:
 
 cdef list write_fetch_response(
     int version, int32_t correlation_id, int32_t session_id, const Answer *answer, list keys, object codes,
-    bint read_committed,
+    bint read_committed, int32_t throttle_ms,
 ):
     """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
     OverflowError beyond 2 GiB."""
@@ -178,7 +178,7 @@ cdef list write_fetch_response(
     place = put_i32(put_i32(start, <int32_t> (copied + uncopied - 4)), correlation_id)
     if flexible:
         place = put_tags(place)
-    place = put_i32(place, 0)
+    place = put_i32(place, throttle_ms)
     if version >= SESSIONS_FROM:
         place = put_i32(put_i16(place, 0), session_id)
     place = put_length(place, answer.topic_count, flexible)

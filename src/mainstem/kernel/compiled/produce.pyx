@@ -378,17 +378,20 @@ cdef class ProduceScan:
 
     # --- the response ---------------------------------------------------------------------------------------
 
-    def response(self, int32_t correlation_id, errors):
+    def response(self, int32_t correlation_id, errors, int32_t throttle_ms=0):
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
-        code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
+        code and message (UTF-8) of each verdict, by its number; `throttle_ms` is the time for which the client is
+        throttled. Raises OverflowError beyond 2 GiB."""
         self.check()
         requests = [(correlation_id, len(self._topics))]
-        return encode_responses(self.version, requests, self._topics, self.batches, self.batch_count, errors)
+        return encode_responses(self.version, requests, self._topics, self.batches, self.batch_count, errors, throttle_ms)
 
-    def responses(self, errors):
+    def responses(self, errors, int32_t throttle_ms=0):
         """The same for a burst: the frames of the responses to all its requests, one behind the other."""
         self.check()
-        return encode_responses(self.version, self._requests, self._topics, self.batches, self.batch_count, errors)
+        return encode_responses(
+            self.version, self._requests, self._topics, self.batches, self.batch_count, errors, throttle_ms
+        )
 
     def errors(self, errors):
         """How often each code of the response occurs that is not 0, in the order in which they occur first."""

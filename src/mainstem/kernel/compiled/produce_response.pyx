@@ -30,7 +30,8 @@ cdef struct Failure:
 
 
 cdef bytes encode_responses(
-    int version, list requests, list topics, const Batch *batches, Py_ssize_t batch_count, object errors
+    int version, list requests, list topics, const Batch *batches, Py_ssize_t batch_count, object errors,
+    int32_t throttle_ms
 ):
     cdef Failure failures[VERDICTS_MAX]
     cdef Py_ssize_t topic_first = 0, topic_count
@@ -54,7 +55,8 @@ cdef bytes encode_responses(
         start = p
         ms_write_u32(p + LENGTH_BYTES, <uint32_t> correlation_id)
         p = _written(
-            p + LENGTH_BYTES + CORRELATION_ID_BYTES, version, topics, topic_first, topic_count, &batch, failures
+            p + LENGTH_BYTES + CORRELATION_ID_BYTES, version, topics, topic_first, topic_count, &batch, failures,
+            throttle_ms,
         )
         ms_write_u32(start, <uint32_t> (p - start - LENGTH_BYTES))
         topic_first += topic_count
@@ -153,7 +155,7 @@ cdef inline int64_t _message_bytes(const Failure *failure, bint flexible) noexce
 
 cdef uint8_t *_written(
     uint8_t *p, int version, list topics, Py_ssize_t topic_first, Py_ssize_t topic_count, const Batch **batch,
-    const Failure *failures,
+    const Failure *failures, int32_t throttle_ms,
 ) except NULL:
     """Write what was counted, from behind the correlation id on."""
     cdef bint flexible = version >= FLEXIBLE_FROM
@@ -172,7 +174,7 @@ cdef uint8_t *_written(
         batch[0] += count
         if flexible:
             p = _put_varint(p, 0)
-    ms_write_u32(p, 0)  # never throttled here
+    ms_write_u32(p, <uint32_t> throttle_ms)
     p += 4
     return _put_varint(p, 0) if flexible else p
 

@@ -348,11 +348,12 @@ class FetchPlan:
         session_id: int = 0,
         read_committed: bool = False,
         incremental: bool = False,
+        throttle_ms: int = 0,
     ) -> list[Buffer] | list[ScatteredBytes]:
         """The whole frame, length included, as buffers to be written in order, or as one `ScatteredBytes` where there
         would be many; large stretches of batches are not copied. `codes` has the error code of each verdict.
         `incremental` leaves out what is no news to the session. The plan of a session notes what it tells, and those it
-        serves go to the end of its order."""
+        serves go to the end of its order. `throttle_ms` is the time for which the client is throttled."""
         if self.released:
             raise ValueError("the batches of this round are gone")
         rows = self._rows
@@ -361,7 +362,7 @@ class FetchPlan:
                 rows = [row for row in rows if row.is_news]
             for row in self._rows:
                 row.tell()
-        buffers = write_fetch_response(version, correlation_id, session_id, rows, codes, read_committed)
+        buffers = write_fetch_response(version, correlation_id, session_id, rows, codes, read_committed, throttle_ms)
         if self._index is not None:
             for row in rows:
                 if row.size:

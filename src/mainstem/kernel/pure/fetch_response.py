@@ -79,6 +79,7 @@ def write_fetch_response(
     rows: Sequence[PlanRow],
     codes: Sequence[int],
     read_committed: bool,
+    throttle_ms: int = 0,
 ) -> list[Buffer] | list[ScatteredBytes]:
     """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
     OverflowError beyond 2 GiB."""
@@ -86,7 +87,7 @@ def write_fetch_response(
     flexible = version >= FLEXIBLE_FROM
     if flexible:
         writer.add(_NO_TAGS)
-    writer.add(_THROTTLE.pack(0))
+    writer.add(_THROTTLE.pack(throttle_ms))
     if version >= 7:
         writer.add(_SESSION.pack(0, session_id))
     topics = _by_topic(rows)

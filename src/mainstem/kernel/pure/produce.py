@@ -429,19 +429,20 @@ class ProduceScan(Sequence[BatchAppend]):
 
     # --- the response ---------------------------------------------------------------------------------------
 
-    def response(self, correlation_id: int, errors: ErrorTable) -> bytes:
+    def response(self, correlation_id: int, errors: ErrorTable, throttle_ms: int = 0) -> bytes:
         """The frame of the response, in the version of the request, its length in front. `errors` has Kafka's error
-        code and message (UTF-8) of each verdict, by its number. Raises OverflowError beyond 2 GiB."""
-        return encode_response(self.version, correlation_id, self.topics, self.batches, errors)
+        code and message (UTF-8) of each verdict, by its number; `throttle_ms` is the time for which the client is
+        throttled. Raises OverflowError beyond 2 GiB."""
+        return encode_response(self.version, correlation_id, self.topics, self.batches, errors, throttle_ms)
 
-    def responses(self, errors: ErrorTable) -> bytes:
+    def responses(self, errors: ErrorTable, throttle_ms: int = 0) -> bytes:
         """The frames of the responses to all requests of a burst, one behind the other."""
         topics, batches = iter(self.topics), iter(self.batches)
         frames = []
         for correlation_id, topic_count in self._requests:
             own = list(islice(topics, topic_count))
             answered = list(islice(batches, sum(count for _, count in own)))
-            frames.append(encode_response(self.version, correlation_id, own, answered, errors))
+            frames.append(encode_response(self.version, correlation_id, own, answered, errors, throttle_ms))
         return b"".join(frames)
 
     def errors(self, errors: ErrorTable) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Encodes the Produce response from the outcomes of the batches of a request.
 
 Its fields are `protocol.messages.produce.ProduceResponse`; the codec is the oracle of its bytes. What this broker
-never has to say (record errors, another leader, throttling) is written as its default.
+never has to say (record errors, another leader) is written as its default.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def encode_response(
     topics: Sequence[tuple[bytes, int]],
     batches: Iterable[_Answered],
     errors: ErrorTable,
+    throttle_ms: int = 0,
 ) -> bytes:
-    """The frame of the response. `topics` has the key and the number of batches of each topic."""
+    """The frame of the response. `topics` has the key and the number of batches of each topic; `throttle_ms` is for how
+    long the client is throttled."""
     flexible = version >= _FLEXIBLE_FROM
     tags = _NO_TAGS if flexible else b""
     tails = {int(Verdict.OK): _tail(version, None)}
@@ -74,7 +76,7 @@ def encode_response(
             else:
                 parts += (_PARTITION.pack(*fields), tail)
         parts.append(tags)
-    parts += (_THROTTLE_MS.pack(0), tags)
+    parts += (_THROTTLE_MS.pack(throttle_ms), tags)
     size = _CORRELATION_ID_BYTES + sum(map(len, parts))
     if size > FRAME_BYTES_MAX:
         raise OverflowError(f"a response of {size} bytes")

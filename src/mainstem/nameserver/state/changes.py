@@ -20,6 +20,7 @@ from mainstem.nameserver.errors import (
     CredentialRefused,
     InvalidAcl,
     InvalidPlacement,
+    InvalidQuota,
     NameserverError,
     UnknownTopic,
     kind_of,
@@ -28,6 +29,7 @@ from mainstem.nameserver.state.commands import (
     AddAcl,
     AddPartitions,
     AllocateProducerIds,
+    ChangeQuotas,
     ChangeTopicConfigs,
     Command,
     CreateCluster,
@@ -59,6 +61,7 @@ from mainstem.rpc.messages.metadata import (
     Wanted,
     WantedAcl,
     WantedCredential,
+    WantedQuotas,
     WantedTopic,
     WantFeatureLevel,
     WantMove,
@@ -66,9 +69,11 @@ from mainstem.rpc.messages.metadata import (
     WantPartitions,
     WantPlacement,
     WantProducerIds,
+    WantQuotas,
     WantTopics,
 )
 from mainstem.security.acls.acl import Operation, PatternType, Permission, ResourceKind
+from mainstem.security.quotas.quota import entity_of
 
 COMMANDS_PER_TURN = 250
 """Commands that are made or applied between two turns of the event loop: about 2 ms."""
@@ -147,6 +152,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
                 return [_no_first_user] * len(wanted_credentials)
             secret = b"" if state.scram_table.absent_users_secret else proposed
             return [partial(_credential, each, secret) for each in wanted_credentials]
+        case WantQuotas(quotas=quotas):
+            return [partial(_of_quotas, each) for each in quotas]
         case WantPlacement():
             return [lambda _: _placement(state, replicas)]
 
@@ -175,6 +182,13 @@ def _of_acl(kind: type[AddAcl | RemoveAcl], acl: WantedAcl, accepted: int) -> Co
     except ValueError as error:
         raise InvalidAcl(str(error)) from None
     return kind(resource, acl.name, pattern, acl.principal, acl.host, operation, permission)
+
+
+def _of_quotas(wanted: WantedQuotas, accepted: int) -> Command:
+    try:
+        return ChangeQuotas(list(entity_of(wanted.entity)), wanted.changes)
+    except ValueError as error:
+        raise InvalidQuota(str(error)) from None
 
 
 def _no_first_user(accepted: int) -> Command:

@@ -178,6 +178,14 @@ class KeepAbsentUsersSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=T
         return "KeepAbsentUsersSecret(…)"
 
 
+class ChangeQuotas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="change_quotas"):
+    """Quotas of one entity: its parts, as kind and name (None: the default of the kind), and by key the new value,
+    None to remove it."""
+
+    entity: list[tuple[str, str | None]]
+    changes: dict[str, float | None]
+
+
 class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remember_change"):
     """Snapshots hold it: this request was carried out, so that it is not carried out again when it comes once
     more. `subjects`: per accepted item the number of its topic."""
@@ -221,6 +229,7 @@ KnownCommand = (
     | SetScramCredential
     | RemoveScramCredential
     | KeepAbsentUsersSecret
+    | ChangeQuotas
     | RememberChange
 )
 Command = KnownCommand | UnknownCommand
@@ -234,6 +243,8 @@ def level_of(command: Command) -> FeatureLevel:
         case RegisterNode(endpoints=[_, *_]):
             return FeatureLevel.SECURED
         case AddAcl() | RemoveAcl() | SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
+            return FeatureLevel.SECURED
+        case ChangeQuotas():
             return FeatureLevel.SECURED
         case _:
             return FeatureLevel.FIRST

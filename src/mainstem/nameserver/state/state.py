@@ -4,8 +4,8 @@ Strategy: `check` refuses a command against the present state before it is logge
 and is the only place that does, live and at recovery alike. `apply` trusts that the command was checked, so
 rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
 unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
-A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table` and `acl_table`
-hold the nouns and their rules; this module routes each command to them.
+A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table`, `acl_table`,
+`scram_table` and `quota_table` hold the nouns and their rules; this module routes each command to them.
 
 Invariant: the same commands lead to the same state on every node.
 
@@ -25,14 +25,17 @@ from mainstem.nameserver.errors import (
     FeatureLevelTooLow,
     InconsistentCommand,
     InvalidAcl,
+    InvalidQuota,
     NameserverError,
     TooManyAcls,
+    TooManyQuotas,
 )
 from mainstem.nameserver.state.commands import (
     AddAcl,
     AddPartitions,
     AdvanceCounters,
     AllocateProducerIds,
+    ChangeQuotas,
     ChangeTopicConfigs,
     Command,
     CreateCluster,
@@ -58,6 +61,8 @@ from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
 from mainstem.security.acls.acl import fault_of
 from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
+from mainstem.security.quotas import quota
+from mainstem.security.quotas.quota_table import ENTITIES_MAX, QuotaTable
 
 REMEMBERED_MS = 10 * 60 * 1000
 """Callers give up after seconds; after minutes none of their messages is still under way."""
@@ -108,6 +113,7 @@ class MetadataState:
         self.node_table = NodeTable()
         self.acl_table = AclTable()
         self.scram_table = ScramTable()
+        self.quota_table = QuotaTable()
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
@@ -223,6 +229,8 @@ class MetadataState:
                 self._check_acl(command, pending)
             case SetScramCredential() | RemoveScramCredential():
                 self.scram_table.check(command, pending)
+            case ChangeQuotas():
+                self._check_quotas(command, pending)
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:
@@ -247,6 +255,22 @@ class MetadataState:
             raise TooManyAcls(
                 f"the cluster has {ACLS_MAX} access rules, and takes no more: remove some, or have one rule for a "
                 "prefix take the place of many"
+            )
+
+    def _check_quotas(self, command: ChangeQuotas, pending: PendingChanges) -> None:
+        try:
+            entity = quota.entity_of(command.entity)
+        except ValueError as error:
+            raise InvalidQuota(str(error)) from None
+        if (fault := quota.fault_of(entity, command.changes)) is not None:
+            raise InvalidQuota(fault)
+        if entity in self.quota_table or all(value is None for value in command.changes.values()):
+            return
+        added = sum(it not in self.quota_table for it in pending.with_quotas - {entity})
+        if len(self.quota_table) + added >= ENTITIES_MAX:
+            raise TooManyQuotas(
+                f"the cluster has quotas of {ENTITIES_MAX} entities, and takes no more: remove some, or have a default "
+                "take the place of many"
             )
 
     def _check_cluster(self, command: CreateCluster) -> None:
@@ -307,6 +331,9 @@ class MetadataState:
             case SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
                 self.scram_table.apply(command)
                 return None
+            case ChangeQuotas(entity=entity, changes=changes):
+                self.quota_table.change(tuple(entity), changes)
+                return None
             case RememberChange():
                 self.remembered.add(command)
                 return None
@@ -334,6 +361,8 @@ class MetadataState:
         raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
             (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
-            [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(), self.remembered.commands(),
+            [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
+            [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],
+            self.remembered.commands(),
             tuple(self._unknown.values()),
         )  # fmt: skip

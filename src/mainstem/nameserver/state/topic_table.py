@@ -29,6 +29,7 @@ from mainstem.nameserver.errors import (
 from mainstem.nameserver.state.commands import (
     AddAcl,
     AddPartitions,
+    ChangeQuotas,
     ChangeTopicConfigs,
     Command,
     CreateTopic,
@@ -42,6 +43,7 @@ from mainstem.nameserver.state.commands import (
 from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
 from mainstem.nameserver.state.topic_config import check_configs, config_named
 from mainstem.security.acls.acl import Acl
+from mainstem.security.quotas.quota import Entity, entity_of
 
 NAME_LENGTH_MAX = 249  # with "-<partition>" added it still fits a file name of 255 bytes
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -94,6 +96,8 @@ class PendingChanges:
         """Access rules to be added."""
         self.users: set[str] = set()
         """Users who get credentials."""
+        self.with_quotas: set[Entity] = set()
+        """Entities that get quotas."""
 
     def add(self, command: Command) -> None:
         """Add a command that was checked."""
@@ -106,6 +110,8 @@ class PendingChanges:
             self.acls.add(command.acl)
         elif isinstance(command, SetScramCredential):
             self.users.add(command.user)
+        elif isinstance(command, ChangeQuotas) and any(value is not None for value in command.changes.values()):
+            self.with_quotas.add(entity_of(command.entity))
 
 
 NOTHING_PENDING = PendingChanges()

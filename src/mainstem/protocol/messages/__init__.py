@@ -64,6 +64,12 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
+from mainstem.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from mainstem.protocol.messages.sasl import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -156,6 +162,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
             _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
             _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
+            _declare("DescribeClientQuotas", DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+            _declare("AlterClientQuotas", AlterClientQuotasRequest, AlterClientQuotasResponse),
             _declare(
                 "DescribeUserScramCredentials",
                 DescribeUserScramCredentialsRequest,
@@ -170,6 +178,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
 
 __all__ = [
     "API_MESSAGES",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponse",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
     "AlterUserScramCredentialsRequest",
@@ -193,6 +203,8 @@ __all__ = [
     "DeleteTopicsResponse",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeConfigsRequest",

@@ -146,6 +146,20 @@ class WantAclRemovals(msgspec.Struct, frozen=True, tag="acl removals"):
     acls: Annotated[list[WantedAcl], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
+class WantedQuotas(msgspec.Struct, frozen=True, array_like=True):
+    """Quotas of one entity: its parts, as kind and name (None: the default), and by key the new value, None to remove
+    it."""
+
+    entity: Annotated[list[tuple[Name, Text | None]], msgspec.Meta(max_length=8)]
+    changes: Annotated[dict[Name, float | None], msgspec.Meta(max_length=32)]
+
+
+class WantQuotas(msgspec.Struct, frozen=True, tag="quotas"):
+    """Set and remove quotas."""
+
+    quotas: Annotated[list[WantedQuotas], msgspec.Meta(max_length=ITEMS_MAX)]
+
+
 class WantedCredential(msgspec.Struct, frozen=True, array_like=True):
     """What is to be kept of a user's password for a mechanism; empty keys: nothing any more."""
 
@@ -186,6 +200,7 @@ Wanted = (
     | WantAcls
     | WantAclRemovals
     | WantCredentials
+    | WantQuotas
 )
 
 

@@ -1,0 +1,1 @@
+"""How much clients may ask for: Kafka's quotas, and the buckets that measure them."""

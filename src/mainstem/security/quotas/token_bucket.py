@@ -1,0 +1,43 @@
+"""A token bucket: it fills at a steady rate up to a bound, and what is taken may leave it in debt."""
+
+from __future__ import annotations
+
+DEBT_SECONDS_MAX = 60.0
+"""A debt that would take longer to settle is let off: one huge request does not lock its client out for hours."""
+
+
+class TokenBucket:
+    """`rate` per second, `burst` at most. Times are seconds of one clock that never goes back."""
+
+    __slots__ = ("_at", "_left", "burst", "rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._left = burst
+        self._at = now
+
+    def resize(self, rate: float, burst: float, now: float) -> None:
+        """Fill at another rate from now on."""
+        self._fill(now)
+        self.rate, self.burst = rate, burst
+        self._left = max(min(self._left, burst), -rate * DEBT_SECONDS_MAX)
+
+    def take(self, amount: float, now: float) -> float:
+        """Take an amount, whatever is there. Returns the seconds until the bucket is out of debt; 0: it is not in
+        debt."""
+        self._fill(now)
+        self._left = max(self._left - amount, -self.rate * DEBT_SECONDS_MAX)
+        return -self._left / self.rate if self._left < 0 else 0.0
+
+    def room(self, now: float) -> float:
+        """What can be taken without a debt; below 0: the debt."""
+        self._fill(now)
+        return self._left
+
+    def debt_seconds(self, now: float) -> float:
+        return self.take(0, now)
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self.burst, self._left + (now - self._at) * self.rate)
+        self._at = now

@@ -1,0 +1,295 @@
+"""Clients are held to their quotas, behind a real server: answered first, and muted then.
+
+The clock of these tests is moved by hand; the loop's own timers wake muted connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.broker.dispatch.test_guard import fetching, producing
+from tests.broker.harness import Serving, call, make_broker, serving
+from tests.fakes.clock import FakeClock
+from tests.patience import PATIENCE_SECONDS
+
+from mainstem.broker.throttling import THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
+from mainstem.model import Sample, Topic
+from mainstem.ports import Session
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages import list_offsets, topics
+from mainstem.security.quotas.quota import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    Entity,
+)
+from mainstem.security.quotas.quota_table import QuotaTable
+
+EVERY_CLIENT: Entity = ((CLIENT_ID, None),)
+SOON_MS = 400
+"""For which a client is muted that a test waits for."""
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, PATIENCE_SECONDS))
+
+
+@asynccontextmanager
+async def limited(entity: Entity = EVERY_CLIENT, **quotas: float) -> AsyncIterator[tuple[Serving, QuotaTable, Topic]]:
+    """A node whose clients are under quotas, and its topic t."""
+    table = QuotaTable()
+    table.change(entity, quotas)
+    async with serving(quotas=table) as node:
+        yield node, table, await node.topic()
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_producer_over_its_quota_is_answered_and_muted_then(version: int) -> None:
+    async def story() -> None:
+        async with limited(producer_byte_rate=1000.0) as (node, table, topic):
+            request = producing(version, topic.topic_id)
+            client = await node.connect()
+            loop = asyncio.get_running_loop()
+            throttled: list[int] = []
+            while not throttled or not throttled[-1]:
+                throttled.append((await client.call(request, version)).throttle_time_ms)
+            assert throttled[0] == 0  # a burst is free
+            answered_at = loop.time()
+            table.change(EVERY_CLIENT, {PRODUCER_BYTE_RATE: None})  # who is muted stays so for as long as it was told
+            await client.call(request, version)
+            assert loop.time() - answered_at >= throttled[-1] / 1000 - 0.05
+            await client.close()
+
+    run(story())
+
+
+def test_requests_that_come_together_are_charged_together() -> None:
+    async def story() -> None:
+        async with limited(producer_byte_rate=20_000.0) as (node, _, topic):
+            request = producing(9, topic.topic_id)
+            client = await node.connect()
+            for _ in range(100):
+                await client.request(request, 9)
+            times = [(await client.response(0, 9)).throttle_time_ms for _ in range(100)]
+            assert max(times) > 0
+            await client.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("version", [4, 7, 12, 13])
+def test_a_reader_over_its_quota_gets_its_data_and_is_muted_then(version: int) -> None:
+    async def story() -> None:
+        async with limited(consumer_byte_rate=100.0) as (node, table, topic):
+            writer = await node.connect()
+            for _ in range(3):
+                await writer.call(producing(9, topic.topic_id), 9)
+            client = await node.connect()
+            response = await client.call(fetching(version, topic.topic_id), version)
+            (partition,) = response.responses[0].partitions
+            assert partition.records
+            assert response.throttle_time_ms > 0
+            assert len(partition.records) <= 200, "a response is no larger than what the quota has for a second"
+            table.change(EVERY_CLIENT, {CONSUMER_BYTE_RATE: None})
+            later = await client.call(fetching(version, topic.topic_id), version)
+            assert later.throttle_time_ms == 0
+            for each in (writer, client):
+                await each.close()
+
+    run(story())
+
+
+def test_requests_of_a_muted_client_wait_and_others_do_not() -> None:
+    async def story() -> None:
+        async with limited(((CLIENT_ID, "raw"), (USER, "ANONYMOUS")), producer_byte_rate=1.0) as (node, _, topic):
+            muted = await node.connect()
+            first = await muted.call(producing(9, topic.topic_id), 9)
+            assert first.throttle_time_ms == THROTTLE_SECONDS_MAX * 1000
+            await muted.request(producing(9, topic.topic_id), 9)
+            other = await node.connect()  # of the same client: its request is taken, and muted behind it
+            assert (await other.call(producing(9, topic.topic_id), 9)).throttle_time_ms > 0
+            (offset,) = await node.store.offsets([topic.queue_id(0)])
+            assert offset is not None
+            assert offset.high_watermark == 2, "the request of the muted connection is not taken"
+            for each in (muted, other):
+                await each.close()
+
+    run(story())
+
+
+def test_a_muted_client_that_goes_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        async with limited(producer_byte_rate=1.0) as (node, _, topic):
+            client = await node.connect()
+            await client.call(producing(9, topic.topic_id), 9)
+            await client.request(producing(9, topic.topic_id), 9)
+            await client.reset()
+            while True:
+                await asyncio.sleep(0.01)
+                if not node.server.connections:
+                    break
+
+    run(story())
+
+
+def test_time_of_requests_is_charged() -> None:
+    """Of an API that has a task of its own, and of the two that begin in their dispatch."""
+
+    async def story() -> None:
+        async with limited(request_percentage=0.0001) as (node, _, topic):
+            partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+            asked = list_offsets.ListOffsetsTopic(name="t", partitions=(partition,))
+            client = await node.connect()
+            request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=(asked,))
+            response = await client.call(request, 7)
+            assert response.throttle_time_ms > 0
+            assert response.topics[0].partitions[0].error_code == 0
+            await client.close()
+            for begun in (producing(9, topic.topic_id), fetching(12, topic.topic_id)):
+                before = throttled(node)
+                client = await node.connect()
+                await client.call(begun, 9 if begun.__class__.__name__ == "ProduceRequest" else 12)
+                assert throttled(node) > before
+                await client.close()
+
+    run(story())
+
+
+def throttled(node: Serving) -> int:
+    """How often clients were, by the metric."""
+    return sum(
+        int(sample.value)
+        for sample in node.dispatcher.samples()
+        if isinstance(sample, Sample) and sample.name == "mainstem_quota_throttled_total"
+    )
+
+
+def creating(*names: str, partitions: int = 1) -> topics.CreateTopicsRequest:
+    new = tuple(
+        topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
+        for name in names
+    )
+    return topics.CreateTopicsRequest(topics=new)
+
+
+def deleting(*names: str) -> topics.DeleteTopicsRequest:
+    return topics.DeleteTopicsRequest(topic_names=names, timeout_ms=1000)
+
+
+def growing(name: str, count: int) -> topics.CreatePartitionsRequest:
+    topic = topics.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    return topics.CreatePartitionsRequest(topics=(topic,), timeout_ms=1000, validate_only=False)
+
+
+def test_changes_of_topics_over_the_quota_are_refused_where_the_client_knows_the_error() -> None:
+    async def story() -> None:
+        async with limited(controller_mutation_rate=1.0) as (node, table, _):
+            client = await node.connect()
+            made = await client.call(creating("a", "b", partitions=20), 6)
+            over = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert {it.name: it.error_code for it in made.topics} == {"a": 0, "b": over}
+            assert made.throttle_time_ms > 0
+            assert node.metadata.topic("b") is None
+            client = await node.connect()
+            gone = await client.call(deleting("a"), 5)
+            assert [it.error_code for it in gone.responses] == [over]
+            client = await node.connect()
+            grown = await client.call(growing("t", 3), 3)
+            assert [it.error_code for it in grown.results] == [over]
+            assert grown.throttle_time_ms > 0
+            # clients that do not know it are throttled alone
+            client = await node.connect()
+            made = await client.call(creating("b"), 5)
+            assert [it.error_code for it in made.topics] == [0]
+            assert made.throttle_time_ms > 0
+            for request, version in ((deleting("b"), 4), (growing("t", 3), 2)):
+                client = await node.connect()
+                assert (await client.call(request, version)).throttle_time_ms > 0
+            assert node.metadata.topic("b") is None
+            # to try a change costs nothing
+            table.change(EVERY_CLIENT, {CONTROLLER_MUTATION_RATE: 5.0})
+            assert throttled(node) == 6
+
+    run(story())
+
+
+def test_an_address_makes_only_so_many_connections_in_a_second() -> None:
+    async def story() -> None:
+        async with limited(((IP, "127.0.0.1"),), connection_creation_rate=2.0) as (node, table, topic):
+            first, second, third = [await node.connect() for _ in range(3)]
+            assert await third.closed_by_server()
+            for client in (first, second):
+                assert (await client.call(producing(9, topic.topic_id), 9)).responses
+            table.change(((IP, "127.0.0.1"),), {CONNECTION_CREATION_RATE: None})
+            fourth = await node.connect()
+            assert (await fourth.call(producing(9, topic.topic_id), 9)).responses
+
+    run(story())
+
+
+# by itself
+
+
+def charged(table: QuotaTable) -> tuple[Throttling, FakeClock, Session]:
+    clock = FakeClock()
+    clock.advance(100)
+    return Throttling(lambda: table, clock), clock, Session("127.0.0.1", 1, 1, principal="User:alice")
+
+
+def test_a_session_goes_by_the_quotas_of_this_moment() -> None:
+    table = QuotaTable()
+    throttling, _, session = charged(table)
+    assert not throttling.active
+    table.change(((USER, "alice"),), {PRODUCER_BYTE_RATE: 100.0})
+    assert throttling.active
+    assert throttling.produced(session, "x", 125) == 1000
+    table.change(((USER, "alice"),), {PRODUCER_BYTE_RATE: 200.0})
+    assert throttling.produced(session, "x", 0) == 500
+    session.principal = "User:bob"
+    assert throttling.produced(session, "x", 1000) == 0
+    session.principal = "User:alice"
+    table.change(((USER, "alice"),), {PRODUCER_BYTE_RATE: None})
+    assert throttling.produced(session, "x", 1000) == 0
+
+
+def test_sessions_of_one_user_share_what_it_may_use() -> None:
+    table = QuotaTable()
+    table.change(((USER, None),), {CONSUMER_BYTE_RATE: 100.0})
+    throttling, clock, session = charged(table)
+    other = Session("127.0.0.1", 2, 2, principal="User:alice")
+    assert throttling.fetched(session, "x", 125) == 1000
+    assert throttling.fetched(other, "y", 0) == 1000
+    assert session.muted_until == other.muted_until == clock.monotonic() + 1
+    assert throttling.fetch_bytes_max(session, "x") == 100
+    assert throttling.fetch_bytes_max(Session("127.0.0.1", 3, 3, principal="User:bob"), None) == 100
+    clock.advance(1)
+    assert throttling.fetched(other, "y", 25) == 250
+
+
+def test_nobody_is_muted_for_longer_than_clients_wait() -> None:
+    table = QuotaTable()
+    table.change(((USER, None),), {PRODUCER_BYTE_RATE: 1.0, REQUEST_PERCENTAGE: 50.0})
+    throttling, clock, session = charged(table)
+    assert throttling.took(session, None, 1.0) > 0
+    assert throttling.produced(session, None, 2**31) == THROTTLE_SECONDS_MAX * 1000
+    assert session.muted_until == clock.monotonic() + THROTTLE_SECONDS_MAX
+    assert throttling.mutations(session, None, strict=True) is UNLIMITED
+
+
+def test_without_quotas_nothing_is_charged() -> None:
+    broker = make_broker().broker
+    context = call(9)
+    assert broker.mutations(context.session, None, strict=True) is UNLIMITED
+    broker.throttling, _, _ = charged(QuotaTable())
+    assert broker.mutations(context.session, None, strict=True) is UNLIMITED
+    assert UNLIMITED.take(10**9)
+    assert UNLIMITED.throttle_ms() == 0

@@ -1,0 +1,88 @@
+"""Other people's clients that are over their quotas: they are told, and slowed down, and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, ThrottleEvent
+from tests.clients.conftest import MakeTopic
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.patience import PATIENCE_SECONDS
+from tests.server.raw_client import RawClient
+from tests.serving import Serving
+
+from mainstem import address
+from mainstem.protocol.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlteredQuotas,
+    DescribeClientQuotasRequest,
+    QuotaEntityPart,
+    QuotaOperation,
+)
+
+CLIENT_ID = "limited"
+RATE = 20_000
+MESSAGES = 40
+MESSAGE_BYTES = 1000
+
+
+def alter(node: Serving, **quotas: float | None) -> None:
+    """Set quotas of the client, and remove them (None)."""
+
+    async def ask() -> None:
+        client = await RawClient.connect(address.parsed(node.kafka))
+        ops = tuple(QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items())
+        entity = (QuotaEntityPart(entity_type="client-id", entity_name=CLIENT_ID),)
+        entries = (AlteredQuotas(entity=entity, ops=ops),)
+        response = await client.call(AlterClientQuotasRequest(entries=entries, validate_only=False), 1)
+        assert [it.error_code for it in response.entries] == [0]
+        told = await client.call(DescribeClientQuotasRequest(components=(), strict=False), 1)
+        kept = {value.key: value.value for entry in told.entries for value in entry.values}
+        assert kept == {key: value for key, value in quotas.items() if value is not None}
+        await client.close()
+
+    asyncio.run(asyncio.wait_for(ask(), PATIENCE_SECONDS))
+
+
+@pytest.fixture
+def quotas(node: Serving) -> Iterator[None]:
+    alter(node, producer_byte_rate=float(RATE), consumer_byte_rate=float(RATE))
+    yield
+    alter(node, producer_byte_rate=None, consumer_byte_rate=None)
+
+
+def test_librdkafka_is_told_that_it_is_throttled(node: Serving, make_topic: MakeTopic, quotas: None) -> None:
+    topic = make_topic()
+    told: list[ThrottleEvent] = []
+    config = {"bootstrap.servers": node.kafka, "client.id": CLIENT_ID, "throttle_cb": told.append, **KEEP_TRYING}
+    producer = Producer({**config, "batch.num.messages": 5, "linger.ms": 0})
+    for number in range(MESSAGES):
+        producer.produce(topic, bytes([number]) * MESSAGE_BYTES)
+        producer.poll(0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert told
+    assert all(event.throttle_time > 0 for event in told)
+    produced = len(told)
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic])
+        values: list[bytes | None] = []
+        until = time.monotonic() + PATIENCE_SECONDS
+        while len(values) < MESSAGES and time.monotonic() < until:
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+        assert values == [bytes([number]) * MESSAGE_BYTES for number in range(MESSAGES)]
+        while len(told) == produced and time.monotonic() < until:
+            consumer.poll(0.1)
+        assert len(told) > produced
+    finally:
+        consumer.close()
+    with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=PATIENCE_SECONDS) as answer:
+        metrics = answer.read().decode()
+    for quota in ("producer_byte_rate", "consumer_byte_rate"):
+        assert f'mainstem_quota_throttled_total{{quota="{quota}"}}' in metrics
