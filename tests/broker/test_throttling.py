@@ -98,7 +98,9 @@ def test_a_reader_over_its_quota_gets_its_data_and_is_muted_then(version: int) -
             (partition,) = response.responses[0].partitions
             assert partition.records
             assert response.throttle_time_ms > 0
-            assert len(partition.records) <= 200, "a response is no larger than what the quota has for a second"
+            assert len(partition.records) <= 200, (
+                "a response is no larger than one batch, which is more than the quota has for now"
+            )
             table.change(EVERY_CLIENT, {CONSUMER_BYTE_RATE: None})
             later = await client.call(fetching(version, topic.topic_id), version)
             assert later.throttle_time_ms == 0
@@ -269,8 +271,8 @@ def test_sessions_of_one_user_share_what_it_may_use() -> None:
     assert throttling.fetched(session, "x", 125) == 1000
     assert throttling.fetched(other, "y", 0) == 1000
     assert session.muted_until == other.muted_until == clock.monotonic() + 1
-    assert throttling.fetch_bytes_max(session, "x") == 100
-    assert throttling.fetch_bytes_max(Session("127.0.0.1", 3, 3, principal="User:bob"), None) == 100
+    assert throttling.fetch_bytes_max(session, "x") == 25
+    assert throttling.fetch_bytes_max(Session("127.0.0.1", 3, 3, principal="User:bob"), None) == 25
     clock.advance(1)
     assert throttling.fetched(other, "y", 25) == 250
 

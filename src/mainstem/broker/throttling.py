@@ -97,9 +97,9 @@ class Throttling:
         return self._charge(session, client_id, REQUEST_PERCENTAGE, 100 * seconds)
 
     def fetch_bytes_max(self, session: Session, client_id: str | None) -> int | None:
-        """The most bytes that a Fetch response should have: what the client is allowed in a second. None: any."""
+        """The most bytes that a Fetch response should have: a full bucket, so that waits are short. None: any."""
         bucket = self._of(session, client_id).get(CONSUMER_BYTE_RATE)
-        return None if bucket is None else max(1, int(bucket.rate))
+        return None if bucket is None else max(1, int(bucket.burst))
 
     def mutations(self, session: Session, client_id: str | None, *, strict: bool) -> Mutations:
         """`strict`: the client knows the error of a change that has to wait (KIP-599); changes of others are made, and
