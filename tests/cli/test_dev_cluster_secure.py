@@ -66,8 +66,17 @@ def test_batches_are_exported_over_tls(secured: Secured, tmp_path: Path) -> None
     secured.output("store", "export", "exported", "--to", str(tmp_path / "out"))
     (log,) = (tmp_path / "out" / "exported-0").glob("*.log")
     assert b"hello" in log.read_bytes()
+    plain = str(secured.directory / "client.properties")  # the profile has SCRAM
+    secured.output("store", "export", "exported", "--to", str(tmp_path / "again"), "--client-config", plain)
     lines = (secured.directory / "client.properties").read_text().splitlines()
-    for left_out, more in (("ssl.ca", []), ("ssl.certificate", []), ("ssl.key", ["security.protocol=SASL_SSL"])):
+    for left_out, more in (
+        ("ssl.ca", []),
+        ("sasl.password", ["sasl.password=another"]),
+        ("sasl.mechanism", ["sasl.mechanism=SCRAM-SHA-256"]),
+        ("sasl.mechanism", ["sasl.mechanism=OAUTHBEARER"]),
+        ("sasl.username", []),
+        ("security", ["security.protocol=SSL"]),
+    ):
         less = tmp_path / "less.properties"
         less.write_text("\n".join([*(line for line in lines if left_out not in line), *more]))
         done = secured.run("store", "export", "exported", "--to", str(tmp_path / "less"), "--client-config", str(less))
@@ -90,25 +99,27 @@ def test_kcat_is_let_in_with_the_properties(secured: Secured) -> None:
 
 def test_who_shows_less_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
     lines = (secured.directory / "client.properties").read_text().splitlines()
-    assert "security.protocol=SSL" in lines
-    nameless = tmp_path / "nameless.properties"
-    nameless.write_text("\n".join(line for line in lines if "certificate" not in line and "key" not in line))
-    done = secured.run("topic", "list", "--client-config", str(nameless))
-    assert done.returncode == 1
-    assert "no TLS with the node" in done.stderr
+    assert "security.protocol=SASL_SSL" in lines
+    wrong = tmp_path / "wrong.properties"
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        kept = [line for line in lines if "sasl.password" not in line and "sasl.mechanism" not in line]
+        wrong.write_text("\n".join([*kept, f"sasl.mechanism={mechanism}", "sasl.password=guessed"]))
+        done = secured.run("topic", "list", "--client-config", str(wrong))
+        assert done.returncode == 1
+        assert "uthentication" in done.stderr
     trustful = tmp_path / "trustful.properties"
     trustful.write_text("\n".join(line for line in lines if "ssl.ca" not in line))
     assert "no TLS with the node" in secured.run("topic", "list", "--client-config", str(trustful)).stderr
 
 
 def test_other_users_may_do_what_rules_allow(secured: Secured) -> None:
-    """Whoever the cluster's authority vouches for is known by name, and allowed nothing that nobody granted."""
-    certs = secured.directory / "certs"
-    secured.output("cert", "create", "--dir", str(certs), "--user", "bob")
+    """Whoever has a password is known by name, and allowed nothing that nobody granted."""
+    secured.output("user", "add", "bob", "--password-file", "-", stdin="bobs password\n")
     secured.output("topic", "create", "secrets")
-    lines = (secured.directory / "client.properties").read_text()
+    lines = (secured.directory / "client.properties").read_text().splitlines()
     bobs = secured.directory / "bob.properties"
-    bobs.write_text(lines.replace("user-admin", "user-bob"))
+    kept = [line for line in lines if "sasl." not in line]
+    bobs.write_text("\n".join([*kept, "sasl.mechanism=PLAIN", "sasl.username=bob", "sasl.password=bobs password"]))
     bobs.chmod(0o600)
     assert secured.output("topic", "list", "--client-config", str(bobs)).strip() in ("", "no topics")
     done = secured.run("produce", "secrets", "--client-config", str(bobs), stdin="x")
@@ -127,8 +138,11 @@ def test_nodes_let_in_no_stranger(secured: Secured) -> None:
 def test_secrets_are_for_their_owner_alone(secured: Secured) -> None:
     files = [file for file in secured.directory.iterdir() if file.is_file()]
     files += [file for file in (secured.directory / "certs").iterdir() if file.suffix == ".key"]
-    files += list(secured.directory.rglob("*keystore*"))
-    assert len(files) >= 9
+    assert len(files) >= 8
     for file in files:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert "PRIVATE KEY" not in secured.told
+    password = (secured.directory / "admin-password").read_text().strip()
+    assert f"sasl.password={password}" in secured.told
+    for log in secured.directory.glob("node-*/log"):
+        assert password not in log.read_text()

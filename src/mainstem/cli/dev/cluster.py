@@ -54,7 +54,7 @@ class DevNode:
         secured: SecuredCluster | None = None,
     ) -> None:
         """`store`: the shared store, a URL or an absolute directory; None: each node has a disk 2 of its own.
-        `secured`: the cluster's certificates and user; None: whoever reaches a port is let in."""
+        `secured`: the cluster's certificates and its first user; None: whoever reaches a port is let in."""
         self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
         self.kafka = f"127.0.0.1:{port + node_id}"
@@ -161,7 +161,7 @@ class DevNode:
 @click.option(
     "--secure",
     is_flag=True,
-    help="Let in only who shows a certificate; make these, and files with what clients connect with.",
+    help="TLS, a first user with a password, access rules; make files with what clients connect with.",
 )
 @click.option("--restart", is_flag=True, help="Start a node again that has ended.")
 @click.option(

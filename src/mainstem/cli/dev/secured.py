@@ -1,4 +1,5 @@
-"""What `mainstem dev cluster --secure` makes: authorities and certificates, a user, and the settings of its clients.
+"""What `mainstem dev cluster --secure` makes: authorities, certificates of its nodes, a first user, and the settings of
+its clients.
 
 All of it lies below the cluster's directory and is made once: a cluster that is started again has the certificates and
 the user that it had, and a certificate that is about to expire is renewed. The keys of the authorities lie there, too,
@@ -8,6 +9,7 @@ which is for clusters that one tries things with.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,8 +25,10 @@ LISTENER = "CLIENTS"
 USER = "admin"
 HOSTS = ("127.0.0.1", "::1", "localhost")
 RENEWED_WITHIN = timedelta(days=30)
-PRINCIPAL_RULE = "RULE:^CN=([^,]+)$/$1/"
-"""The user that a certificate names, without the words of X.509: `User:admin` for `CN=admin`."""
+MECHANISM = "SCRAM-SHA-512"
+PLAIN = "PLAIN"
+"""For clients of librdkafka before 2.6.1, whose SCRAM nodes refuse: it repeats a nonce. TLS hides the password."""
+PASSWORD_BYTES = 18
 PROFILE = "dev"
 
 _SECRET_MODE = 0o600
@@ -41,7 +45,9 @@ class SecuredCluster:
         if not self._certs.authority_file(AuthorityKind.NODES).exists():
             self._certs.make_authorities("mainstem dev", now)
         self._nodes = [self._certificate(holders.node(node_id, HOSTS)) for node_id in range(1, nodes + 1)]
-        self._user = self._certificate(holders.user(USER))
+        self._password_file = directory / "admin-password"
+        if not self._password_file.exists():
+            write_whole(self._password_file, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode(), _SECRET_MODE)
         self.client_properties = directory / "client.properties"
         self.java_properties = directory / "client-java.properties"
         self.profiles = directory / "profiles.toml"
@@ -70,11 +76,13 @@ class SecuredCluster:
             "",
             f"[server.listeners.{LISTENER}]",
             f"listen = {_toml(kafka)}",
-            'protocol = "SSL"',
+            'protocol = "SASL_SSL"',
             *shown,
-            f"ca = {_toml(self._authority(AuthorityKind.USERS))}",
-            'client_auth = "required"',
-            f"principal_mapping_rules = [{_toml(PRINCIPAL_RULE)}]",
+            "",
+            "[sasl]",
+            f"mechanisms = [{_toml(MECHANISM)}, {_toml(PLAIN)}]",
+            f"bootstrap_user = {_toml(USER)}",
+            f"bootstrap_password_file = {_toml(str(self._password_file))}",
             "",
             "[authorizer]",
             "enabled = true",
@@ -84,23 +92,26 @@ class SecuredCluster:
 
     def write_client_settings(self, kafka: Sequence[str], http: str) -> None:
         """What clients connect with, as each kind of client reads it. Raises OSError."""
+        password = self._password_file.read_text("utf-8").strip()
         settings = {
-            "security.protocol": "SSL",
+            "security.protocol": "SASL_SSL",
             "ssl.ca.location": self._authority(AuthorityKind.NODES),
-            "ssl.certificate.location": str(self._user),
-            "ssl.key.location": str(key_of(self._user)),
+            "sasl.mechanism": PLAIN,
+            "sasl.username": USER,
+            "sasl.password": password,
         }
         addresses = ",".join(kafka)
         _write_properties(self.client_properties, {"bootstrap.servers": addresses, **settings})
-        keystore = self._user.with_suffix(".keystore.pem")
-        write_whole(keystore, key_of(self._user).read_bytes() + self._user.read_bytes(), _SECRET_MODE)
         java = {
             "bootstrap.servers": addresses,
-            "security.protocol": "SSL",
+            "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self._authority(AuthorityKind.NODES),
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(keystore),
+            "sasl.mechanism": MECHANISM,
+            "sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required "
+                f'username="{USER}" password="{password}";'
+            ),
         }
         _write_properties(self.java_properties, java)
         lines = [
@@ -109,7 +120,7 @@ class SecuredCluster:
             f"[profiles.{PROFILE}]",
             f"bootstrap = {_toml(addresses)}",
             f"http = {_toml(http)}",
-            *(f"{_toml(key)} = {_toml(value)}" for key, value in settings.items()),
+            *(f"{_toml(key)} = {_toml(value)}" for key, value in {**settings, "sasl.mechanism": MECHANISM}.items()),
             "",
         ]
         write_whole(self.profiles, "\n".join(lines).encode(), _SECRET_MODE)

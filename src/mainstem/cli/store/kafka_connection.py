@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from mainstem.address import Address, parsed
+from mainstem.cli.clients.sasl import Login, login_of
 from mainstem.cli.clients.tls import context_of
-from mainstem.cli.errors import NodeUnreachable, NotAdmitted, SettingsUnusable
+from mainstem.cli.errors import NodeUnreachable, NotAdmitted
 from mainstem.protocol import codec
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
@@ -35,8 +36,9 @@ _LENGTH = struct.Struct(">i")
 class KafkaConnection:
     """A connection to one node."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
-        """`tls`: None is a connection that is not encrypted. Raises OSError."""
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None, login: Login | None = None) -> None:
+        """`tls`: None is a connection that is not encrypted; `login`: how the client shows who it is, if the listener
+        asks. Raises OSError, NotAdmitted."""
         self._address = address
         self._socket = socket.create_connection(address, CONNECT_SECONDS)
         self._socket.settimeout(ANSWER_SECONDS)
@@ -48,6 +50,12 @@ class KafkaConnection:
                 plain.close()
                 raise
         self._correlation_id = 0
+        if login is not None:
+            try:
+                login.authenticate(self.call)
+            except BaseException:
+                self.close()
+                raise
 
     def call(self, message: Any, version: int) -> Any:
         """The answer to a request. Raises OSError; also where the answer cannot be read."""
@@ -86,12 +94,7 @@ class KafkaConnections:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         """`settings`: what a client connects with, by librdkafka's names. Raises SettingsUnusable."""
         known = settings or {}
-        if known.get("security.protocol", "").lower().startswith("sasl"):
-            raise SettingsUnusable(
-                f"security.protocol = {known['security.protocol']}: this command shows a certificate, and no password; "
-                "let it come to a listener without SASL"
-            )
-        self._tls = context_of(known)
+        self._tls, self._login = context_of(known), login_of(known)
         self._open: dict[Address, KafkaConnection] = {}
 
     def call(self, address: Address, message: Any, version: int) -> Any:
@@ -117,7 +120,7 @@ class KafkaConnections:
     def _usable(self, address: Address) -> Iterator[KafkaConnection]:
         connection = self._open.get(address)
         if connection is None:
-            connection = self._open[address] = KafkaConnection(address, self._tls)
+            connection = self._open[address] = KafkaConnection(address, self._tls, self._login)
         try:
             yield connection
         except OSError:
