@@ -56,9 +56,7 @@ class Login(NamedTuple):
         except (KeyError, ValueError):
             raise NotAdmitted("the node's challenge is none of SCRAM") from None
         if not both.startswith(nonce) or not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise NotAdmitted(
-                "the node's challenge is no answer to this client, or asks for too much or too little"
-            )
+            raise NotAdmitted("the node's challenge is no answer to this client, or asks for too much or too little")
         digest = mechanism.digest
         salted = hashlib.pbkdf2_hmac(digest, self.password.encode(), salt, iterations)
         stored_key, server_key = keys_of(mechanism, salted)
