@@ -421,11 +421,14 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: 
 
 
 TOLD_BY_OTHER_NODES = {
+    "mainstem_audit_dropped_total",
+    "mainstem_audit_records_total",
     "mainstem_authentications_total",
     "mainstem_quota_throttled_total",
     "mainstem_shared_store_bytes",
 }
-"""Metrics of nodes with a listener that speaks SASL, with clients over their quotas, and with a shared store."""
+"""Metrics of nodes that audit, with a listener that speaks SASL, with clients over their quotas, with a shared
+store."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

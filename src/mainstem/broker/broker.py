@@ -39,6 +39,7 @@ from mainstem.ports import (
 )
 from mainstem.security.acls.acl_admin import AclAdmin
 from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVerdicts
+from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.quotas.quota_admin import QuotaAdmin
 from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.supervised import Supervision
@@ -118,6 +119,8 @@ class Broker:
     """Judges what clients may do; None: everybody may do everything."""
     acl_admin: AclAdmin | None = None
     """Changes the rules that the authorizer goes by; None as well without one."""
+    audit: AuditLog | None = None
+    """Is told what clients did; None: nobody wants to know."""
     throttling: Throttling | None = None
     """Holds clients to their quotas; None: there are none."""
     quota_admin: QuotaAdmin | None = None

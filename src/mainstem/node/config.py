@@ -22,6 +22,7 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.security.acls.config import AuthorizerConfig
+from mainstem.security.audit.config import AuditConfig
 from mainstem.security.sasl.config import SaslConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
@@ -76,6 +77,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
     authorizer: AuthorizerConfig = AuthorizerConfig()
+    audit: AuditConfig = AuditConfig()
     sasl: SaslConfig = SaslConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: ConsumerGroupsConfig = ConsumerGroupsConfig()

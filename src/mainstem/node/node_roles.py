@@ -18,6 +18,7 @@ from msgspec import structs
 
 import mainstem
 from mainstem.address import Address
+from mainstem.broker.audit_writer import AuditWriter
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
@@ -51,6 +52,8 @@ from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
 from mainstem.ports import Credentials, QueueAdmin
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.security.acls.authorizer import Authorizer
+from mainstem.security.audit.audit_log import AuditLog
+from mainstem.security.audit.verdicts import VerdictAudit
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
@@ -188,6 +191,10 @@ class _Opening:
             nameserver.subscribe(partial(look_after, care))
             self._background.begin(care.run, "queue care")
         stack.push_async_callback(broker.auto_creation.close)
+        if broker.audit is not None:
+            writer = AuditWriter(broker, broker.audit, self._config.audit, self._ports.side_work)
+            stack.push_async_callback(writer.write)  # the last records
+            self._background.begin(writer.run, "audit")
         routes = READ_ONLY_ROUTES if self._config.read_only else ROUTES
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=storage.messages))
         return Roles(start.file, nameserver, storage, leadership, groups, dispatcher, self._background, self._balance)
@@ -369,6 +376,7 @@ class _Opening:
         kept: Credentials,
     ) -> Broker:
         config, ports = self._config, self._ports
+        audit = AuditLog(config.audit, ports.clock) if config.audit.enabled else None
         return Broker(
             node_id=config.node_id,
             config=config.broker if not config.read_only else structs.replace(config.broker, auto_create_topics=False),
@@ -380,8 +388,9 @@ class _Opening:
             queue_admin=queue_admin,
             groups=groups,
             clock=ports.clock,
-            authorizer=self._authorizer(nameserver),
+            authorizer=self._authorizer(nameserver, audit),
             acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
+            audit=audit,
             throttling=Throttling(nameserver.lookups.quotas, ports.clock),
             quota_admin=nameserver.quota_administration,
             timestamps_now_ms=storage.agreed_clock.judged_ms,
@@ -417,11 +426,12 @@ class _Opening:
             ),
         )
 
-    def _authorizer(self, nameserver: Nameserver) -> Authorizer | None:
+    def _authorizer(self, nameserver: Nameserver, audit: AuditLog | None) -> Authorizer | None:
         config = self._config.authorizer
         if not config.enabled:
             return None
-        return Authorizer(config, nameserver.lookups.acls, nameserver.lookups.unheard_seconds)
+        told = None if audit is None else VerdictAudit(audit)
+        return Authorizer(config, nameserver.lookups.acls, nameserver.lookups.unheard_seconds, told)
 
     def _balance(self, roles: Roles) -> None:
         nameserver, storage = roles.nameserver, roles.storage

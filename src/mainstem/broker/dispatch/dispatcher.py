@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import Any
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.dispatch.audited import AUDITED, audited
 from mainstem.broker.dispatch.failures import failure_response
 from mainstem.broker.dispatch.gate import Gate, last
 from mainstem.broker.dispatch.guard import guarded
@@ -62,6 +63,7 @@ from mainstem.protocol.headers import (
     parse_header,
     response_frame,
 )
+from mainstem.security.audit.config import ADMIN
 
 PRODUCE_KEY = 0
 
@@ -188,6 +190,8 @@ class BrokerDispatcher:
                 yield from latency.samples()
         if self._throttling is not None:
             yield from self._throttling.samples()
+        if self._broker.audit is not None:
+            yield from self._broker.audit.samples()
         authenticator = self._broker.authenticator
         if authenticator is not None:
             for outcome, count in (("accepted", authenticator.accepted), ("failed", authenticator.failed)):
@@ -301,9 +305,13 @@ class BrokerDispatcher:
     ) -> asyncio.Future[Reply] | PromptFuture[Reply]:
         if reply is None:
             reply = asyncio.get_running_loop().create_future()
+        asked = asked or _Asked()
+        audit = self._broker.audit
+        if audit is not None and header.api_key in AUDITED and audit.wants(ADMIN):
+            handle = partial(audited, handle, audit, (header.api_key, route.api.name), call, lambda: asked.request)
         if self._throttling is not None and self._throttling.active:
             handle = partial(charged, handle, self._throttling, call, self._monotonic)
-        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked or _Asked()))
+        task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked))
         self._running.add(task)
         if route.abandoned_with_peer:
             self._abandonable[call.session.connection_id] = task

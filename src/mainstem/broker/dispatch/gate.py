@@ -15,6 +15,8 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.errors import Unauthenticated
 from mainstem.model import Buffer
 from mainstem.ports import LastReply, Reply, Scattered, Session
+from mainstem.security.audit.audit_log import ALLOWED, REFUSED, of_session
+from mainstem.security.audit.config import AUTHENTICATION
 from mainstem.security.sasl.conversation import Authentication, Stage
 from mainstem.security.sasl.errors import AuthenticationFailed, IllegalState
 from mainstem.security.sasl.steps import Accepted
@@ -62,10 +64,18 @@ class Gate:
         try:
             answer, _ = await self._broker.authenticator.step(authentication, session.host, token)
         except (AuthenticationFailed, IllegalState) as error:
+            self._tell(session, authentication, REFUSED, str(error))
             raise Unauthenticated(f"authentication failed: {error}") from None
         if isinstance(answer, Accepted):
             admit(session, authentication)
+            self._tell(session, authentication, ALLOWED)
         return [len(answer.token).to_bytes(_LENGTH_BYTES, "big") + answer.token]
+
+    def _tell(self, session: Session, authentication: Authentication, outcome: str, detail: str = "") -> None:
+        if self._broker.audit is not None:
+            mechanism = authentication.mechanism_name or ""
+            event = of_session(AUTHENTICATION, session, None, mechanism, "", outcome, detail)
+            self._broker.audit.add(event)
 
 
 def last(reply: Reply) -> Reply:

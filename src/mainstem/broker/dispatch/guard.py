@@ -20,6 +20,8 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages import ApiDeclaration
 from mainstem.protocol.schema import ArrayKind, declaration_of
+from mainstem.security.audit.audit_log import of_session
+from mainstem.security.audit.config import DENIED
 
 ITEMS_PER_TURN = 500
 """Items checked or refused within one turn of the event loop: a millisecond or two."""
@@ -76,6 +78,8 @@ class _Guard:
 
     async def _refused(self, broker: Broker, request: Any, call: RequestContext, code: ErrorCode) -> Any:
         """The response in which everything that a request names is refused."""
+        if broker.audit is not None:
+            broker.audit.add(of_session(DENIED, call.session, call.client_id, self._api.name, "", code.name))
         refusal = FailureAnswer(code, code.message)
         responses = []
         for part in _parts(request, self._each):

@@ -30,6 +30,8 @@ from mainstem.protocol.messages.metadata import (
 from mainstem.protocol.schema import ZERO_UUID
 from mainstem.security.acls.acl import CLUSTER_NAME, Operation, ResourceKind
 from mainstem.security.acls.authorizer import EVERYTHING, SessionVerdicts
+from mainstem.security.audit.audit_log import of_session
+from mainstem.security.audit.config import DENIED
 
 NAMES_PER_TURN = 500
 """Topics looked up within one turn of the event loop: less than a millisecond."""
@@ -139,6 +141,9 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestC
         verdicts = broker.verdicts(call.session)
         if not verdicts.allows(Operation.DESCRIBE, ResourceKind.TOPIC, asked.name):
             entries.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name))
+            if broker.audit is not None:  # lists leave topics out; this one was asked for
+                topic = f"topic:{asked.name}"
+                broker.audit.add(of_session(DENIED, call.session, call.client_id, "DESCRIBE", topic, DENIED))
             continue
         found: Topic | ErrorCode | None = broker.metadata.topic(asked.name)
         if found is None and creations_max and not _may_create(verdicts, asked.name):

@@ -51,6 +51,10 @@ class Decision(NamedTuple):
     reason: str
 
 
+Told = Callable[[str, str, Operation, ResourceKind, str, Decision], None]
+"""Hears of a verdict: principal, host, operation, kind and name of the resource, decision."""
+
+
 class KeptVerdicts:
     """Counts what is kept of verdicts, by all sessions together."""
 
@@ -115,7 +119,7 @@ class SessionVerdicts:
         """For whoever asks about many resources."""
         question = self._questions.get((operation, kind))
         if question is None:
-            decide = partial(self._authorizer.decide, self.principal, self.host, operation, kind)
+            decide = partial(self._authorizer.judge, self.principal, self.host, operation, kind)
             question = self._questions[operation, kind] = Question(decide, self._kept_by_all)
         return question
 
@@ -143,7 +147,7 @@ class SessionVerdicts:
 class Judge(Protocol):
     """Answers what no verdict is kept of."""
 
-    def decide(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision: ...
+    def judge(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision: ...
 
     def decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
         """As `SessionVerdicts.allows_any`, by rules about the resources alone."""
@@ -170,7 +174,7 @@ class SameVerdict(SessionVerdicts):
 class _Nobody:
     """Is never asked."""
 
-    def decide(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision:
+    def judge(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision:
         raise AssertionError("the verdict is known")
 
     def decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
@@ -189,9 +193,15 @@ class Authorizer:
     has not heard from the metadata's leader; 0 while it hears."""
 
     def __init__(
-        self, config: AuthorizerConfig, acls: Callable[[], AclTable], unheard_seconds: Callable[[], float]
+        self,
+        config: AuthorizerConfig,
+        acls: Callable[[], AclTable],
+        unheard_seconds: Callable[[], float],
+        told: Told | None = None,
     ) -> None:
+        """`told` hears of each verdict on a session, once for as long as the session keeps it."""
         self.config = config
+        self._told = told
         self._super_users = config.super_users_named
         self._everyone = config.allow_everyone_if_no_acl_found
         self._staleness_seconds = config.staleness_ms / 1000
@@ -218,6 +228,13 @@ class Authorizer:
     def is_stale(self) -> bool:
         """Whether this node's rules are too old to go by."""
         return self._unheard_seconds() >= self._staleness_seconds
+
+    def judge(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision:
+        """As `decide`, of a session that asks."""
+        decision = self.decide(principal, host, operation, kind, name)
+        if self._told is not None:
+            self._told(principal, host, operation, kind, name, decision)
+        return decision
 
     def decide(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Decision:
         """Judge by the rules there are, however old they are."""
