@@ -57,6 +57,10 @@ class Member:
         self._process = launch(setup, command, environment)
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def token(self) -> str:
         """What it asks for before it changes anything. Raises BenchError before it has started."""
         token = read_token(self.directory / "write")

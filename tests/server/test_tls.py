@@ -18,7 +18,7 @@ from tests.fakes.clock import LoopClock
 from tests.server.certificates import Authority
 from tests.server.key_updating_peer import KeyUpdatingPeer
 from tests.server.raw_client import RawClient
-from tests.server.scripted import run, serving, until
+from tests.server.scripted import PIPELINED, framed, run, serving, until
 
 from mainstem.address import Address
 from mainstem.errors import ConfigError
@@ -445,3 +445,33 @@ def test_settings_that_make_no_sense_are_refused(
     with pytest.raises(ConfigError, match=said):
         authority.listener(**settings).validate(name)
     authority.listener().validate("TLS")
+
+
+def test_what_has_come_lies_where_it_is_charged(authority: Authority) -> None:
+    """Also of a connection that waits with what it has read: its buffer has it, not its TLS."""
+
+    async def story() -> None:
+        async with serving(listeners={"TLS": authority.listener()}) as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0], authority.client())
+            echoed = framed(*[b"e" + bytes(1000)] * 1000)
+            sending = asyncio.create_task(client.send(echoed))
+            await client.reader.readexactly(len(echoed))  # a buffer that has grown
+            await sending
+            dispatcher.room = False
+            waiting = [PIPELINED + bytes([number]) * 1000 for number in range(200)]
+            await client.send(framed(*waiting))
+            (connection,) = server.connections
+            await until(lambda: not connection.is_reading)
+            transport = connection._transport  # noqa: SLF001  # what TLS holds is seen nowhere else
+            assert isinstance(transport, tls_transport.TlsTransport)
+            held = []
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+                held.append(len(transport._held))  # noqa: SLF001
+            assert max(held) <= tls_transport.RECEIVED_BYTES_LEAST
+            dispatcher.make_room()
+            await until(lambda: set(waiting) <= set(dispatcher.seen))
+            assert [content for content in dispatcher.seen if content[:1] == PIPELINED] == waiting
+            client.writer.transport.abort()  # what was pipelined is not answered
+
+    run(story())

@@ -8,8 +8,10 @@ OpenSSL's own state: asyncio's TLS would reserve 256 KiB for each.
 Invariants:
 
 * Cleartext is never held: what is read is what the connection's buffer has room for, what is written is encrypted at
-  once. Of ciphertext `RECEIVED_BYTES_LEAST` at most are held while the connection does not read; the plain transport's
-  limits are those of the connection.
+  once. What has come is decrypted as far as that buffer has room, which is charged for, even where the connection reads
+  no more since its first bytes: so does a plain transport, which hands over a whole read. Of ciphertext a record at
+  most is held beyond that, and more only where the buffer was made smaller meanwhile, as memory is short. The plain
+  transport's limits are those of the connection.
 * The shared memory is empty whenever anybody else is called.
 * A peer that sends records with next to no data gets one small piece of them decrypted in a turn of the loop.
 * Until the handshake is done there is no connection: the peer has only what `handshakes` allows it.
@@ -348,10 +350,10 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # the stream
 
     def _receive(self, received: memoryview) -> None:
-        """Decrypt what has come as far as the connection reads, and as far as one turn may go; the rest is held."""
+        """Decrypt what has come as far as the connection takes it, and as far as one turn may go; the rest is held."""
         at = 0
         turn_over = False
-        while at < len(received) and self._is_reading and not self._drops and not turn_over:
+        while at < len(received) and self._takes_more() and not self._drops and not turn_over:
             # a record of the largest size has no data until its last byte is there
             turn_over = self._barren_bytes > PIECE_BYTES
             piece = received[at : at + (BARREN_PIECE_BYTES if turn_over else PIECE_BYTES)]
@@ -365,7 +367,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._cut_off(f"{self._barren_bytes} bytes of TLS records with next to no data in them")
         elif at < len(received):
             self._held = bytes(received[at:])
-            if self._is_reading:
+            if self._takes_more():
                 self._plain.pause_reading()
                 self._catch_up_soon()
 
@@ -377,7 +379,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _catch_up(self) -> None:
         """Go on with what is held, and then with the socket."""
         self._catching_up = False
-        if self._drops or not self._is_reading:
+        if self._drops or not self._takes_more():
             return
         self._decrypt()
         held, self._held = self._held, b""
@@ -385,10 +387,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._is_reading and not self._catching_up and not self._plain.is_closing():
             self._plain.resume_reading()
 
+    def _takes_more(self) -> bool:
+        """Whether the connection reads, or has room for more of what has come."""
+        return self._is_reading or len(cast(asyncio.BufferedProtocol, self._protocol).get_buffer(-1)) > 0
+
     def _decrypt(self) -> None:
-        """Hand the connection what OpenSSL has of whole records, as long as it reads."""
+        """Hand the connection what OpenSSL has of whole records, as long as it takes more."""
         assert self._protocol is not None
-        while self._is_reading and not self._drops:
+        while self._takes_more() and not self._drops:
             ssl_object, protocol = self._ssl, self._protocol
             assert ssl_object is not None
             buffer = cast(memoryview, protocol.get_buffer(-1))
