@@ -389,7 +389,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _takes_more(self) -> bool:
         """Whether the connection reads, or has room for more of what has come."""
-        return self._is_reading or len(cast(asyncio.BufferedProtocol, self._protocol).get_buffer(-1)) > 0
+        assert self._protocol is not None
+        return self._is_reading or len(cast(memoryview, self._protocol.get_buffer(-1))) > 0
 
     def _decrypt(self) -> None:
         """Hand the connection what OpenSSL has of whole records, as long as it takes more."""
