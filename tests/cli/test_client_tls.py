@@ -55,7 +55,19 @@ def test_what_cannot_be_used_is_named(settings: dict[str, str], said: str) -> No
         made(**settings)
 
 
-def test_no_password_is_sent_by_a_command_that_knows_no_sasl() -> None:
-    with pytest.raises(SettingsUnusable, match="shows a certificate, and no password") as raised:
-        KafkaConnections({"security.protocol": "SASL_SSL", "sasl.password": "secret"})
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "sasl.mechanism = GSSAPI: this command has PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "this command has PLAIN"),
+        ({"sasl.mechanism": "PLAIN"}, "takes sasl.username and sasl.password"),
+        (
+            {"sasl.mechanism": "PLAIN", "sasl.oauthbearer.config": "a"},
+            "sasl.oauthbearer.config: this command has no use",
+        ),
+    ],
+)
+def test_no_password_is_sent_by_a_mechanism_that_the_command_does_not_know(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsUnusable, match=said) as raised:
+        KafkaConnections({"security.protocol": "SASL_SSL", "sasl.password": "secret", **settings})
     assert "secret" not in str(raised.value)
