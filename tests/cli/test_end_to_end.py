@@ -371,14 +371,14 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 
 ELSEWHERE = {
     "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest",
-    "store adopt", "store adopt --export", "store adopt --into", "store verify --objects",
+    "store adopt", "store adopt --export", "store adopt --into", "store give-up", "store verify --objects",
     "acl add", "acl list", "acl remove", "acl why", "cert authority", "cert create", "cert renew", "cert show",
     "profile add", "profile list", "profile remove", "profile show", "user add", "user list", "user remove",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
 `test_store_repair.py`, `test_manifest_repair.py`, `test_store_adopt.py`, `test_store_adopt_nodes.py` and
-`test_store_verify_objects.py` the six behind them; rules, certificates, profiles and users have tests of their own
-beside this one."""
+`test_store_verify_objects.py` the six behind them, `end_to_end/test_give_up.py` what is given up; rules, certificates,
+profiles and users have tests of their own beside this one."""
 
 
 def directories(node: Serving) -> list[str]:

@@ -16,6 +16,8 @@ from mainstem.console.views import (
     DamagedProducersView,
     DiskView,
     FileView,
+    GiveUpRequest,
+    GiveUpView,
     LeaseView,
     LevelView,
     MergesView,
@@ -250,6 +252,7 @@ class FakeViews:
                 upload_failures=3,
                 last_upload_failure="write group 1: the store is out",
                 damaged_files=[],
+                given_up=[],
             ),
         )
 
@@ -264,6 +267,11 @@ class FakeViews:
             structs.replace(store, **place, **levels),
             structs.replace(usage, **place, levels=[]),
         )
+
+    async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
+        if request.names == ["whole.pack"]:
+            return "whole.pack: it is not lost"
+        return GiveUpView(files=[])
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
         if topic not in (None, FLIGHTS.name):

@@ -21,7 +21,13 @@ from starlette.routing import Route
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
-from mainstem.console.views import FeatureLevelRequest, NodeViews, ReplaceNodeRequest, TransferLeaderRequest
+from mainstem.console.views import (
+    FeatureLevelRequest,
+    GiveUpRequest,
+    NodeViews,
+    ReplaceNodeRequest,
+    TransferLeaderRequest,
+)
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
@@ -64,6 +70,7 @@ class Console:
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
             Route("/v1/store", self._limited(self._store)),
+            Route("/v1/store/give-up", self._limited(self._give_up), methods=["POST"]),
             Route("/v1/store/usage", self._limited(self._store_usage)),
             Route("/v1/store/usage/{name}", self._limited(self._store_usage)),
             Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
@@ -117,6 +124,10 @@ class Console:
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)
         return _done(await self._views.cluster.raise_feature_level(wanted.level))
+
+    async def _give_up(self, request: Request) -> Response:
+        done = await self._views.store.give_up(await self._posted(request, GiveUpRequest))
+        return _done(done) if isinstance(done, str) else _json(done)
 
     async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
         """The decoded body of an allowed change; 400 with the expected fields if the body does not have

@@ -7,9 +7,12 @@ added and never renamed. Offsets and indexes are exclusive ends where they are c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
+
+GIVEN_UP_AT_ONCE_MAX = 100
+"""Files in one request to give up: each is read first."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +93,20 @@ class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/feature-level`."""
 
     level: int
+
+
+class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/store/give-up`."""
+
+    names: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=1000)]], msgspec.Meta(min_length=1, max_length=GIVEN_UP_AT_ONCE_MAX)
+    ]
+    """Of files, or of objects."""
+    by: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    """Who gives them up."""
+    dry_run: bool
+    without: list[int] = []
+    """Nodes that are not asked whether they have the records."""
 
 
 class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -349,6 +366,27 @@ class RemoteWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Files that do not count any more, and that the store may still have."""
 
 
+class GivenUpFileView(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the object store that was lost, and that an operator gave up."""
+
+    name: str
+    group: int
+    after: int
+    upto: int
+    """Its records were in blocks (after, upto] of the write group."""
+    record_count: int
+    batch_bytes: int
+    at_ms: int
+    by: str
+    fault: str
+
+
+class GiveUpView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given up, or would be."""
+
+    files: Sequence[GivenUpFileView]
+
+
 class RemoteView(msgspec.Struct, frozen=True, kw_only=True):
     """The remote tier, or the shared store: files in the object store. They are the cluster's, the same on every
     node."""
@@ -374,6 +412,10 @@ class RemoteView(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: there was none."""
     damaged_files: Sequence[DamagedFileView]
     """Files of which an object is lost, or is not what it was, as far as readers have met them."""
+    given_up: Sequence[GivenUpFileView] = ()
+    """Files that were lost, and that readers pass over: the newest of each write group."""
+    given_up_count: int = 0
+    """All there are."""
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
@@ -446,6 +488,9 @@ class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole remote tier, or the whole shared store."""
     shared_store: str | None = None
     """As in `ClusterView`. What topics have in a shared store is in `remote_bytes` and `remote_levels`."""
+    given_up_files: int = 0
+    """Files of the remote tier, or of the shared store, that were lost and given up."""
+    given_up_records: int = 0
 
 
 class SharedStoreView(msgspec.Struct, frozen=True, kw_only=True):
@@ -520,6 +565,10 @@ class StoreViews(Protocol):
     async def split(self) -> SplitView: ...
 
     async def store(self) -> StoreView: ...
+
+    async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
+        """Give up files that are lost, or say what would be given up. Returns why that cannot be, or what it is."""
+        ...
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
         """Of all topics, or of one; None when there is no such topic."""

@@ -63,6 +63,7 @@ from mainstem.storage.state.producers.producer_expiry import ProducerExpiry
 from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
+from mainstem.storage.upkeep.given_up_files import GivenUpFiles, LocalAndOtherCopies, NoCopies
 from mainstem.storage.upkeep.local_copies import LocalCopies
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
@@ -198,6 +199,7 @@ class StorageParts:
             remote=self.remote_history,
             wake=state.waiters.wake,
             supervision=setup.supervision,
+            may_have_lost=self.remote.may_have_lost,
         )
         self.record_lookups = RecordLookups(setup.side_work, setup.turns)
         lookup = OffsetLookup(
@@ -423,9 +425,17 @@ class StorageParts:
             tiering = {"untiering": untiering.run, **tiering}
         if setup.read_only:
             tiering = {}
-        restored = None
+        restored, self.given_up_files = None, None
         if history is not None and setup.remote_store is not None:
             restored = RestoredObjects(setup.remote_store, history).run
+        if history is not None and store is not None:
+            copies = LocalAndOtherCopies(
+                setup.consensus.node_id, self.queue_store, self._others, setup.consensus.calls, setup.topics
+            )
+            self.given_up_files = GivenUpFiles(
+                store, history, self.remote, self._led_by, self.store_work.is_held,
+                NoCopies() if setup.shared else copies,
+            )  # fmt: skip
         self.maintenance = Maintenance(
             setup.config,
             setup.clock,
@@ -478,6 +488,14 @@ class StorageParts:
     def leads(self, group: int) -> bool:
         """Whether this node leads a write group, and serves it."""
         return self.groups[group].serving
+
+    def _led_by(self, group: int) -> str:
+        """Why this node cannot change a write group; empty: it leads it."""
+        return "" if self.leads(group) else str(self.groups[group].consensus.refusal())
+
+    def _others(self, group: int) -> list[int]:
+        """The other nodes that have a write group."""
+        return sorted(self.groups[group].consensus.voters - {self.setup.consensus.node_id})
 
     def epoch_of(self, group: int) -> int | None:
         """The term in which this node leads a write group; None: it does not, or does not serve it yet."""

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from tests.storage.remote.remote_files import packed, span
 
 from mainstem.rpc.messages.split import FileDescription
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
+from mainstem.storage.remote import chain_format
+from mainstem.storage.remote.chain_format import decode_change, encode_change
 from mainstem.storage.remote.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
 from mainstem.storage.remote.remote_state import NOWHERE, RemotePosition, RemoteState
 from mainstem.storage.write_groups import control
@@ -62,8 +65,51 @@ def test_programs_that_do_not_know_the_command_refuse_the_block() -> None:
 
 
 def test_fields_that_a_later_version_adds_are_passed_over() -> None:
-    longer = msgspec.msgpack.encode([["remote", 1, 2, 3, [], [], [], [], "more"]])
+    longer = msgspec.msgpack.encode([["remote", 1, 2, 3, [], [], [], [], [], "more"]])
     assert control.decode(longer, "") == (RemoteChanged(1, 2, 3),)
+
+
+LOST = GivenUpFile(A.name, 0, 10, 5, 500, 0, 1, 7, "somebody", "is missing")
+
+
+def test_a_change_that_gives_nothing_up_has_the_bytes_that_earlier_programs_write_to_the_chain() -> None:
+    change = RemoteChanged(3, 2, 10, (span(0, 10, A),), ("x.pack",), ("y.pack",), ("z.pack",))
+    fields = ["remote", 3, 2, 10, [[0, 10, [A.message()]]], ["x.pack"], ["y.pack"], ["z.pack"]]
+    content = encode_change(4, change)
+    assert content == chain_format.frame(chain_format.CHANGE_MAGIC, [4, fields])
+    assert decode_change(content, "", 4, 3) == change
+    lossy = msgspec.structs.replace(change, gone=(A.name,), given_up=(LOST,))
+    assert decode_change(encode_change(4, lossy), "", 4, 3) == lossy
+
+
+def test_earlier_programs_let_files_go_that_are_given_up() -> None:
+    (fields,) = msgspec.msgpack.decode(control.encode([RemoteChanged(3, 2, 10, gone=(A.name,), given_up=(LOST,))]))
+    assert fields[:8] == ["remote", 3, 2, 10, [], [A.name], [], []]
+    group = uploaded()
+    change = RemoteChanged(3, 3, 10, gone=(A.name,), given_up=(LOST,))
+    assert group.apply(change) == "recorded"
+    assert group.counting == {B.name}
+    assert group.state.given_up == [LOST]
+    assert set(group.state.leaving) == {A.name}
+    assert group.apply(RemoteChanged(4, 3, 10, deleted=(A.name,))) == "recorded"
+    assert group.state.given_up == [LOST], "for good"
+
+
+def test_what_does_not_count_is_not_noted_as_given_up() -> None:
+    group = uploaded()
+    group.apply(RemoteChanged(3, 2, 10, gone=(A.name,)))
+    assert group.apply(RemoteChanged(4, 2, 10, gone=(A.name,), given_up=(LOST,))) == "recorded"
+    assert not group.state.given_up
+    assert "would go on to count" in group.apply(RemoteChanged(5, 2, 10, given_up=(LOST,)))
+
+
+def test_commands_give_up_no_file_that_they_do_not_let_go() -> None:
+    lost = [msgspec.structs.replace(LOST, name=f"{number}.pack") for number in range(400)]
+    changes = commands(WantedChange(0, given_up=lost), NOWHERE, 1)
+    assert len(changes) > 1
+    assert [one for change in changes for one in change.given_up] == lost
+    assert all(change.gone == tuple(one.name for one in change.given_up) for change in changes)
+    assert all(len(control.encode([change])) < COMMAND_BYTES_MAX + 1000 for change in changes)
 
 
 def test_a_file_goes_its_way() -> None:

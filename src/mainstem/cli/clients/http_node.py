@@ -73,12 +73,23 @@ class HttpNode:
 
     def post(self, path: str, content: msgspec.Struct) -> None:
         """Ask for a change. Raises NodeUnreachable or RequestRefused."""
+        self._posted(path, content)
+
+    def ask(self, path: str, content: msgspec.Struct, kind: type[T]) -> T:
+        """Ask for a change, and get what it came to. Raises NodeUnreachable or RequestRefused."""
+        try:
+            return msgspec.json.decode(self._posted(path, content), type=kind)
+        except msgspec.MsgspecError as error:
+            raise RequestRefused(f"{self._address} is a node of another version: {error}") from None
+
+    def _posted(self, path: str, content: msgspec.Struct) -> bytes:
         url = f"http://{self._address}{urllib.parse.quote(path)}"
         headers = {"content-type": "application/json", "authorization": f"Bearer {self._known_token()}"}
         request = urllib.request.Request(url, msgspec.json.encode(content), headers, method="POST")
         try:
-            with _DIRECT.open(request, timeout=self._timeout_seconds):
-                pass
+            with _DIRECT.open(request, timeout=self._timeout_seconds) as response:
+                answer: bytes = response.read(_RESPONSE_BYTES_MAX)
+                return answer
         except urllib.error.HTTPError as error:
             raise RequestRefused(f"{self._address}: {_reason(error)}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:

@@ -11,6 +11,7 @@ command = LazyGroup(
         "adopt": LazyCommand("mainstem.cli.store.adopt", "Show or export what an object store holds."),
         "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
         "compact": LazyCommand("mainstem.cli.store.compact", "Compact queues of topics that ask for it."),
+        "give-up": LazyCommand("mainstem.cli.store.give_up", "Give up files of an object store that are lost."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
         "probe": LazyCommand("mainstem.cli.store.probe", "Find out what an object store can do."),
         "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 import click
 
@@ -137,6 +138,15 @@ def _objects(remote: RemoteView) -> Iterator[tuple[str, str]]:
         yield "to be deleted", counted(leaving, "file")
     for file in remote.damaged_files:
         yield "damaged object", f"{file.name}: {file.reason}"
+    for one in remote.given_up:
+        records = counted(one.record_count, "record")
+        yield "given up", f"{one.name}, {records}, by {one.by} at {_utc(one.at_ms)}: {one.fault}"
+    if more := remote.given_up_count - len(remote.given_up):
+        yield "", f"and {counted(more, 'earlier file')}"
+
+
+def _utc(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _told(merge: MergeView) -> str:

@@ -89,6 +89,9 @@ def _fields(view: StoreUsageView) -> Iterator[tuple[str, str]]:
                 name,
                 f"{size(disk.used_bytes)} used by Mainstem, {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
             )
+    if view.given_up_files:
+        lost = f"{counted(view.given_up_files, 'file')} with {counted(view.given_up_records, 'record')}"
+        yield "given up", f"{lost} that were lost; mainstem store status names them"
     if view.unread_files:
         yield (
             "left out",

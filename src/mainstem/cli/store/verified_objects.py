@@ -78,6 +78,18 @@ def _data(reports: Sequence[ClusterReport], seconds: float) -> dict[str, object]
         "gone": sum(one.report.gone for one in reports),
         "findings": [_finding_data(finding, one.topics) for one in reports for finding in one.report.findings],
         "findings_left_out": sum(one.report.findings_left_out for one in reports),
+        "given_up": [
+            {
+                "name": lost.name,
+                "record_count": lost.record_count,
+                "batch_bytes": lost.batch_bytes,
+                "at_ms": lost.at_ms,
+                "by": lost.by,
+                "fault": lost.fault,
+            }
+            for one in reports
+            for lost in one.given_up
+        ],
     }
 
 
@@ -128,6 +140,9 @@ def _print(reports: Sequence[ClusterReport], url: str, seconds: float) -> None:
     ]
     if gone:
         fields.append(("left out", f"{counted(gone, 'file')}, replaced or removed meanwhile"))
+    if lost := [it for one in reports for it in one.given_up]:
+        records = counted(sum(it.record_count for it in lost), "record")
+        fields.append(("given up", f"{counted(len(lost), 'file')} with {records}, which readers pass over"))
     fields.append(("found", counted(count, "fault") if count else "all is as it should be"))
     print_fields(fields)
 

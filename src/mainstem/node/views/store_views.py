@@ -12,6 +12,9 @@ from mainstem.console.views import (
     DamagedBlockView,
     DamagedFileView,
     DamagedProducersView,
+    GivenUpFileView,
+    GiveUpRequest,
+    GiveUpView,
     LeaseView,
     LevelView,
     MergesView,
@@ -33,6 +36,8 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.views.disk_view import disk, own_disk
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
+from mainstem.rpc.messages.tier import GivenUpFile
+from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.urls import GuardedStore
 from mainstem.storage.queue_store.changes.merges import HeldFor
 from mainstem.storage.queue_store.manifest.file_table import Level
@@ -54,6 +59,10 @@ from mainstem.storage.split.split_service import SplitService
 
 TOPICS_RANKED_MAX = 1_000
 """Topics told one by one: those with the most bytes. The answer stays below a megabyte."""
+
+
+GIVEN_UP_TOLD_MAX = 100
+"""Of each write group, the newest."""
 
 
 class LocalStoreViews:
@@ -207,7 +216,23 @@ class LocalStoreViews:
             damaged_files=[
                 DamagedFileView(**file._asdict()) for file in (reading.damaged.all() if reading is not None else ())
             ],
+            given_up=[
+                _given_up(group, one) for group in counts for one in list(tier.given_up(group))[-GIVEN_UP_TOLD_MAX:]
+            ],
+            given_up_count=sum(len(tier.given_up(group)) for group in counts),
         )
+
+    async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
+        giving = self._storage.given_up_files
+        if giving is None:
+            return "this node has neither a shared store nor a remote tier that it may change"
+        try:
+            lost = await giving.judge(request.names, request.by, request.without)
+            if not request.dry_run:
+                await giving.give_up(lost)
+        except (StorageError, OSError) as error:
+            return str(error)
+        return GiveUpView(files=[_given_up(group, one) for group, one in lost])
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
         lookups, store = self._nameserver.lookups, self._storage.queue_store
@@ -222,6 +247,7 @@ class LocalStoreViews:
             found = await asyncio.to_thread(ranking, usage, journal, TOPICS_RANKED_MAX, remote)
         else:
             found = Ranking([share(usage, journal, asked.number, remote)], TopicShare(-1, 0, []), 0)
+        lost = [one for group in self._storage.groups for one in self._storage.remote.given_up(group.group)]
         return StoreUsageView(
             topics=[self._share_view(one) for one in found.largest],
             topics_left_out=found.others_count,
@@ -234,6 +260,8 @@ class LocalStoreViews:
             store_disk=own_disk(self._own_store_dir, store.stored.file_bytes()),
             remote_levels=_levels(levels.of_store(self._storage.remote.manifest)),
             shared_store=self._config.shared_store_place,
+            given_up_files=len(lost),
+            given_up_records=sum(one.record_count for one in lost),
         )
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:
@@ -294,6 +322,20 @@ def _usage_levels(found: Sequence[tuple[Level, int, int]]) -> list[UsageLevelVie
     return [
         UsageLevelView(level=level, kind=kind.value, files=files, bytes=count) for (level, kind), files, count in found
     ]
+
+
+def _given_up(group: int, one: GivenUpFile) -> GivenUpFileView:
+    return GivenUpFileView(
+        name=one.name,
+        group=group,
+        after=one.after,
+        upto=one.upto,
+        record_count=one.record_count,
+        batch_bytes=one.batch_bytes,
+        at_ms=one.at_ms,
+        by=one.by,
+        fault=one.fault,
+    )
 
 
 def _levels(counts: Sequence[LevelCount]) -> list[LevelView]:

@@ -87,9 +87,9 @@ def build_batch(
     return NewBatch(whole, read_batch_header(whole))
 
 
-def build_empty_batch() -> NewBatch:
-    """A batch that takes one offset and has no record, as compaction leaves where a record was: clients go on behind
-    it."""
+def build_empty_batch(offsets: int = 1) -> NewBatch:
+    """A batch that takes so many offsets and has no record, as compaction leaves where records were: clients go on
+    behind it."""
     data = bytearray(HEADER_BYTES)
     HEADER.pack_into(
         data,
@@ -100,7 +100,7 @@ def build_empty_batch() -> NewBatch:
         MAGIC,
         0,
         Compression.NONE,
-        0,
+        offsets - 1,
         -1,
         -1,
         NO_PRODUCER_ID,

@@ -12,6 +12,7 @@ import msgspec
 
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.split import FileDescription
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.rpc.wire.method import Method, Nothing
 
 RANGES_PER_PART = 1_000
@@ -88,6 +89,7 @@ class RemoteStanding(msgspec.Struct, frozen=True):
     epoch: Index
     upto: Index
     names: Annotated[list[NotedName], msgspec.Meta(max_length=RANGES_PER_PART)] = []
+    given_up: Annotated[list[GivenUpFile], msgspec.Meta(max_length=RANGES_PER_PART)] = []
 
 
 class WriteGroupSnapshotPart(msgspec.Struct, frozen=True):

@@ -93,3 +93,22 @@ TIER_WORK = Method(34, "tier.work", AskTier, TierWork, (LeaseLost,))
 RECORD_TIER = Method(35, "tier.record", RecordTier, TierReply, (LeaseLost,))
 INTEND_FILES = Method(36, "tier.intend", IntendFiles, IntendReply)
 STORE_ACCESS = Method(37, "tier.access", Nothing, StoreAccess)
+
+
+class GivenUpFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file that counted, was lost, and was given up by an operator. It stays in the list of these for good."""
+
+    name: str
+    after: int
+    upto: int
+    """Its records were in blocks (after, upto] of the write group."""
+    record_count: int
+    batch_bytes: int
+    first_queue: int
+    last_queue: int
+    """Its records were of these queues, or of some between them."""
+    at_ms: int
+    by: str
+    """The operator, as they called themselves."""
+    fault: str
+    """What was found when it was given up."""

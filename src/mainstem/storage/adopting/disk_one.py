@@ -76,7 +76,8 @@ async def _write_rows(path: str, cluster: LostCluster, now_ms: int) -> None:
                 intended, leaving = (
                     {name: Noted(noted.epoch, now_ms) for name, noted in names.items()} for names in found.notes[:2]
                 )
-                await tier.supersede(group, found.position, Notes(intended, leaving), found.files)
+                notes = Notes(intended, leaving, given_up=found.notes.given_up)
+                await tier.supersede(group, found.position, notes, found.files)
     finally:
         await tier.close()
 

@@ -26,6 +26,7 @@ from mainstem.kernel import (
     WriteGroupLog,
 )
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice, Tier
+from mainstem.protocol.records import build_empty_batch
 from mainstem.storage.errors import CorruptJournal, OutOfReach, SegmentGone, StorageError
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
@@ -59,6 +60,9 @@ there are four tiers."""
 BUSY_BYTES_MAX = 256 << 10
 """The most that one read brings from a disk while producers publish: between two reads all others are served."""
 
+OFFSETS_PASSED_MAX = 1 << 31
+"""As many as one batch can take."""
+
 STEPS = 16
 """The most stretches (segments, extents, windows) that one read of one queue strings together."""
 
@@ -90,9 +94,11 @@ class ReadPath:
         remote: RemoteHistory | None = None,
         wake: Callable[[Iterable[int]], None] = lambda queue_ids: None,
         supervision: Supervision | None = None,
+        may_have_lost: Callable[[int, int], bool] = lambda group, queue_id: False,
     ) -> None:
         """`damage_met` is called with the journal position of a batch that fails its checks; `wake` with queues of
-        which batches came from the remote tier for readers that had not waited for them."""
+        which batches came from the remote tier for readers that had not waited for them.
+        `may_have_lost(group, queue_id)` tells whether files that were given up may have had batches of a queue."""
         self._table = table
         self._index = index
         self._journal = journal
@@ -102,6 +108,7 @@ class ReadPath:
         self._leader_epoch = leader_epoch
         self._pacing = pacing
         self._damage_met = damage_met
+        self._may_have_lost = may_have_lost
         self.remote = remote
         """The remote tier; None: this node reads none."""
         self.remote_reads = RemoteReads(remote, placement, self._first_here, wake, supervision)
@@ -200,6 +207,9 @@ class ReadPath:
                 await self._pacing.take(Lane.SERVE, sum(map(len, found.batches)))
                 return self._slice(read, offsets, found)
         else:
+            past = self._past_lost(read, min(read.bytes_max, bytes_max), whole_first=whole_first)
+            if past is not None:
+                return past
             log.error(
                 "queue %#x: offset %d is neither in the journal nor in the queue store",
                 read.queue_id,
@@ -207,6 +217,25 @@ class ReadPath:
             )
         offsets = self.offsets(read.queue_id) or QueueOffsets(-1, -1, -1, -1, -1)
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
+
+    def _past_lost(self, read: QueueRead, budget: int, *, whole_first: bool) -> QueueSlice | None:
+        """Where nothing of a queue is left from an offset on, since the files that had it were given up: a batch
+        without records, behind which clients go on. They would stay where they are without one. None: nothing was
+        given up that could have had the queue."""
+        offsets = self.offsets(read.queue_id)
+        groups = [stay.group for stay in self.placement.stays_from(read.queue_id, read.offset)]
+        if offsets is None or not any(self._may_have_lost(group, read.queue_id) for group in groups):
+            return None
+        if offsets.last_stable > read.offset:
+            end = min(offsets.last_stable, offsets.high_watermark)
+        else:
+            end = offsets.high_watermark
+        count = min(end - read.offset, OFFSETS_PASSED_MAX)
+        batch = bytearray(build_empty_batch(count).data)
+        batch[:8] = read.offset.to_bytes(8, "big")  # not in the checksum
+        if len(batch) > budget and not whole_first:
+            return QueueSlice(read.queue_id, Outcome.OK, [], offsets, None, read.offset)
+        return QueueSlice(read.queue_id, Outcome.OK, [bytes(batch)], offsets, None, read.offset + count)
 
     def _failed(self, read: QueueRead, error: Exception) -> None:
         """Report why a read failed."""

@@ -23,6 +23,7 @@ import google_crc32c
 import msgspec
 
 from mainstem.model import Buffer
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
 from mainstem.storage.remote.remote_state import Notes, RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
@@ -54,6 +55,8 @@ class ImageStart(msgspec.Struct, frozen=True, array_like=True):
     """Names that counted, with the term in which they went."""
     files: int
     """How many follow."""
+    given_up: tuple[GivenUpFile, ...] = ()
+    """Files that were lost, and that readers pass over."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -69,7 +72,11 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_change(group: int, change: RemoteChanged) -> bytes:
-    return frame(CHANGE_MAGIC, ChainedChange(group, change))
+    """A change has the bytes that programs give it which do not know what is given up: two leaders may write it."""
+    if change.given_up:
+        return frame(CHANGE_MAGIC, ChainedChange(group, change))
+    fields = [getattr(change, name) for name in change.__struct_fields__[:-1]]
+    return frame(CHANGE_MAGIC, [group, [change.__struct_config__.tag, *fields]])
 
 
 def decode_change(content: Buffer, where: str, group: int, number: int) -> RemoteChanged:
@@ -87,7 +94,7 @@ def encode_image(
     intended, leaving = (
         {name: noted.epoch for name, noted in sorted(names.items())} for names in (notes.intended, notes.leaving)
     )
-    yield frame(IMAGE_MAGIC, ImageStart(group, *position, intended, leaving, count))
+    yield frame(IMAGE_MAGIC, ImageStart(group, *position, intended, leaving, count, tuple(notes.given_up)))
     left = iter(files)
     while some := list(islice(left, FILES_PER_FRAME)):
         yield frame(IMAGE_MAGIC, _spans(some))

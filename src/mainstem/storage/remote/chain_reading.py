@@ -61,7 +61,7 @@ async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier |
         name = image_object(group, image)
         start, there = decode_image(await whole_object(store, name), name, group)
         files = {file.name: (after, upto, file) for after, upto, file in there}
-        notes = Notes(_noted(start.intended), _noted(start.leaving))
+        notes = Notes(_noted(start.intended), _noted(start.leaving), given_up=start.given_up)
         state = RemoteState(RemotePosition(start.number, start.epoch, start.upto), notes)
     while True:
         name = change_object(group, state.position.number + 1)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from mainstem.rpc.messages.split import FileDescription
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.remote.remote_state import RemotePosition
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 
@@ -32,12 +33,15 @@ class WantedChange(NamedTuple):
     gone: Sequence[str] = ()
     intended: Sequence[str] = ()
     deleted: Sequence[str] = ()
+    given_up: Sequence[GivenUpFile] = ()
+    """They go, too."""
 
     def whole(self, position: RemotePosition, epoch: int) -> RemoteChanged:
         """All of it as one change behind `position`, however large."""
         upto = max(self.upto, position.upto)
-        names = map(tuple, (self.gone, self.intended, self.deleted))
-        return RemoteChanged(position.number + 1, epoch, upto, tuple(self.spans), *names)
+        gone = (*self.gone, *(one.name for one in self.given_up))
+        names = gone, tuple(self.intended), tuple(self.deleted)
+        return RemoteChanged(position.number + 1, epoch, upto, tuple(self.spans), *names, tuple(self.given_up))
 
 
 class _Part:
@@ -49,10 +53,12 @@ class _Part:
         self.spans: dict[tuple[int, int], list[FileDescription]] = {}
         self.gone: list[str] = []
         self.deleted: list[str] = []
+        self.given_up: list[GivenUpFile] = []
 
     def change(self, number: int, epoch: int, upto: int) -> RemoteChanged:
         spans = tuple(RemoteSpan(*blocks, tuple(files)) for blocks, files in self.spans.items())
-        return RemoteChanged(number, epoch, upto, spans, tuple(self.gone), tuple(self.intended), tuple(self.deleted))
+        names = tuple(self.gone), tuple(self.intended), tuple(self.deleted)
+        return RemoteChanged(number, epoch, upto, spans, *names, tuple(self.given_up))
 
 
 class _Parts(list[_Part]):
@@ -89,6 +95,10 @@ def commands(
         parts.for_name(name).gone.append(name)
     for name in wanted.deleted:
         parts.for_name(name).deleted.append(name)
+    for one in wanted.given_up:
+        part = parts.with_room(len(_encoder.encode(one)) + len(one.name) + 2 * NAME_BYTES)
+        part.gone.append(one.name)
+        part.given_up.append(one)
     upto = max(wanted.upto, position.upto)
     if not parts and upto > position.upto:
         parts.append(_Part())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange, NotedName, RemoteStanding
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
 from mainstem.storage.remote.remote_tier import RemoteTier
 from mainstem.storage.store_files.store_file import StoreFile
@@ -22,7 +23,7 @@ class RemotePage(NamedTuple):
     @property
     def named(self) -> int:
         """How many files it names."""
-        return len(self.ranges) + len(self.standing.names)
+        return len(self.ranges) + len(self.standing.names)  # not what is given up: earlier versions pass over that
 
 
 @dataclass
@@ -34,10 +35,11 @@ class RemoteImage:
     """(after, upto, file), in their order."""
     intended: dict[str, Noted] = field(default_factory=dict)
     leaving: dict[str, Noted] = field(default_factory=dict)
+    given_up: list[GivenUpFile] = field(default_factory=list)
 
     @property
     def notes(self) -> Notes:
-        return Notes(self.intended, self.leaving)
+        return Notes(self.intended, self.leaving, given_up=self.given_up)
 
     @property
     def named(self) -> int:
@@ -57,6 +59,7 @@ class RemoteImage:
         for entry in standing.names:
             names = self.leaving if entry.leaving else self.intended
             names[entry.name] = Noted(entry.epoch, entry.since_ms)
+        self.given_up += standing.given_up
 
 
 async def pages(remote: RemoteTier, group: int) -> AsyncIterator[RemotePage]:
@@ -77,3 +80,6 @@ async def pages(remote: RemoteTier, group: int) -> AsyncIterator[RemotePage]:
     )
     while names := list(islice(noted, RANGES_PER_PART)):
         yield RemotePage(structs.replace(standing, names=names), [])
+    for first in range(0, len(notes.given_up), RANGES_PER_PART):
+        some = list(notes.given_up[first : first + RANGES_PER_PART])
+        yield RemotePage(structs.replace(standing, given_up=some), [])

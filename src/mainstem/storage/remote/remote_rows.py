@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from mainstem.rpc.messages.tier import GivenUpFile
+from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import Schemas, Statement
 from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition, RemoteState
@@ -38,6 +42,14 @@ _NAME = (
 _FORGOTTEN = "DELETE FROM remote_names WHERE write_group = ? AND name = ?"
 _ALL_FORGOTTEN = "DELETE FROM remote_names WHERE write_group = ?"
 
+_GIVEN_UP_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS remote_given_up (write_group INTEGER NOT NULL, name TEXT NOT NULL, "
+    "content BLOB NOT NULL, PRIMARY KEY (write_group, name)) WITHOUT ROWID"
+)
+"""Made with the first file that is given up; versions that do not know the table leave it alone."""
+_GIVEN_UP = "INSERT INTO remote_given_up VALUES (?, ?, ?) ON CONFLICT (write_group, name) DO NOTHING"
+_NOT_GIVEN_UP = "DELETE FROM remote_given_up WHERE write_group = ?"
+
 
 async def read_states(manifest: Manifest) -> dict[int, RemoteState]:
     """The state of every write group that the manifest says anything of. Raises `StorageError`."""
@@ -49,6 +61,13 @@ async def read_states(manifest: Manifest) -> dict[int, RemoteState]:
     ):
         names = states[group].intended if standing == INTENDED else states[group].leaving
         names[name] = Noted(epoch, since_ms)
+    if await manifest.rows("SELECT 1 FROM sqlite_master WHERE name = 'remote_given_up'"):
+        for group, name, content in await manifest.rows("SELECT write_group, name, content FROM remote_given_up"):
+            try:
+                one = msgspec.msgpack.decode(content, type=GivenUpFile)
+            except msgspec.MsgspecError as error:
+                raise FormatError(f"the remote tier's manifest: what was given up of {name}: {error}") from error
+            states.setdefault(group, RemoteState()).given_up.append(one)
     return states
 
 
@@ -60,9 +79,15 @@ def changed(group: int, position: RemotePosition, notes: Notes) -> Iterator[Stat
     for names, standing in ((notes.intended, INTENDED), (notes.leaving, LEAVING)):
         for name, noted in names.items():
             yield _NAME, (name, group, standing, noted.epoch, noted.since_ms)
+    if notes.given_up:
+        yield _GIVEN_UP_SCHEMA, ()
+    for one in notes.given_up:
+        yield _GIVEN_UP, (group, one.name, msgspec.msgpack.encode(one))
 
 
 def replaced(group: int, position: RemotePosition, notes: Notes) -> Iterator[Statement]:
     """The statements that put another state in the place of what there was."""
     yield _ALL_FORGOTTEN, (group,)
+    yield _GIVEN_UP_SCHEMA, ()
+    yield _NOT_GIVEN_UP, (group,)
     yield from changed(group, position, notes)

@@ -7,6 +7,8 @@ A file of the tier goes this way; each step is a change in the log, numbered wit
     leaving    it counts no more: its objects are to be deleted
     forgotten  `deleted`: nothing of it is left in the store
 
+A file that was lost goes from counting to leaving as any other does; besides, it is noted as given up, for good.
+
 An intended file whose leader lost its term can count no more, nor can one that its leader has given up (by `gone`). So
 all orphans there can be are such names: nobody has to list the store to find them. A change that breaks a rule is
 ignored, by all replicas alike, as the rules look at nothing but what the log has decided.
@@ -14,9 +16,10 @@ ignored, by all replicas alike, as the rules look at nothing but what the log ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.store_files.store_file import MANY_GROUPS, kind_of
 from mainstem.storage.write_groups.control import RemoteChanged
@@ -58,21 +61,24 @@ class Notes(NamedTuple):
     intended: Mapping[str, Noted]
     leaving: Mapping[str, Noted]
     forgotten: Sequence[str] = ()
+    given_up: Sequence[GivenUpFile] = ()
+    """Files that were lost: none of these notes ever goes."""
 
 
 class RemoteState:
     """The state of one write group; only `apply` changes it."""
 
-    __slots__ = ("intended", "leaving", "position")
+    __slots__ = ("given_up", "intended", "leaving", "position")
 
     def __init__(self, position: RemotePosition = NOWHERE, notes: Notes | None = None) -> None:
         self.position = position
         self.intended = dict(notes.intended) if notes is not None else {}
         self.leaving = dict(notes.leaving) if notes is not None else {}
+        self.given_up = list(notes.given_up) if notes is not None else []
 
     def notes(self) -> Notes:
         """All that is noted."""
-        return Notes(dict(self.intended), dict(self.leaving))
+        return Notes(dict(self.intended), dict(self.leaving), given_up=tuple(self.given_up))
 
     def verdict(self, group: int, change: RemoteChanged, counts: Callable[[str], bool]) -> str:
         """Whether a change continues this: `RECORDED`, `REPLAYED` or `refused: …` with the reason. `counts` tells of
@@ -114,9 +120,12 @@ class RemoteState:
         for name in change.deleted:
             if counts(name):
                 return f"{name} counts"
+        for one in change.given_up:
+            if one.name not in change.gone:
+                return f"{one.name} is given up, and would go on to count"
         return ""
 
-    def apply(self, change: RemoteChanged, counted: Iterable[str], now_ms: int) -> Notes:
+    def apply(self, change: RemoteChanged, counted: Collection[str], now_ms: int) -> Notes:
         """Apply a change that was `RECORDED`, and return what it changed. `counted`: those of `gone` that counted."""
         self.position = RemotePosition(change.number, change.epoch, change.upto)
         noted = Noted(change.epoch, now_ms)
@@ -132,7 +141,9 @@ class RemoteState:
             given_up | {name: noted for name in change.intended if name not in self.intended},
             dict.fromkeys(counted, noted),
             forgotten,
+            [one for one in change.given_up if one.name in counted],
         )
         self.intended.update(notes.intended)
         self.leaving.update(notes.leaving)
+        self.given_up += notes.given_up
         return notes

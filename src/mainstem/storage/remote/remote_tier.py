@@ -21,6 +21,7 @@ from typing import NamedTuple
 from mainstem.errors import MainstemError
 from mainstem.model import Sample
 from mainstem.ports import ObjectStore
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
 from mainstem.storage.queue_store.manifest.manifest import Manifest
@@ -152,6 +153,14 @@ class RemoteTier:
     def leaving(self, group: int) -> Mapping[str, Noted]:
         """Files that counted, and of which something may be left in the store."""
         return self._state(group).leaving
+
+    def given_up(self, group: int) -> Sequence[GivenUpFile]:
+        """Files that counted and were lost, and that an operator gave up; the oldest first."""
+        return self._state(group).given_up
+
+    def may_have_lost(self, group: int, queue_id: int) -> bool:
+        """Whether files that were given up may have had records of a queue."""
+        return any(one.first_queue <= queue_id <= one.last_queue for one in self._state(group).given_up)
 
     def numbers(self) -> dict[int, int]:
         """The number of the last change of each write group that has any, for a checkpoint."""
@@ -321,6 +330,7 @@ class RemoteTier:
         gone: Sequence[str] = (),
         intended: Sequence[str] = (),
         deleted: Sequence[str] = (),
+        given_up: Sequence[GivenUpFile] = (),
         at_once: bool = False,
     ) -> str:
         """Have the log of a write group, which this node leads, decide on a change. `upto`, if it is larger than
@@ -331,7 +341,7 @@ class RemoteTier:
 
         Raises `StorageError` when it counts, and this node cannot write it to its manifest.
         """
-        wanted = WantedChange(upto, spans, gone, intended, deleted)
+        wanted = WantedChange(upto, spans, gone, intended, deleted, given_up)
         async with self._recording.setdefault(group, asyncio.Lock()):
             refusal = self._refusal(group, wanted) or await self._propose(group, wanted, at_once=at_once)
             if refusal:
@@ -380,6 +390,8 @@ class RemoteTier:
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_remote_files", "gauge", "Files that count in the remote tier", len(self.manifest.files))
+        lost = sum(len(state.given_up) for state in self._states.copy().values())
+        yield Sample("mainstem_remote_given_up_files", "gauge", "Files that were lost, and given up", lost)
         for group, state in sorted(self._states.copy().items()):  # metrics are read in any thread
             label = (("group", str(group)),)
             yield Sample(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.ports import ObjectStore
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.object_stores.errors import ObjectAbsent
@@ -69,6 +70,8 @@ class ClusterReport(NamedTuple):
     report: StoreReport
     topics: Mapping[int, str]
     """Names by number, as the newest list has them."""
+    given_up: Sequence[GivenUpFile]
+    """Files that were lost, and that readers pass over."""
 
 
 async def check_cluster(
@@ -94,6 +97,7 @@ class _ClusterCheck:
         self._found: list[Finding] = []
         self._left_out = 0
         self._gone = 0
+        self._given_up: list[GivenUpFile] = []
 
     async def run(self) -> ClusterReport:
         topics: dict[int, str] = {}
@@ -122,7 +126,7 @@ class _ClusterCheck:
             unnamed=(),
             unnamed_left_out=0,
         )
-        return ClusterReport(self._cluster_id, report, topics)
+        return ClusterReport(self._cluster_id, report, topics, self._given_up)
 
     def _note(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -147,6 +151,7 @@ class _ClusterCheck:
             return [self._of_metadata(place, f"{error}; what counts is not known, and no file of it was read")]
         if tier is None:
             return faults
+        self._given_up += tier.notes.given_up
         where = f"{self._cluster_id}/{place}"
         described = manifest_faults(_as_contents(group, tier), where)
         faults += [self._of_metadata(place, finding.what) for finding in described]

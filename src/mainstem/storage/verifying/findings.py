@@ -55,7 +55,7 @@ MARK_ADVICE = "`mainstem store repair` writes it anew from the manifest"
 KAFKA_INDEX_ADVICE = "no message is lost, a node does not read this file; `mainstem store repair` makes it anew"
 OBJECT_ADVICE = (
     "restore the object under its name, from a version that the bucket keeps or from a copy; until then reads of these "
-    "offsets fail, and everything else is served"
+    "offsets fail, and everything else is served. If it is lost for good: `mainstem store give-up`"
 )
 KAFKA_OBJECT_ADVICE = "no message is lost, and no node reads this object; what replaces its file brings a new one"
 CHAIN_ADVICE = (

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mainstem.rpc.messages.split import FileDescription
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
 
 
@@ -69,6 +70,9 @@ class RemoteChanged(msgspec.Struct, frozen=True, tag="remote", array_like=True):
     """Files about to be uploaded: nobody's, unless a later change of the same epoch has them in `spans`."""
     deleted: tuple[str, ...] = ()
     """Files that were `gone` or `intended` and of which nothing is left in the store."""
+    given_up: tuple[GivenUpFile, ...] = ()
+    """Those of `gone` that were lost: readers pass over what they had. Programs that do not know this field let the
+    files go all the same."""
 
 
 Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded | RemoteChanged

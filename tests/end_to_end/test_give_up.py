@@ -1,0 +1,117 @@
+"""A file of a shared store is lost for good: an operator gives it up, and clients go on behind what it had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.plain_splitter import PlainSplitter
+from tests.cli.documented import documented_keys, keys_of
+from tests.clients import kafka_python, librdkafka
+from tests.clients.message import Message
+from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.tiering import RUN_BYTES, unsplit_bytes
+from tests.end_to_end.topics import Topics
+from tests.serving import Serving, eventually
+
+from mainstem.cli.main import run
+
+TOPIC = "lossy"
+PARTS, MESSAGES = 3, 50
+SMALL = (
+    "pipeline.mode=off", "storage.write_cache_bytes=0", "journal.segment_age_seconds=1",
+    "storage.checkpoint_seconds=1", "storage.prune_seconds=0.3", "nameserver.write_groups=1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Serving]:
+    (tmp_path / "shared").mkdir()
+    node = Serving(tmp_path / "node", *SMALL, f"store_dir={tmp_path / 'shared'}", "shared_store=true")
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()
+
+
+def filled(node: Serving, root: Path) -> list[Path]:
+    """One run after the other, each with the next messages."""
+    Topics(node).create(TOPIC, {"retention.ms": "-1"})
+    objects: list[Path] = []
+    for part in range(PARTS):
+        values = [b"%d" % (part * MESSAGES + number) for number in range(MESSAGES)]
+        librdkafka.produce(node.kafka, TOPIC, [Message(value) for value in values])
+        with PlainSplitter(node.http, RUN_BYTES) as splitter:
+            splitter.split(merging=False)
+        (new,) = set(root.rglob("*.run")) - set(objects)
+        objects.append(new)
+    eventually(lambda: not unsplit_bytes(node), what="a journal that is pruned of what is split")
+    eventually(lambda: is_told(node, root), what="a store that tells what counts")
+    return objects
+
+
+def is_told(node: Serving, root: Path) -> bool:
+    return any(root.glob("*/topics/head")) and not node.metric("mainstem_remote_chain_behind_changes")
+
+
+def test_readers_go_on_behind_a_file_that_was_given_up(
+    node: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared"
+    objects = filled(node, shared)
+    assert node.stop() == 0
+    for lost in objects[1:]:  # the middle, and the end of the partition
+        lost.unlink()
+    node.start()
+    verify = ["store", "verify", "--objects", "--store-dir", str(shared), "--json"]
+    assert run(verify) == 1
+    named = [finding["path"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert sorted(named) == sorted(str(lost.relative_to(shared)) for lost in objects[1:])
+
+    address = ["--http", node.http]
+    assert run(["store", "give-up", objects[0].name, "--yes", *address]) == 1
+    assert "it is not lost" in " ".join(capsys.readouterr().err.split())
+    assert run(["store", "give-up", *named, *address]) == 0
+    looked = " ".join(capsys.readouterr().out.split())
+    assert f"2 files with {2 * MESSAGES} records would be given up" in looked
+    assert mainstem_json(node, "store", "status")["remote"]["given_up_count"] == 0, "nobody said --yes"
+    assert run(["store", "give-up", *named, "--yes", "--by", "night shift", "--json", *address]) == 0
+    done = json.loads(capsys.readouterr().out)
+    documented = documented_keys()["store give-up"]
+    assert keys_of(done, documented) == documented
+    assert done["given_up"] is True
+
+    kept = [b"%d" % number for number in range(MESSAGES)]
+    more = [b"later", b"latest"]
+    librdkafka.produce(node.kafka, TOPIC, [Message(value) for value in more])
+    for client in (librdkafka, kafka_python):
+        found = client.consume(node.kafka, TOPIC, MESSAGES + len(more))
+        assert [record.value for record in found] == kept + more
+    for _ in range(2):
+        view = mainstem_json(node, "store", "status")["remote"]
+        assert view["given_up_count"] == 2
+        assert {one["by"] for one in view["given_up"]} == {"night shift"}
+        assert node.metric("mainstem_remote_given_up_files") == 2
+        assert "by night shift at " in " ".join(mainstem(node, "store", "status").split())
+        usage = " ".join(mainstem(node, "store", "usage").split())
+        assert f"2 files with {2 * MESSAGES} records that were lost" in usage
+        assert node.stop() == 0
+        node.start()
+    eventually(lambda: is_told(node, shared), what="a chain that knows what was given up")
+    assert run(verify) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert sorted(one["name"] for one in checked["given_up"]) == sorted(lost.name for lost in objects[1:])
+
+
+def test_a_consumer_at_the_end_of_a_partition_that_was_given_up_reaches_the_end(node: Serving, tmp_path: Path) -> None:
+    objects = filled(node, tmp_path / "shared")
+    assert node.stop() == 0
+    for lost in objects:
+        lost.unlink()
+    node.start()
+    mainstem(node, "store", "give-up", *(lost.name for lost in objects), "--yes")
+    found = mainstem(node, "consume", TOPIC, "--from", "beginning", "--json")
+    assert found == "", "it ends at the end, and not never"
