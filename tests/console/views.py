@@ -34,6 +34,8 @@ from mainstem.console.views import (
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,
+    TenantRequest,
+    TenantView,
     TopicSummary,
     TopicUsageView,
     TopicView,
@@ -114,7 +116,7 @@ class FakeViews:
         self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093, store_dir="/store")
 
     def all(self) -> NodeViews:
-        return NodeViews(self, self, self, self)
+        return NodeViews(self, self, self, self, self)
 
     def not_alive(self) -> str | None:
         return self.dead
@@ -301,6 +303,15 @@ class FakeViews:
             store_disk=disk,
             remote_levels=[LevelView(level=2, kind="queue segment", files=9, bytes=1 << 41, batch_bytes=1 << 41)],
         )
+
+    async def tenants(self) -> Sequence[TenantView]:
+        return []
+
+    async def set_tenant(self, wanted: TenantRequest) -> str | None:
+        return None
+
+    async def remove_tenant(self, name: str) -> str | None:
+        return f"there is no tenant {name!r}"
 
     def split_endpoint(self) -> SplitEndpoint | None:
         return self.endpoint

@@ -60,6 +60,8 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.TooManyAcls: ErrorCode.INVALID_REQUEST,
     metadata.InvalidQuota: ErrorCode.INVALID_REQUEST,
     metadata.TooManyQuotas: ErrorCode.INVALID_REQUEST,
+    metadata.InvalidTenant: ErrorCode.INVALID_REQUEST,
+    metadata.TenantCeiling: ErrorCode.POLICY_VIOLATION,
     metadata.UnknownScramUser: ErrorCode.RESOURCE_NOT_FOUND,
     metadata.CredentialRefused: ErrorCode.UNACCEPTABLE_CREDENTIAL,
     metadata.TooManyUsers: ErrorCode.UNACCEPTABLE_CREDENTIAL,

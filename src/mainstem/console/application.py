@@ -26,6 +26,8 @@ from mainstem.console.views import (
     GiveUpRequest,
     NodeViews,
     ReplaceNodeRequest,
+    TenantRemoval,
+    TenantRequest,
     TransferLeaderRequest,
 )
 from mainstem.model import HistogramSample, Sample
@@ -66,6 +68,9 @@ class Console:
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
+            Route("/v1/tenants", self._limited(self._tenants)),
+            Route("/v1/tenants/set", self._limited(self._set_tenant), methods=["POST"]),
+            Route("/v1/tenants/remove", self._limited(self._remove_tenant), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
             Route("/v1/split", self._limited(self._split)),
@@ -128,6 +133,17 @@ class Console:
     async def _give_up(self, request: Request) -> Response:
         done = await self._views.store.give_up(await self._posted(request, GiveUpRequest))
         return _done(done) if isinstance(done, str) else _json(done)
+
+    async def _tenants(self, request: Request) -> Response:
+        tenants = await self._views.tenants.tenants()
+        return StreamingResponse(_pieces(b"tenants", tenants), media_type="application/json")
+
+    async def _set_tenant(self, request: Request) -> Response:
+        return _done(await self._views.tenants.set_tenant(await self._posted(request, TenantRequest)))
+
+    async def _remove_tenant(self, request: Request) -> Response:
+        wanted = await self._posted(request, TenantRemoval)
+        return _done(await self._views.tenants.remove_tenant(wanted.name))
 
     async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
         """The decoded body of an allowed change; 400 with the expected fields if the body does not have

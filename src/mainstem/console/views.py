@@ -109,6 +109,36 @@ class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are not asked whether they have the records."""
 
 
+class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/tenants/set`. None: no ceiling."""
+
+    name: str
+    prefix: str
+    retention_ms_max: int | None = None
+    queues_max: int | None = None
+    users: list[str] = []
+
+
+class TenantRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/tenants/remove`."""
+
+    name: str
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    prefix: str
+    retention_ms_max: int | None
+    queues_max: int | None
+    users: list[str]
+    topics: int
+    queues: int
+
+
+class TenantsView(msgspec.Struct, frozen=True, kw_only=True):
+    tenants: list[TenantView]
+
+
 class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/replace`."""
 
@@ -579,6 +609,16 @@ class StoreViews(Protocol):
         ...
 
 
+class TenantViews(Protocol):
+    """The tenants of the cluster, and changes of these. A change returns why it cannot be, or None when it is done."""
+
+    async def tenants(self) -> Sequence[TenantView]: ...
+
+    async def set_tenant(self, wanted: TenantRequest) -> str | None: ...
+
+    async def remove_tenant(self, name: str) -> str | None: ...
+
+
 class NodeViews(NamedTuple):
     """Made by the node. Calls never block the event loop, and an empty node raises no errors."""
 
@@ -586,3 +626,4 @@ class NodeViews(NamedTuple):
     cluster: ClusterViews
     topics: TopicViews
     store: StoreViews
+    tenants: TenantViews

@@ -68,6 +68,14 @@ class TooManyQuotas(NameserverError):
     """The cluster has quotas of as many entities as it takes."""
 
 
+class InvalidTenant(NameserverError):
+    """A tenant makes no sense, or does not exist; the message says which."""
+
+
+class TenantCeiling(NameserverError):
+    """A topic would take more than its tenant may have; the message names tenant and ceiling."""
+
+
 class UnknownScramUser(NameserverError):
     """The user has no credential for this mechanism."""
 
@@ -135,6 +143,8 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         TooManyAcls,
         InvalidQuota,
         TooManyQuotas,
+        InvalidTenant,
+        TenantCeiling,
         UnknownScramUser,
         CredentialRefused,
         TooManyUsers,

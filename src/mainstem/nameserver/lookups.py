@@ -26,6 +26,7 @@ from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.security.acls.acl_table import AclTable
 from mainstem.security.quotas.quota_table import QuotaTable
+from mainstem.security.tenants.tenant_table import TenantTable
 
 
 class MetadataLookups:
@@ -98,6 +99,12 @@ class MetadataLookups:
     def quotas(self) -> QuotaTable:
         """The quotas; another table after a snapshot."""
         return self._replica.state.quota_table
+
+    # tenants
+
+    def tenants(self) -> TenantTable:
+        """The tenants; another table after a snapshot."""
+        return self._replica.state.tenant_rules.table
 
     # users
 

@@ -6,6 +6,7 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import (
     InvalidMembership,
     InvalidPlacement,
+    InvalidTenant,
     MetadataUnavailable,
     NameserverError,
     refusal_of,
@@ -18,7 +19,16 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.replica_placement import replacement_for
 from mainstem.rpc.errors import RpcError
-from mainstem.rpc.messages.metadata import CHANGE_MEMBER, ChangeMember, WantFeatureLevel, WantMove
+from mainstem.rpc.messages.metadata import (
+    CHANGE_MEMBER,
+    ChangeMember,
+    Wanted,
+    WantFeatureLevel,
+    WantMove,
+    WantTenant,
+    WantTenantRemoval,
+)
+from mainstem.security.tenants.tenant import Tenant, fault_of_tenant
 
 
 class ClusterOperations:
@@ -45,6 +55,23 @@ class ClusterOperations:
         (outcome,) = (await self._requests.change(WantFeatureLevel(level))).items
         if isinstance(outcome, NameserverError):
             raise outcome
+
+    async def set_tenant(self, tenant: Tenant) -> None:
+        """Make a tenant, or change what it is, with the access rules of its users. Raises `InvalidTenant`,
+        `TooManyAcls`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        name, prefix, retention_ms_max, queues_max, users = tenant
+        if (fault := fault_of_tenant(tenant)) is not None:
+            raise InvalidTenant(fault)
+        await self._change(WantTenant(name, prefix, retention_ms_max, queues_max, list(users)))
+
+    async def remove_tenant(self, name: str) -> None:
+        """Raises `InvalidTenant` when there is none, `MetadataUnavailable`."""
+        await self._change(WantTenantRemoval(name))
+
+    async def _change(self, wanted: Wanted) -> None:
+        for outcome in (await self._requests.change(wanted)).items:
+            if isinstance(outcome, NameserverError):
+                raise outcome
 
     async def move_replica(self, group: int, old: int, new: int | None = None) -> int:
         """Move the replica of a write group from node `old` to node `new`; None: the metadata leader picks

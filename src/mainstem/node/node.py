@@ -38,6 +38,7 @@ from mainstem.node.store_directory import directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
+from mainstem.node.views.tenant_views import ReplicatedTenantViews
 from mainstem.node.views.topic_views import LocalTopicViews
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Statistics
@@ -267,7 +268,7 @@ class RunningNode:
             remote_store=remote_store,
         )
         topic_views = LocalTopicViews(nameserver, storage, roles.groups)
-        views = NodeViews(health, cluster_views, topic_views, store_views)
+        views = NodeViews(health, cluster_views, topic_views, store_views, ReplicatedTenantViews(nameserver))
         measured: list[Statistics] = [
             server, dispatcher, roles.groups.served, nameserver, StorageSamples(storage), self._supervision,
             self._loop_watch,

@@ -186,6 +186,20 @@ class ChangeQuotas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     changes: dict[str, float | None]
 
 
+class SetTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="set_tenant"):
+    """Makes a tenant, or takes the place of what it was. None: no ceiling."""
+
+    name: str
+    prefix: str
+    retention_ms_max: int | None = None
+    queues_max: int | None = None
+    users: list[str] = []
+
+
+class RemoveTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remove_tenant"):
+    name: str
+
+
 class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remember_change"):
     """Snapshots hold it: this request was carried out, so that it is not carried out again when it comes once
     more. `subjects`: per accepted item the number of its topic."""
@@ -230,6 +244,8 @@ KnownCommand = (
     | RemoveScramCredential
     | KeepAbsentUsersSecret
     | ChangeQuotas
+    | SetTenant
+    | RemoveTenant
     | RememberChange
 )
 Command = KnownCommand | UnknownCommand
@@ -244,7 +260,7 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.SECURED
         case AddAcl() | RemoveAcl() | SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
             return FeatureLevel.SECURED
-        case ChangeQuotas():
+        case ChangeQuotas() | SetTenant() | RemoveTenant():
             return FeatureLevel.SECURED
         case _:
             return FeatureLevel.FIRST

@@ -52,12 +52,15 @@ from mainstem.nameserver.state.commands import (
     RememberChange,
     RemoveAcl,
     RemoveScramCredential,
+    RemoveTenant,
     SetScramCredential,
+    SetTenant,
     UnknownCommand,
     level_of,
 )
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels
 from mainstem.nameserver.state.scram_table import ScramTable
+from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
 from mainstem.security.acls.acl import fault_of
 from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
@@ -114,6 +117,7 @@ class MetadataState:
         self.acl_table = AclTable()
         self.scram_table = ScramTable()
         self.quota_table = QuotaTable()
+        self.tenant_rules = TenantRules(self.topic_table)
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
@@ -214,11 +218,14 @@ class MetadataState:
             case CreateTopic():
                 nodes, copies = len(self.node_table.nodes), self.node_table.copies
                 self.topic_table.check_new(command, pending, nodes, copies)
+                self.tenant_rules.check_new(command, pending)
                 self._check_tiering_level(command)
             case AddPartitions():
                 self.topic_table.check_more_partitions(command)
+                self.tenant_rules.check_more_partitions(command)
             case ChangeTopicConfigs():
                 self.topic_table.check_configs(command)
+                self.tenant_rules.check_configs(command)
                 self._check_tiering_level(command)
             case DeleteTopic():
                 self.topic_table.check_deletion(command, pending)
@@ -231,6 +238,12 @@ class MetadataState:
                 self.scram_table.check(command, pending)
             case ChangeQuotas():
                 self._check_quotas(command, pending)
+            case SetTenant():
+                self.tenant_rules.check_tenant(command)
+                if len(self.acl_table) + len(tenant_of(command).rules()) > ACLS_MAX:
+                    raise TooManyAcls(
+                        f"the cluster takes {ACLS_MAX} access rules, too few for the users of this tenant"
+                    )
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:
@@ -305,13 +318,13 @@ class MetadataState:
             case MoveReplica():
                 return self.node_table.move(command)
             case CreateTopic():
-                return self.topic_table.create(command)
+                return self._followed(self.topic_table.create(command))
             case AddPartitions():
-                return self.topic_table.add_partitions(command)
+                return self._followed(self.topic_table.add_partitions(command))
             case ChangeTopicConfigs():
                 return self.topic_table.change_configs(command)
             case DeleteTopic():
-                return self.topic_table.delete(command)
+                return self._followed(self.topic_table.delete(command))
             case AllocateProducerIds(first=first, count=count):
                 if first != self._next_producer_id:
                     raise InconsistentCommand(f"producer ids from {first}, not {self._next_producer_id}")
@@ -334,9 +347,16 @@ class MetadataState:
             case ChangeQuotas(entity=entity, changes=changes):
                 self.quota_table.change(tuple(entity), changes)
                 return None
+            case SetTenant() | RemoveTenant():
+                self.tenant_rules.apply(command)
+                return None
             case RememberChange():
                 self.remembered.add(command)
                 return None
+
+    def _followed(self, event: Event) -> Event:
+        self.tenant_rules.follow(event)
+        return event
 
     def _raise_level(self, level: int) -> FeatureLevelRaised:
         """Raises `UnreadableFeatureLevel`: this program may be unable to read the entries that follow."""
@@ -363,6 +383,6 @@ class MetadataState:
             (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],
-            self.remembered.commands(),
+            self.tenant_rules.commands(), self.remembered.commands(),
             tuple(self._unknown.values()),
         )  # fmt: skip

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -98,6 +99,8 @@ class PendingChanges:
         """Users who get credentials."""
         self.with_quotas: set[Entity] = set()
         """Entities that get quotas."""
+        self.queues_of_tenants: Counter[str] = Counter()
+        """Partitions of the topics to be created, by tenant."""
 
     def add(self, command: Command) -> None:
         """Add a command that was checked."""
@@ -132,7 +135,7 @@ class TopicTable:
         self._name_by_collision_key: dict[str, str] = {}
         self._has_remote_store = has_remote_store
         self._settings_of = settings_of
-        self._default_settings = settings_of(_NO_CONFIGS)  # shared by all topics without overrides
+        self.default_settings = settings_of(_NO_CONFIGS)  # shared by all topics without overrides
 
     def was_deleted(self, number: int) -> bool:
         """Whether a topic of this number existed and was deleted by a command. False for a number that this
@@ -266,7 +269,7 @@ class TopicTable:
         return after
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
-        return self._settings_of(configs) if configs else self._default_settings
+        return self._settings_of(configs) if configs else self.default_settings
 
     # snapshots
 

@@ -160,6 +160,20 @@ class WantQuotas(msgspec.Struct, frozen=True, tag="quotas"):
     quotas: Annotated[list[WantedQuotas], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
+class WantTenant(msgspec.Struct, frozen=True, tag="tenant"):
+    """Make a tenant, or change what it is."""
+
+    name: Text
+    prefix: Text
+    retention_ms_max: Index | None
+    queues_max: Index | None
+    users: Annotated[list[Text], msgspec.Meta(max_length=1_000)]
+
+
+class WantTenantRemoval(msgspec.Struct, frozen=True, tag="tenant removal"):
+    name: Text
+
+
 class WantedCredential(msgspec.Struct, frozen=True, array_like=True):
     """What is to be kept of a user's password for a mechanism; empty keys: nothing any more."""
 
@@ -201,6 +215,8 @@ Wanted = (
     | WantAclRemovals
     | WantCredentials
     | WantQuotas
+    | WantTenant
+    | WantTenantRemoval
 )
 
 

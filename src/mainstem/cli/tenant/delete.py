@@ -1,0 +1,24 @@
+"""`mainstem tenant delete`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import print_json
+from mainstem.console.views import TenantRemoval
+
+
+@click.command("delete")
+@click.argument("name")
+@options.http_only
+@options.token
+@options.as_json
+def command(name: str, http: str, token: str | None, as_json: bool) -> None:
+    """Remove a tenant with its ceilings and the access rules of its users. Its topics stay."""
+    HttpNode(http, token).post("/v1/tenants/remove", TenantRemoval(name=name))
+    if as_json:
+        print_json({"deleted": name})
+    else:
+        click.echo(f"removed tenant {name}; its topics are still there")

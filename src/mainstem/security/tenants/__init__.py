@@ -1,0 +1,1 @@
+"""Tenants: whose a name is, and what its owner may have."""
