@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -9,6 +13,8 @@ import pytest
 from tests.fakes.run_reader import read_run
 from tests.fakes.split_log import SplitJournal
 from tests.fakes.split_node import SplitNode
+from tests.storage.object_stores.faulty_wire import Answer, Fault, FaultyWire, Seen, faulty_wire
+from tools.s3_server import CREDENTIALS, s3_server
 
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_link import Endpoint
@@ -31,8 +37,11 @@ from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.merging.merge_inputs import RowRange
 from mainstem.storage.merging.merge_measure import MergeTask
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.object_stores.errors import ObjectStoreOutage
+from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectStoreOutage
+from mainstem.storage.shared_store.blocking_store import BlockingStore
 from mainstem.storage.shared_store.shared_store import SharedStore
+from mainstem.storage.store_files.object_names import object_of
+from mainstem.storage.store_files.store_file import path_of
 
 CLASSES = {0: "7d", 1: "forever"}
 
@@ -118,3 +127,61 @@ def test_what_is_told_to_spark_has_no_secrets() -> None:
     settings = settings_for_splits(options, endpoint), merge_settings_of(options, endpoint)
     assert b"hush" not in msgspec.json.encode(settings)
     assert [one.shared_store for one in settings] == [SharedStore(url="s3://b", folder="f")] * 2
+
+
+@contextmanager
+def wire_to(endpoint: str) -> Iterator[FaultyWire]:
+    """A proxy in a thread of its own: tasks block."""
+    host, _, port = endpoint.removeprefix("http://").partition(":")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    proxy = faulty_wire((host, int(port)))
+    try:
+        wire = asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result()
+        yield wire
+        asyncio.run_coroutine_threadsafe(proxy.__aexit__(None, None, None), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class FirstUploadFails:
+    """Every part of the object that is uploaded first is refused, however often it is sent."""
+
+    def __init__(self) -> None:
+        self.objects: list[str] = []
+        """That parts came of, in this order."""
+
+    def __call__(self, seen: Seen) -> Fault | None:
+        name, _, query = seen.target.partition("?")
+        if seen.method != "PUT" or "partNumber" not in query:
+            return None
+        if name not in self.objects:
+            self.objects.append(name)
+        return Answer(500, "InternalError") if name == self.objects[0] else None
+
+
+def test_a_split_whose_upload_breaks_off_writes_its_runs_once_more(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    journal = SplitJournal(tmp_path, segment_bytes=32 << 20, classes=CLASSES)
+    journal.by_write_group = True
+    for _ in range(12):
+        journal.append(0, [(0, b"a" * (1 << 20))])
+    (work,) = journal.slices({}, {0: 12}, 64 << 20)
+    with s3_server("shared") as server, wire_to(server.endpoint) as wire, SplitNode(journal, tmp_path) as node:
+        wire.fault = fails = FirstUploadFails()
+        node.store_config = ObjectStoreConfig(
+            endpoint=wire.endpoint, options=CREDENTIALS, part_bytes=5 << 20, retry_seconds=30.0
+        )
+        store = SharedStore(url="s3://shared/prefix", folder="cluster")
+        done = split_partition(SlicePartition(0, work, host_identity()), settings_of(node, store))
+        (file,) = done.files
+        ((first_group, (broken,)), (second_group, (whole,))) = node.announced
+        assert (first_group, second_group, whole) == (0, 0, file.name)
+        assert [path.rpartition("/")[2] for path in fails.objects] == [broken, whole]
+        with BlockingStore.open(msgspec.structs.replace(store, config=node.store_config)) as there:
+            assert there.begin_reading(object_of(0, path_of(whole)), 1).result()[0] == file.bytes
+            with pytest.raises(ObjectAbsent):
+                there.begin_reading(object_of(0, path_of(broken)), 1).result()

@@ -17,6 +17,7 @@ import numpy
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.link.store_patience import patient
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
@@ -113,9 +114,10 @@ def run_files(work: bytes) -> bytes:
     job = asked.job
     node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
     mine = [job.inputs[chosen.input] for chosen in asked.task.rows]
-    try:
+
+    def write() -> list[StoreFile]:
         with task_files(job.settings, node, mine) as files:
-            written = merge_files(
+            return merge_files(
                 asked.task,
                 job.inputs,
                 _liveness(node, job.merge_id),
@@ -126,7 +128,9 @@ def run_files(work: bytes) -> bytes:
                 announce=files.announce,
                 allow=NodeAllowance(node, upkeep=True),
             )
-        done = FilesDone(tuple(written))
+
+    try:
+        done = FilesDone(tuple(patient(job.settings.shared_store, node, write)))
     except InputDamaged as error:
         done = FilesDone(damage=Damage(error.name, str(error)))
     except (ObjectStoreError, NamesRefused) as error:

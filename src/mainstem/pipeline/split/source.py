@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
+from mainstem.pipeline.link.store_patience import patient
 from mainstem.pipeline.slices.journal_slice import slice_bytes
 from mainstem.pipeline.slices.split_slice import OpenTarget, SplitSlice, split_slice
 from mainstem.pipeline.split.split_plan import (
@@ -135,12 +136,14 @@ def split_partition(partition: SlicePartition, settings: SplitSettings) -> Split
 
     def split() -> SplitSlice:
         local = bool(partition.host) and partition.host == host_identity()
-        with (
-            slice_bytes(partition.work, node.read, local=local, allow=allow) as buffer,
-            _outputs(settings, node) as (announce, open_target),
-        ):
-            classes = node.retention_classes()
-            return split_slice(partition.work, buffer, classes, open_target, announce=announce, allow=allow)
+        with slice_bytes(partition.work, node.read, local=local, allow=allow) as buffer:
+
+            def write() -> SplitSlice:
+                with _outputs(settings, node) as (announce, open_target):
+                    classes = node.retention_classes()
+                    return split_slice(partition.work, buffer, classes, open_target, announce=announce, allow=allow)
+
+            return patient(settings.shared_store, node, write)
 
     try:
         return mended(split, node.damaged)

@@ -487,9 +487,13 @@ class QueueHistory:
 
 
 def _stretch_bytes(rows: Rows, bytes_max: int) -> int:
-    """How many bytes the extents of these rows have, up to the one in which `bytes_max` is reached."""
-    ends = rows["position"] + rows["length"] - rows["position"][0]
-    return int(ends[min(int(ends.searchsorted(bytes_max)), len(ends) - 1)])
+    """How many bytes the extents of these rows have, which follow each other in their file, up to the one in which
+    `bytes_max` is reached."""
+    positions = rows["position"]
+    begins = int(positions[0])
+    behind = int(positions.searchsorted(numpy.uint64(begins + bytes_max)))  # of any other type it would copy the column
+    last = rows[max(1, behind) - 1].item()
+    return int(last[_POSITION] + last[_LENGTH]) - begins
 
 
 def _whole_bytes(rows: Rows, bytes_max: int) -> int:
