@@ -17,11 +17,9 @@ from mainstem.pipeline.merge.merge_task import Damage, MergeSettings
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
+from mainstem.storage.shared_store.blocking_store import PARTS_IN_FLIGHT_MAX, RETRY_SECONDS_MAX
 from mainstem.storage.store_files.allowance import Allowance
 from mainstem.storage.tiering.uploading import upload
-
-RETRY_SECONDS_MAX = 10.0
-"""A task asks a store that does not answer again for so long, whatever the node does: a split may wait for the task."""
 
 
 class UploadFile(msgspec.Struct, frozen=True):
@@ -63,7 +61,11 @@ def run_upload(work: bytes) -> bytes:
 
 async def upload_all(work: UploadWork, allow: Allowance) -> UploadDone:
     """Upload the files of a task, one after the other."""
-    config = msgspec.structs.replace(work.config, retry_seconds=min(work.config.retry_seconds, RETRY_SECONDS_MAX))
+    config = msgspec.structs.replace(
+        work.config,
+        retry_seconds=min(work.config.retry_seconds, RETRY_SECONDS_MAX),
+        parts_in_flight=min(work.config.parts_in_flight, PARTS_IN_FLIGHT_MAX),
+    )
     names: list[str] = []
     damage, failure = None, ""
     try:

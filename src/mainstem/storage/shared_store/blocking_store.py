@@ -23,7 +23,8 @@ RETRY_SECONDS_MAX = 10.0
 """A task asks a store that does not answer again for so long, whatever the node does: a split may wait for the task."""
 
 PARTS_IN_FLIGHT_MAX = 2
-"""Parts of an object that are sent at once. A third one is being filled, and a fourth waits: 64 MiB of parts."""
+"""Parts of an object that are sent at once. A third one is being filled, and a fourth waits: 64 MiB of parts. Four at
+once bring them there no sooner, and take more of the processor, which a node may want beside it."""
 
 
 class ObjectReads(NamedTuple):
