@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import numpy
 import pytest
-from tests.fakes.object_store import SimulatedBucket
+from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.remote.stored_cluster import CLUSTER
 from tests.storage.remote.test_shared_queue_store import Splitter, shared
 from tests.storage.remote.tiered_node import let_go, local_ranges, split_in_parts, tier, with_bucket
 from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 
+from mainstem.kernel import crc32c
 from mainstem.model import Outcome
 from mainstem.protocol.records import walk_batches
 from mainstem.rpc.errors import CallFailed
+from mainstem.rpc.messages.repair import StretchesPart
 from mainstem.rpc.messages.tier import GivenUpFile
-from mainstem.storage.errors import StorageError
+from mainstem.rpc.other_nodes import Calls
+from mainstem.storage.errors import SegmentGone, StorageError
+from mainstem.storage.queue_store.copies.file_mending import STRETCH
 from mainstem.storage.remote.chain_reading import read_chain
 from mainstem.storage.remote.remote_chain import RemoteChain
 from mainstem.storage.remote.remote_pages import RemoteImage, pages
@@ -216,8 +221,8 @@ def test_a_file_of_which_disk_2_has_the_records_is_not_lost(tmp_path: Path) -> N
         await split_in_parts(node, 3, 10)
         ranges = local_ranges(node)
         files = await tier(node, ranges)
-        bucket = node.remote_store.bucket  # type: ignore[union-attr]
-        bucket.remove(object_of(0, path_of(files[0].name)))
+        assert isinstance(node.remote_store, SimulatedObjectStore)
+        node.remote_store.bucket.remove(object_of(0, path_of(files[0].name)))
         with pytest.raises(NotLost, match=f"disk 2 of node 1 has records of the same blocks in {ranges[0].name}"):
             await give_up(node, files[0].name)
         await let_go(node, ranges)
@@ -236,11 +241,9 @@ class OtherNode:
         self._queue_ids = queue_ids
         self._down = down
 
-    async def stream(self, node_id: int, method: object, request: object, *, timeout_seconds: float):  # type: ignore[no-untyped-def]
-        from mainstem.kernel import crc32c
-        from mainstem.rpc.messages.repair import StretchesPart
-        from mainstem.storage.queue_store.copies.file_mending import STRETCH
-
+    async def stream(
+        self, node_id: int, method: object, request: object, *, timeout_seconds: float
+    ) -> AsyncIterator[tuple[StretchesPart, bytes]]:
         if self._down:
             raise CallFailed(f"node {node_id} does not answer")
         rows = numpy.zeros(len(self._queue_ids), STRETCH)
@@ -266,9 +269,8 @@ def test_other_replicas_are_asked_what_they_have_on_disk_2(
         ranges = local_ranges(node)
         (file, *_more) = await tier(node, ranges)
         await let_go(node, ranges)
-        copies = LocalAndOtherCopies(
-            1, node.storage.queue_store, lambda group: [1, 2], other, lambda: node.topics  # type: ignore[arg-type]
-        )  # fmt: skip
+        calls = cast(Calls, other)
+        copies = LocalAndOtherCopies(1, node.storage.queue_store, lambda group: [1, 2], calls, lambda: node.topics)
         found = await copies.holder(0, ranges[0].after, ranges[0].upto, file, without)
         assert found.startswith(said)
         assert bool(found) == bool(said)
@@ -276,6 +278,37 @@ def test_other_replicas_are_asked_what_they_have_on_disk_2(
     def prepare(node: SmallNode) -> None:
         with_bucket(node)
         node.topics = [topic(1, 2, retention_ms=-1, remote_storage_enable=True)]
+
+    simulated(tmp_path, story, prepare)
+
+
+def test_a_read_that_reached_no_end_passes_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket: list[SimulatedBucket] = []
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        await node.fill(10)
+        assert await splitter.split() == ["committed"]
+        (lost,) = node.storage.remote.manifest.files
+        bucket[0].remove(object_of(0, path_of(lost)))
+        await give_up(node, lost)
+        await node.fill(10)
+        await leave_the_journal(node, splitter)
+        await node.restart()
+
+        async def gone(*_arguments: object) -> None:
+            raise SegmentGone("a segment left while it was read")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(node.storage.read_path, "_below", gone)
+            for offset in (0, 10):
+                found = await node.read(offset)
+                assert (found.outcome, found.batches) == (Outcome.STORAGE_FAILED, []), offset
+        assert (await records(node, QUEUE))[0] == list(range(10, node.offsets().end))
+
+    def prepare(node: SmallNode) -> None:
+        shared(bucket)(node)
+        node.topics = [topic(partitions=3, retention_ms=-1)]
 
     simulated(tmp_path, story, prepare)
 

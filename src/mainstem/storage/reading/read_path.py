@@ -186,7 +186,10 @@ class ReadPath:
     async def read(self, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
         """Read one queue from the first tier that has the offset. Data that is missing or fails its checksum is logged
         and answered with `STORAGE_FAILED`."""
+        absent = False
+        """Whether the last look into all tiers went to its end, and none had the offset or one behind it."""
         for _ in range(ATTEMPTS):
+            absent = False
             answer = self.read_at_once(read, bytes_max, whole_first)
             if answer is not None:
                 return answer
@@ -206,8 +209,11 @@ class ReadPath:
             if found is not None:
                 await self._pacing.take(Lane.SERVE, sum(map(len, found.batches)))
                 return self._slice(read, offsets, found)
+            absent = True
         else:
-            past = self._past_lost(read, min(read.bytes_max, bytes_max), whole_first=whole_first)
+            past = None
+            if absent:
+                past = self._past_lost(read, min(read.bytes_max, bytes_max), whole_first=whole_first)
             if past is not None:
                 return past
             log.error(
