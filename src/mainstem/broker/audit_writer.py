@@ -26,7 +26,9 @@ from mainstem.security.audit.config import AuditConfig
 PARTITIONS = 16
 """Of which each node of a small cluster leads some."""
 
-CONFIGS = {"retention.ms": str(90 * 24 * 60 * 60 * 1000)}
+CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(90 * 24 * 60 * 60 * 1000)}
+"""An internal topic loses records only with a policy of its own."""
+
 PAUSE_SECONDS = 0.5
 BATCH_RECORDS_MAX = 500
 FILE_MODE = 0o600

@@ -346,7 +346,7 @@ class StorageParts:
             liveness.log_starts,
             self.queues.confirm,
             setup.topics,
-            lambda topic: retention_class(topic.settings, topic.internal),
+            retention_class,
             setup.writes_merged,
             new_id=setup.new_id,
             borders=self.tier_log.borders,

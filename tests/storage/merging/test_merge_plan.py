@@ -11,9 +11,9 @@ import pytest
 from bench.merge_plan import Draw, Load, even, mixed, play
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.storage.small_node import topic
 
 from mainstem.errors import ConfigError
-from mainstem.model import TopicSettings
 from mainstem.storage.merging.merge_plan import (
     FINAL,
     NEVER,
@@ -507,7 +507,7 @@ def test_a_thousand_retentions_make_no_thousand_files() -> None:
 
 def test_classes_that_are_kept_longer_have_longer_lifetimes() -> None:
     kept = [1, 1 << 23, 1 << 30, 1 << 37, -1]
-    found = [lifetime_of(retention_class(TopicSettings(retention_ms=ms), internal=False)) for ms in kept]
+    found = [lifetime_of(retention_class(topic(retention_ms=ms))) for ms in kept]
     assert found == sorted(set(found))
     assert {lifetime_of(name) for name in ("internal", "compact", "bytes", "forever", "ms-", "ms-soon")} == {found[-1]}
     assert lifetime_of("ms-4194304+remote") == lifetime_of("ms-4194304")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.queue_store.runs import extent_rows
+from tests.storage.small_node import topic
 
 from mainstem.model import TopicSettings
 from mainstem.storage.journal.encoding.blocks import Rows
-from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, live, retention_class
+from mainstem.storage.upkeep.retention import BUCKET_MS_MIN, LiveBytes, LogStarts, keeps_all, live, retention_class
+from mainstem.storage.upkeep.retention_pass import may_lose
 from mainstem.storage.upkeep.retention_sources import FOREVER_MS
 
 NOW = 1000
@@ -234,4 +237,15 @@ def test_no_queues_no_extents_no_changes() -> None:
     ],
 )
 def test_retention_class(settings: TopicSettings, internal: bool, expected: str) -> None:
-    assert retention_class(settings, internal) == expected
+    assert retention_class(replace(topic(), settings=settings, internal=internal)) == expected
+
+
+def test_an_internal_topic_loses_records_only_if_it_was_made_to() -> None:
+    days = TopicSettings(retention_ms=7_776_000_000)
+    kept = replace(topic(), internal=True, settings=days, configs={"retention.ms": "7776000000"})
+    compacted = replace(kept, configs={"cleanup.policy": "compact"})
+    trimmed = replace(kept, configs={**kept.configs, "cleanup.policy": "delete"})
+    assert [keeps_all(one) for one in (topic(), kept, compacted, trimmed)] == [False, True, True, False]
+    assert [may_lose(one) for one in (topic(), kept, compacted, trimmed)] == [True, False, False, True]
+    assert retention_class(kept) == retention_class(compacted) == "internal"
+    assert retention_class(trimmed) == "ms-8589934592"

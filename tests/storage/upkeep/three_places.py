@@ -314,7 +314,7 @@ class ThreePlaces:
         return self._live(_sorted([self.rows[entry.name] for entry in entries]))
 
     def _class_of(self, queue_id: int) -> str:
-        return retention_class(self.topic(queue_id >> 32).settings, internal=False)
+        return retention_class(self.topic(queue_id >> 32))
 
     def _by_class(self, rows: Rows) -> dict[str, Rows]:
         names = [self._class_of(queue_id) for queue_id in rows["queue_id"].tolist()]

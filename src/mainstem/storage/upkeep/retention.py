@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.model import TopicSettings
+from mainstem.model import Topic, TopicSettings
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
 
@@ -30,12 +30,19 @@ BUCKET_MS_MAX = 1 << 37
 """Four years: topics with longer retention share the class of those that keep forever."""
 
 
-def retention_class(settings: TopicSettings, internal: bool) -> str:
+def keeps_all(topic: Topic) -> bool:
+    """Whether a topic loses no record by age, size or number, whatever its settings are by default. Internal topics are
+    state: they do, unless they were made with `cleanup.policy=delete` as the audit's."""
+    return topic.internal and "delete" not in topic.configs.get("cleanup.policy", "")
+
+
+def retention_class(topic: Topic) -> str:
     """The class of runs a topic's batches go to: topics of one class lose their data at about the same time,
     so that whole runs become free. 'internal', 'compact', 'ms-<power of two>', 'forever', or 'bytes' for those that
     are bounded by size or by number of records only. The last three have '+remote' behind them for topics whose files
     move to the remote tier."""
-    if internal:
+    settings = topic.settings
+    if keeps_all(topic):
         return "internal"
     if "compact" in settings.cleanup_policy:
         return "compact"

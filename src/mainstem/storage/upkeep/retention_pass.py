@@ -30,7 +30,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.state.queue_scan import live_queues, topics_with_data
 from mainstem.storage.upkeep.remote_files import RemoteFiles
-from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts, retention_class
+from mainstem.storage.upkeep.retention import UNLIMITED, LiveBytes, LogStarts, keeps_all, retention_class
 from mainstem.storage.upkeep.retention_memory import LimitedQueues, TopicLimits
 from mainstem.storage.upkeep.retention_sources import FirstSeen, RetentionSources
 
@@ -59,7 +59,7 @@ def may_lose(topic: Topic) -> bool:
     """Whether records of a topic leave by age, size or number."""
     settings = topic.settings
     unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0 and settings.retention_records < 0
-    return DELETE in settings.cleanup_policy and not unlimited and not topic.internal
+    return DELETE in settings.cleanup_policy and not unlimited and not keeps_all(topic)
 
 
 class RetentionPass:
@@ -220,7 +220,7 @@ class TopicClasses:
         classes: dict[int, str] = {}
         for looked_at, topic in enumerate(self._topics(), 1):
             if topic.number in held:
-                classes[topic.number] = retention_class(topic.settings, topic.internal)
+                classes[topic.number] = retention_class(topic)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         for looked_at, number in enumerate(held - classes.keys(), 1):
