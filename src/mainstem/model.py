@@ -24,6 +24,20 @@ BUFFERS = (bytes, bytearray, memoryview)
 """The same for `isinstance`."""
 
 
+class NodeRole(enum.StrEnum):
+    """The roles of a node, by the names that configurations and the metadata have for them."""
+
+    BROKER = "broker"
+    """Serves Kafka clients."""
+    STORAGE = "storage"
+    """Holds replicas of write groups."""
+    NAMESERVER = "nameserver"
+    """May vote on the metadata."""
+
+
+ALL_ROLES = frozenset(NodeRole)
+
+
 class SharedBytes(bytes):
     """Bytes that are encoded once and shared by many responses: memory accounts need not count them for
     each."""
@@ -52,6 +66,9 @@ class FeatureLevel(enum.IntEnum):
 
     SECURED = 5
     """What the metadata says of access control: rules on who may do what, credentials of users."""
+
+    ELASTIC = 7
+    """Nodes that have only some of the roles."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:
@@ -280,15 +297,21 @@ class ListenerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node's identity and the addresses it advertises to Kafka clients."""
+    """A node's identity, its roles, and the addresses it advertises to Kafka clients."""
 
     node_id: int
     host: str
     port: int
-    """`host` and `port` are those of its first listener."""
+    """`host` and `port` are those of its first listener; without the role of a broker it has none, and port 0."""
     rack: str | None = None
     endpoints: tuple[ListenerAddress, ...] = ()
     """One for each listener. Empty: it has the listener `PLAINTEXT` alone, or has not said."""
+    roles: frozenset[NodeRole] = ALL_ROLES
+
+    @property
+    def stores(self) -> bool:
+        """Whether it holds replicas of write groups, or may."""
+        return NodeRole.STORAGE in self.roles
 
     def at(self, listener: str) -> Node | None:
         """The node with the address of that listener; None: it has none of this name."""

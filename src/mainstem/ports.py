@@ -261,7 +261,7 @@ class Cluster(Protocol):
     """The nodes, as the metadata's leader sees them and this node has heard."""
 
     def alive_nodes(self) -> Sequence[Node]:
-        """The registered nodes that are not held for dead."""
+        """The brokers that are not held for dead: where clients may go."""
         ...
 
     @property

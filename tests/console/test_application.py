@@ -95,7 +95,7 @@ def test_metrics_are_rendered_in_another_thread() -> None:
 def test_errors_are_json() -> None:
     views = FakeViews()
     views.error = RuntimeError("secret detail")
-    views.endpoint = None
+    views.stores = False
     unknown, nowhere, endpoint, failed = get(
         "/v1/topics/unknown", "/v1/nowhere", "/v1/split/endpoint", "/v1/cluster", views=views
     )

@@ -113,10 +113,10 @@ class FakeViews:
         self.feature_level = 1
         self.leader = 1
         """Of the one write group."""
-        self.endpoint: SplitEndpoint | None = SplitEndpoint(host="127.0.0.1", port=9093, store_dir="/store")
+        self.stores = True
 
     def all(self) -> NodeViews:
-        return NodeViews(self, self, self, self, self)
+        return NodeViews(self, self, self, self if self.stores else None, self)
 
     def not_alive(self) -> str | None:
         return self.dead
@@ -313,5 +313,5 @@ class FakeViews:
     async def remove_tenant(self, name: str) -> str | None:
         return f"there is no tenant {name!r}"
 
-    def split_endpoint(self) -> SplitEndpoint | None:
-        return self.endpoint
+    def split_endpoint(self) -> SplitEndpoint:
+        return SplitEndpoint(host="127.0.0.1", port=9093, store_dir="/store")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -37,18 +37,30 @@ class Cluster:
         network: Network | None = None,
         write_dir: Callable[[int], Path] | None = None,
         program: str | None = None,
+        roles: Mapping[int, str] | None = None,
     ) -> None:
         """`network`: where each node has the host of its number; `write_dir`: where another disk 1 than a directory
-        below `root` is wanted; `program`: the module that every node runs, if not `mainstem`'s own."""
+        below `root` is wanted; `program`: the module that every node runs, if not `mainstem`'s own; `roles`: of
+        nodes that do not have all of them."""
         ids = range(1, count + 1)
         hosts = {node_id: HOST if network is None else network.hosts[node_id].address for node_id in ids}
         inner = {node_id: (hosts[node_id], free_port()) for node_id in ids}
         outer = {node_id: (HOST, free_port()) for node_id in ids} if wired else inner
         self.wires = Wires(outer, inner) if wired else None
-        peers = json.dumps({str(node_id): f"{host}:{port}" for node_id, (host, port) in outer.items()})
+        roles = roles or {}
+        self._brokers = [node_id for node_id in ids if "broker" in roles.get(node_id, "broker")]
+        peers = json.dumps(
+            {
+                str(node_id): f"{host}:{port}"
+                for node_id, (host, port) in outer.items()
+                if "nameserver" in roles.get(node_id, "nameserver")
+            }
+        )
         self.nodes: dict[int, Serving] = {}
         for node_id in ids:
             node = Serving(root / f"node-{node_id}", f"node_id={node_id}", f"nameserver.peers={peers}", *settings)
+            if node_id in roles:
+                node.settings += (f"roles={roles[node_id]}",)
             node.kafka = f"{hosts[node_id]}:{free_port()}"
             node.http = f"{hosts[node_id]}:{free_port()}"
             node.rpc = f"{hosts[node_id]}:{inner[node_id][1]}"
@@ -120,8 +132,8 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """All nodes, whether they run or not."""
-        return ",".join(node.kafka for node in self.nodes.values())
+        """All brokers, whether they run or not."""
+        return ",".join(self.nodes[node_id].kafka for node_id in self._brokers)
 
     def others(self, node_id: int) -> list[int]:
         return [other for other in self.nodes if other != node_id]

@@ -11,7 +11,7 @@ from tests.fakes.cluster import End, SimulatedNetwork, addresses
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.model import OWN_LEVELS, LevelRange, ListenerAddress, Node
+from mainstem.model import OWN_LEVELS, LevelRange, ListenerAddress, Node, NodeRole
 from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts
 from mainstem.nameserver.config import NameserverConfig
@@ -31,6 +31,8 @@ class Nameservers:
         self.config = {"log_bytes_max": 16 * 1024, "change_wait_ms_max": 8_000, **config}
         self.racks: dict[int, str] = {}
         self.endpoints: dict[int, tuple[ListenerAddress, ...]] = {}
+        self.roles: dict[int, tuple[str, ...]] = {}
+        """The roles of nodes that do not have all of them."""
         self.levels: dict[int, LevelRange] = {}
         """The feature levels that a node's program can work at, where they are not this program's."""
         self.conditions: dict[int, Condition] = {}
@@ -60,7 +62,7 @@ class Nameservers:
             endpoints=self.endpoints.get(node_id, ()),
         )  # fmt: skip
         levels = self.levels.get(node_id, OWN_LEVELS)
-        facts = Facts(f"10.0.0.{node_id}:9093", ("broker", "storage", "nameserver"), "0.2", levels)
+        facts = Facts(f"10.0.0.{node_id}:9093", self.roles.get(node_id, tuple(NodeRole)), "0.2", levels)
         disk = self.disks.setdefault(node_id, SimulatedFiles(self.seed * 100 + node_id))
         if self.shows_starts:
             starts = await StartsFile.open(disk, node_id)

@@ -129,7 +129,15 @@ def test_variables_of_the_command_line_are_not_settings() -> None:
         ({"flags": {"roles": "brokr"}}, ["roles = 'brokr'", "broker, storage, nameserver", "--roles"]),
         ({"flags": {"roles": ""}}, ["roles is empty"]),
         ({"assignments": ["rack=" + "r" * 201]}, ["rack has 201 characters"]),
-        ({"flags": {"roles": "broker"}}, ["roles = broker", "every node of this version has all roles"]),
+        ({"flags": {"roles": "broker"}}, ["roles = broker", "a node alone has all roles"]),
+        (
+            {"flags": {"roles": "broker,storage"}, "assignments": ['nameserver.peers={"1": "h:1", "2": "h:2"}']},
+            ["roles = broker, storage", "nameserver.peers names node 1", "--roles"],
+        ),
+        (
+            {"flags": {"roles": "storage"}, "assignments": ['nameserver.peers={"2": "h:1"}']},
+            ["roles = storage", "go together"],
+        ),
         ({"flags": {"write_dir": ""}}, ["write_dir is empty", "--write-dir"]),
         (
             {"flags": {"write_dir": "/m", "store_dir": "/m/"}},

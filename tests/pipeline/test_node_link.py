@@ -12,7 +12,7 @@ from tests.cli.fake_node import serving
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.console.views import SharedStoreView, SplitEndpoint
-from mainstem.node.node import store_access
+from mainstem.node.splitter_end import store_access
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_link import (
     ENDPOINT_PATH,

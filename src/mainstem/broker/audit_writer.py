@@ -96,7 +96,7 @@ class AuditWriter:
 
     async def _made(self) -> Topic | None:
         broker = self._broker
-        copies = max(1, min(broker.facts.replication_factor, len(broker.metadata.nodes())))
+        copies = max(1, min(broker.facts.replication_factor, sum(node.stores for node in broker.metadata.nodes())))
         try:
             return await create_topic(broker, AUDIT_TOPIC, PARTITIONS, copies, CONFIGS, internal=True)
         except TopicExists:

@@ -26,6 +26,7 @@ from mainstem.console.views import (
     GiveUpRequest,
     NodeViews,
     ReplaceNodeRequest,
+    StoreViews,
     TenantRemoval,
     TenantRequest,
     TransferLeaderRequest,
@@ -131,7 +132,7 @@ class Console:
         return _done(await self._views.cluster.raise_feature_level(wanted.level))
 
     async def _give_up(self, request: Request) -> Response:
-        done = await self._views.store.give_up(await self._posted(request, GiveUpRequest))
+        done = await self._store_views.give_up(await self._posted(request, GiveUpRequest))
         return _done(done) if isinstance(done, str) else _json(done)
 
     async def _tenants(self, request: Request) -> Response:
@@ -166,23 +167,27 @@ class Console:
         return _json(view)
 
     async def _split(self, request: Request) -> Response:
-        return _json(await self._views.store.split())
+        return _json(await self._store_views.split())
 
     async def _store(self, request: Request) -> Response:
-        return _json(await self._views.store.store())
+        return _json(await self._store_views.store())
 
     async def _store_usage(self, request: Request) -> Response:
         name = request.path_params.get("name")
-        view = await self._views.store.store_usage(name)
+        view = await self._store_views.store_usage(name)
         if view is None:
             raise HTTPException(404, f"there is no topic {name}")
         return _json(view)
 
     async def _split_endpoint(self, request: Request) -> Response:
-        endpoint = self._views.store.split_endpoint()
-        if endpoint is None:
-            raise HTTPException(404, "this node has no storage role, so there is nothing to split on it")
-        return _json(endpoint)
+        return _json(self._store_views.split_endpoint())
+
+    @property
+    def _store_views(self) -> StoreViews:
+        """Raises HTTPException."""
+        if self._views.store is None:
+            raise HTTPException(404, "this node does not have the role storage: ask one that has")
+        return self._views.store
 
 
 def _done(refusal: str | None) -> Response:

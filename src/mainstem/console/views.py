@@ -604,9 +604,7 @@ class StoreViews(Protocol):
         """Of all topics, or of one; None when there is no such topic."""
         ...
 
-    def split_endpoint(self) -> SplitEndpoint | None:
-        """None on a node without the storage role."""
-        ...
+    def split_endpoint(self) -> SplitEndpoint: ...
 
 
 class TenantViews(Protocol):
@@ -625,5 +623,6 @@ class NodeViews(NamedTuple):
     health: Health
     cluster: ClusterViews
     topics: TopicViews
-    store: StoreViews
+    store: StoreViews | None
+    """None: the node has no storage."""
     tenants: TenantViews

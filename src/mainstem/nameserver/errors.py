@@ -44,6 +44,10 @@ class InvalidPlacement(NameserverError):
     exist."""
 
 
+class InvalidRoles(NameserverError):
+    """A node cannot have these roles: it holds what a role that it lacks is for."""
+
+
 class InvalidMembership(NameserverError):
     """The metadata quorum's members cannot be changed like this, or not now; the message says which."""
 
@@ -137,6 +141,7 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         InvalidReplicationFactor,
         InvalidConfig,
         InvalidPlacement,
+        InvalidRoles,
         InvalidMembership,
         NodeIdTaken,
         InvalidAcl,

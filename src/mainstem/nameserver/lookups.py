@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mainstem.model import (
     FeatureLevel,
     Node,
+    NodeRole,
     ScramCredential,
     ScramMechanism,
     Topic,
@@ -148,8 +149,13 @@ class MetadataLookups:
         return self._verdicts().get(node_id, ALIVE)
 
     def alive_nodes(self) -> Sequence[Node]:
-        """The nodes that are not held for dead."""
-        return [node for node in self._state.nodes if self.verdict(node.node_id).state is not NodeState.DEAD]
+        """The brokers that are not held for dead."""
+        return self.alive(NodeRole.BROKER)
+
+    def alive(self, role: NodeRole) -> list[Node]:
+        """The nodes with this role that are not held for dead."""
+        nodes = self._state.node_table.with_role(role)
+        return [node for node in nodes if self.verdict(node.node_id).state is not NodeState.DEAD]
 
     def report(self, node_id: int) -> Report | None:
         """What a node said of itself in its last heartbeat; None: unknown, as on all nodes but the metadata
@@ -223,6 +229,10 @@ class MetadataLookups:
     def write_group_leaders(self) -> Mapping[int, Leading]:
         """Per write group its leader and term, by the newest term that this node has heard of."""
         return self._leaders.all()
+
+    def write_group(self, queue_id: int) -> int:
+        """The write group of a queue, whether or not it exists."""
+        return self._state.write_group(queue_id)
 
     def leader(self, queue_id: int) -> int:
         topic = self._state.topic_by_number(topic_number_of(queue_id))

@@ -121,16 +121,17 @@ class Nameserver:
         self._raising = LevelRaising(quorum, replica, self.proposer, config.node_id, self.heartbeats, sleep)
         self._requests = requests = Requests(
             quorum, self.proposer, replica, ids, ports, wait_seconds_max, config.replication_factor,
-            Admission(replica, self._raising, self.heartbeats).check,
+            Admission(replica, self._raising, self.heartbeats, quorum).check,
         )  # fmt: skip
         self._duties = LeaderDuties(
             quorum, replica, self.proposer, requests,
             partial(self._new_cluster_id, ids), config.write_groups, self._raising,
+            config.replication_factor, member_id,
         )  # fmt: skip
         self.lookups = MetadataLookups(replica, config, quorum, self._leaders, self.heartbeats)
         self.administration = MetadataAdministration(requests, replica, ids, config)
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
-        self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max)
+        self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports)
         self.acl_administration = AclAdministration(requests, self.waits.current)
         self.quota_administration = QuotaAdministration(self.lookups, requests, self.waits.current)
         self.registration = Registration(requests, replica, quorum, facts, self.incarnation)

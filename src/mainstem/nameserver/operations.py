@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstem.model import NodeRole
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import (
     InvalidMembership,
@@ -78,11 +79,11 @@ class ClusterOperations:
         the live node that suits best. The storage roles carry it out later. Returns the new node; raises
         `InvalidPlacement`."""
         if new is None:
-            racks = {node.node_id: node.rack for node in self._lookups.alive_nodes()}
+            racks = {node.node_id: node.rack for node in self._lookups.alive(NodeRole.STORAGE)}
             placements = self._replica.state.placements
             new = replacement_for(old, placements.get(group, ()), racks, placements)
         if new is None:
-            raise InvalidPlacement(f"write group {group}: every node that lives has a replica of it already")
+            raise InvalidPlacement(f"write group {group}: every node that lives and stores has a replica of it already")
         (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
         if isinstance(outcome, NameserverError):
             raise outcome

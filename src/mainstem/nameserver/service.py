@@ -23,6 +23,7 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.metadata import (
     CHANGE,
     CHANGE_MEMBER,
+    COMMITTED,
     FETCH_SNAPSHOT,
     FOLLOW,
     HEARTBEAT,
@@ -30,6 +31,7 @@ from mainstem.rpc.messages.metadata import (
     OFFER_SNAPSHOT,
     REACH,
     ChangeMember,
+    Committed,
     Follow,
     FollowPart,
     Introduction,
@@ -93,6 +95,17 @@ class Service:
         handlers.stream(FETCH_SNAPSHOT, transfer.give)
         handlers.stream(FOLLOW, self._follow)
         handlers.unary(METADATA_FORGOT, self._member_forgot)
+        handlers.unary(COMMITTED, self._committed)
+
+    async def _committed(self, call: RpcCall[Nothing]) -> Reply[Committed]:
+        """Answers nodes that are no members themselves."""
+        if not self._group.is_member:
+            raise NotAvailable("this node is no member of the metadata quorum itself; ask another")
+        try:
+            await self._group.read()
+        except MetadataUnavailable as error:
+            raise NotAvailable(str(error)) from error
+        return Reply(Committed(self._replica.applied_index))
 
     async def _member_forgot(self, call: RpcCall[MemberForgot]) -> Reply[Remembered]:
         assert call.node is not None, "the method is for nodes only"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.rpc.errors import RpcError
+from mainstem.rpc.messages.metadata import COMMITTED
+from mainstem.rpc.wire.method import Nothing
 
 READ_SECONDS_MAX = 1.0
 """After so long a read is repeated, since its message may be lost."""
@@ -23,7 +27,10 @@ class MetadataWaits:
         replica: MetadataReplica,
         sleep: Callable[[float], Awaitable[None]],
         wait_seconds_max: float,
+        ports: ClusterPorts | None,
     ) -> None:
+        """`ports` None: there are no other nodes."""
+        self._ports = ports
         self._quorum = quorum
         self._replica = replica
         self._sleep = sleep
@@ -38,7 +45,7 @@ class MetadataWaits:
                 while True:
                     try:
                         async with asyncio.timeout(READ_SECONDS_MAX):
-                            return await self._quorum.read()
+                            return await self._read()
                     except TimeoutError:
                         reason = "the leader of the metadata quorum does not answer"
                     except MetadataUnavailable as error:
@@ -48,6 +55,20 @@ class MetadataWaits:
                     await self._sleep(PAUSE_SECONDS)
         except TimeoutError:
             raise MetadataUnavailable(f"the metadata cannot be read safely now: {reason}; try again") from None
+
+    async def _read(self) -> None:
+        """A member asks its leader; a node that is none asks a member, and waits until it has followed so far."""
+        if self._ports is None or self._quorum.is_member:
+            await self._quorum.read()
+            return
+        member = self._quorum.whom_to_ask()
+        try:
+            reply = await self._ports.calls.call(member, COMMITTED, Nothing(), timeout_seconds=READ_SECONDS_MAX)
+        except RpcError as error:
+            self._quorum.asked_in_vain()
+            raise MetadataUnavailable(f"node {member}: {error}") from error
+        index = reply.message.index
+        await self.until(lambda: self._replica.applied_index >= index)
 
     async def deleted(self, topic_numbers: Sequence[int]) -> None:
         """Wait until this node has heard that the topics of these numbers are deleted. Raises

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mainstem.nameserver.adopted_metadata import KnownCluster, write_metadata
 from mainstem.nameserver.state.commands import CreateTopic
-from mainstem.node.node_roles import NODE_ALONE
+from mainstem.node.held_storage import NODE_ALONE
 from mainstem.node.store_directory import MANIFEST_NAME
 from mainstem.ports import ObjectStore
 from mainstem.storage.adopting.disk_one import write_disk_one

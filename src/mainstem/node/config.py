@@ -18,6 +18,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
+from mainstem.model import NodeRole
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
@@ -32,7 +33,7 @@ from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.remote.config import ReadCacheConfig
 
-ROLES = ("broker", "storage", "nameserver")
+ROLES = tuple(map(str, NodeRole))
 
 RACK_LENGTH_MAX = 200
 """Every answer to Metadata carries the racks of all nodes."""
@@ -128,11 +129,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for role in self.roles:
             if role not in ROLES:
                 raise ConfigError(f"roles = {role!r}: there is no such role; known are {', '.join(ROLES)}")
-        if set(self.roles) != set(ROLES):
-            raise ConfigError(
-                f"roles = {', '.join(self.roles)}: every node of this version has all roles ({', '.join(ROLES)}); "
-                "leave the key out"
-            )
+        self._check_roles()
         for name, mechanisms in self.sasl_mechanisms.items():
             for mechanism in mechanisms:
                 if mechanism not in self.sasl.mechanisms:
@@ -162,6 +159,26 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             )
         self._check_remote_dir()
         self._check_directories()
+
+    def has_role(self, role: NodeRole) -> bool:
+        return role in self.roles
+
+    def _check_roles(self) -> None:
+        """Which roles go without which others."""
+        given = ", ".join(self.roles)
+        peers = self.nameserver.peer_addresses
+        if not peers and set(self.roles) != set(ROLES):
+            raise ConfigError(
+                f"roles = {given}: a node alone has all roles ({', '.join(ROLES)}). Leave the key out, or name the "
+                "other nodes in nameserver.peers"
+            )
+        if self.node_id in peers and not self.has_role(NodeRole.NAMESERVER):
+            raise ConfigError(
+                f"roles = {given}: nameserver.peers names node {self.node_id}, and all nodes there vote on the "
+                "metadata. Give it the role nameserver, or leave it out of nameserver.peers on all nodes"
+            )
+        if self.has_role(NodeRole.BROKER) != self.has_role(NodeRole.STORAGE):
+            raise ConfigError(f"roles = {given}: broker and storage go together")
 
     def _check_remote_dir(self) -> None:
         """A cluster's files lie in one object store."""

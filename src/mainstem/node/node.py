@@ -21,51 +21,40 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from mainstem.address import Address, is_loopback
+from mainstem.broker.broker import UnboundedRoom
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
 from mainstem.console.views import NodeViews
 from mainstem.errors import MainstemError
-from mainstem.model import Node
+from mainstem.model import Node, NodeRole
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
-from mainstem.node.store_directory import directory, note_store, store_directory
+from mainstem.node.splitter_end import SplitterEnd
+from mainstem.node.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
 from mainstem.node.views.tenant_views import ReplicatedTenantViews
-from mainstem.node.views.topic_views import LocalTopicViews
-from mainstem.pipeline.embedded.supervisor import SplitSupervisor
+from mainstem.node.views.topic_views import FollowedTopicViews, LocalTopicViews
 from mainstem.ports import Statistics
 from mainstem.process.free_memory import FreeMemory, give_memory_back, process_memory
 from mainstem.process.heap import Heap
 from mainstem.process.loop_watch import LoopWatch
-from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.messages.split import MergeWaits
-from mainstem.rpc.messages.tier import STORE_ACCESS, StoreAccess
+from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.identity import Identity
-from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.rpc.wire.tls import context as tls_context
 from mainstem.server.addresses import parse_address
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.object_stores.urls import open_object_store
-from mainstem.storage.role import Storage
+from mainstem.storage.object_stores.urls import GuardedStore, open_object_store
 from mainstem.storage.samples import StorageSamples
-from mainstem.storage.split.compaction_service import CompactionService
-from mainstem.storage.split.merge_service import MergeService
-from mainstem.storage.split.split_lease import SplitLease
-from mainstem.storage.split.split_service import SplitService
-from mainstem.storage.split.tier_service import TierService
 from mainstem.supervised import Supervision
 
 if TYPE_CHECKING:
@@ -81,6 +70,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Seconds for which a thread keeps the interpreter: the default of 5 ms makes the event loop wait that long
 for the reading thread (measured: p99 6.2 against 1.7 ms)."""
+
+
+NO_KAFKA = "-"
+"""Stands for the Kafka address of a node that is no broker."""
 
 
 class SystemClock:
@@ -150,135 +143,173 @@ class RunningNode:
         await self._stack.aclose()
 
     async def _start(self, heap: Heap) -> Addresses:
-        config, stack, clock = self._config, self._stack, self._clock
+        config, stack = self._config, self._stack
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        stores = config.has_role(NodeRole.STORAGE)
         write_dir = directory(config.write_dir)
-        remote_store = open_object_store(config.objects_url, config.object_store) if config.objects_url else None
+        remote_store = None
+        if stores and config.objects_url:
+            remote_store = open_object_store(config.objects_url, config.object_store)
         stack.callback(os.close, lock(write_dir))
-        store_dir = store_directory(config, write_dir)
+        store_dir = store_directory(config, write_dir) if stores else directory(str(write_dir / CACHE_DIRECTORY))
 
         warn_of_open_rpc(config)
-        server = KafkaServer(config.server, clock, give_memory_back)
+        server = self._bound_server() if config.has_role(NodeRole.BROKER) else None
+        identity = self._identity(server)
+        ports = self._ports(write_dir, store_dir, remote_store, server)
+        roles = self._roles = await Roles.open(config, identity, ports, stack)
+        if stores:
+            note_store(config, store_dir)
+        roles.nameserver.subscribe(heap.topic_changed)
+
+        splitter = SplitterEnd.open(roles.setup, roles.storage) if stores else None
+        rpc_address = await self._listen_for_calls()
+        reports = NodeReports(
+            config.node_id,
+            roles.storage if stores else None,
+            self._end.calls if self._end is not None else None,
+            config.store_told,
+        )
+        reports.register(self._handlers)
+        if stores:
+            nodes = roles.nameserver.lookups.nodes()
+            await reports.check_stores([node.node_id for node in nodes if node.stores])
+        health = NodeHealth(roles.nameserver, roles.storage if stores else None, self._supervision)
+        views = self._views(roles, health, reports, rpc_address, splitter, remote_store)
+        measured = self._measured(roles, server, remote_store)
+        http, console = self._console(views, measured, write_dir, heap)
+        if splitter is not None:
+            await splitter.start(str(http))
+        if server is not None and roles.compute is not None:
+            await server.start(roles.dispatcher, roles.dispatcher.may_connect)
+            stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
+            # first: else members that wait for others are waited for
+            stack.push_async_callback(roles.compute.groups.served.close)
+        reports.http = str(http)
+        health.ready = True
+        roles.balance()
+        console.begin()
+        keep_heap = partial(heap.keep, lambda: server.budget.bytes_taken if server is not None else 0)
+        collecting = self._supervision.start(keep_heap, "garbage collection")
+        stack.callback(collecting.cancel)
+        giving_back = self._supervision.start(FreeMemory(process_memory()).watch, "giving memory back")
+        stack.callback(giving_back.cancel)
+        kafka = str(server.advertised) if server is not None else NO_KAFKA
+        return Addresses(kafka, str(http), str(Address(*rpc_address)), config.node_id)
+
+    def _bound_server(self) -> KafkaServer:
+        server = KafkaServer(self._config.server, self._clock, give_memory_back)
         server.bind()
-        stack.push_async_callback(server.close)
-        advertised = server.advertised
-        identity = Node(
+        self._stack.push_async_callback(server.close)
+        return server
+
+    def _identity(self, server: KafkaServer | None) -> Node:
+        """This node, as it registers; a node without a server for Kafka clients has no address for them."""
+        config = self._config
+        roles = frozenset(map(NodeRole, config.roles))
+        if server is None:
+            host = parse_address(rpc_advertised(config)).host
+            return Node(node_id=config.node_id, host=host, port=0, rack=config.rack or None, roles=roles)
+        return Node(
             node_id=config.node_id,
-            host=advertised.host,
-            port=advertised.port,
+            host=server.advertised.host,
+            port=server.advertised.port,
             rack=config.rack or None,
             endpoints=server.endpoints,
+            roles=roles,
         )
 
+    def _ports(
+        self, write_dir: Path, store_dir: Path, remote_store: GuardedStore | None, server: KafkaServer | None
+    ) -> NodePorts:
+        stack = self._stack
         write_files, store_files = DiskFiles(write_dir), DiskFiles(store_dir)
         stack.push_async_callback(write_files.close)
         stack.push_async_callback(store_files.close)
         side_work, password_work, key_work = (SideThread(name) for name in ("inflate", "passwords", "token keys"))
         for thread in (side_work, password_work, key_work):
             stack.push_async_callback(thread.close)
-        roles = self._roles = await Roles.open(
-            config,
-            identity,
-            NodePorts(
-                clock=clock,
-                randomness=random.SystemRandom,
-                new_id=lambda: str(uuid.uuid4()),
-                write_files=write_files,
-                store_files=store_files,
-                remote_store=remote_store,
-                write_dir=write_dir,
-                store_dir=store_dir,
-                handlers=self._handlers,
-                connect=self._connect if config.nameserver.peers else None,
-                response_room=server.responses,
-                password_work=password_work,
-                key_work=key_work,
-                side_work=side_work,
-                supervision=self._supervision,
-                boot=boot_of_this_machine(),
-            ),
-            stack,
-        )
-        nameserver, storage, dispatcher = roles.nameserver, roles.storage, roles.dispatcher
-        note_store(config, store_dir)
-        nameserver.subscribe(heap.topic_changed)
-
-        lease = SplitLease(clock, storage.hard_states.sequence, lambda: uuid.uuid4().hex)
-        split = SplitService(
-            storage.split_log,
-            clock,
-            lease,
-            storage.pacing,
-            lambda: storage.messages.appended_bytes,
-            self._supervision,
-            storage.merge_log.is_busy,
-            lambda: storage.merge_log.unmerged_bytes() + storage.tier_log.waiting_bytes(),
-        )
-        stack.push_async_callback(split.close)
-        split.register(self._handlers)
-        merges = MergeService(storage.merge_log, lease, self._supervision)
-        stack.push_async_callback(merges.close)
-        merges.register(self._handlers)
-        compactions = CompactionService(storage.compaction_log, lease, merges.turn, self._supervision)
-        stack.push_async_callback(compactions.close)
-        compactions.register(self._handlers)
-        uploads = TierService(storage.tier_log, lease, merges.turn, self._supervision)
-        stack.push_async_callback(uploads.close)
-        uploads.register(self._handlers)
-        if config.shares_store:
-            self._handlers.unary(STORE_ACCESS, partial(store_access, config.object_store))
-        rpc_address = await self._listen_for_calls()
-
-        reports = NodeReports(
-            config.node_id, storage, self._end.calls if self._end is not None else None, config.store_told
-        )
-        reports.register(self._handlers)
-        await reports.check_stores([node.node_id for node in nameserver.lookups.nodes()])
-        supervisor = SplitSupervisor(
-            config.pipeline if not config.read_only else msgspec.structs.replace(config.pipeline, mode="off"),
-            split,
-            store_dir=str(store_dir),
-            clock=clock,
-            tls=config.rpc_tls,
+        return NodePorts(
+            clock=self._clock,
+            randomness=random.SystemRandom,
+            new_id=lambda: str(uuid.uuid4()),
+            write_files=write_files,
+            store_files=store_files,
+            remote_store=remote_store,
+            write_dir=write_dir,
+            store_dir=store_dir,
+            handlers=self._handlers,
+            connect=self._connect if self._config.nameserver.peers else None,
+            response_room=server.responses if server is not None else UnboundedRoom(),
+            password_work=password_work,
+            key_work=key_work,
+            side_work=side_work,
             supervision=self._supervision,
-            merge_waits=partial(_store_waits, storage),
+            boot=boot_of_this_machine(),
         )
-        health = NodeHealth(nameserver, storage, self._supervision)
+
+    def _views(
+        self,
+        roles: Roles,
+        health: NodeHealth,
+        reports: NodeReports,
+        rpc: tuple[str, int],
+        splitter: SplitterEnd | None,
+        remote_store: GuardedStore | None,
+    ) -> NodeViews:
+        config, nameserver, held, ports = self._config, roles.nameserver, roles.held, roles.setup.ports
+        storage = held.storage if held is not None else None
         cluster_views = LocalClusterViews(
             config=config,
             nameserver=nameserver,
             storage=storage,
-            write_dir=write_dir,
-            store_dir=store_dir,
-            rpc=rpc_address,
-            node=identity,
+            write_dir=ports.write_dir,
+            store_dir=ports.store_dir,
+            rpc=rpc,
+            node=roles.setup.identity,
             reports=reports,
-            leader_of=roles.leadership.leader,
+            leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
         )
+        tenants = ReplicatedTenantViews(nameserver)
+        if storage is None or splitter is None:
+            return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
         store_views = LocalStoreViews(
             config=config,
             nameserver=nameserver,
             storage=storage,
-            split=split,
-            supervisor=supervisor,
-            write_dir=write_dir,
-            store_dir=store_dir,
-            rpc=rpc_address,
-            clock=clock,
+            split=splitter.split,
+            supervisor=splitter.supervisor,
+            write_dir=ports.write_dir,
+            store_dir=ports.store_dir,
+            rpc=rpc,
+            clock=self._clock,
             remote_store=remote_store,
         )
-        topic_views = LocalTopicViews(nameserver, storage, roles.groups)
-        views = NodeViews(health, cluster_views, topic_views, store_views, ReplicatedTenantViews(nameserver))
-        measured: list[Statistics] = [
-            server, dispatcher, roles.groups.served, nameserver, StorageSamples(storage), self._supervision,
-            self._loop_watch,
-        ]  # fmt: skip
+        groups = roles.compute.groups if roles.compute is not None else None
+        topic_views = LocalTopicViews(nameserver, storage, groups)
+        return NodeViews(health, cluster_views, topic_views, store_views, tenants)
+
+    def _measured(
+        self, roles: Roles, server: KafkaServer | None, remote_store: GuardedStore | None
+    ) -> list[Statistics]:
+        measured: list[Statistics] = [roles.nameserver, self._supervision, self._loop_watch]
+        if server is not None and roles.compute is not None:
+            measured += [server, roles.dispatcher, roles.compute.groups.served]
+        if roles.held is not None:
+            measured.append(StorageSamples(roles.storage))
         if self._end is not None:
             measured.append(self._end.exchange)
         if remote_store is not None:
             measured.append(remote_store)
-        http_configured = parse_address(config.http)
-        token, hosts = token_of(write_dir), (http_configured.host, socket.gethostname())
+        return measured
+
+    def _console(
+        self, views: NodeViews, measured: list[Statistics], write_dir: Path, heap: Heap
+    ) -> tuple[Address, ConsoleServer]:
+        """The HTTP server, bound; it waits until it is begun."""
+        config = self._config
+        configured = parse_address(config.http)
+        token, hosts = token_of(write_dir), (configured.host, socket.gethostname())
 
         def application() -> Starlette:
             from mainstem.console.application import Console
@@ -288,31 +319,10 @@ class RunningNode:
             return Console(views, measured, config.console, ChangeGuard(token, hosts)).application()
 
         console = ConsoleServer(application, config.console, waits=True)
-        http = Address(*console.bind(http_configured.host, http_configured.port))
+        http = Address(*console.bind(configured.host, configured.port))
         console_task = self._supervision.start(console.serve, "console")
-        stack.push_async_callback(console.finish, console_task)
-        await supervisor.start(node=f"http://{http}")
-        stack.push_async_callback(supervisor.close)
-        log.info("splitter %s (%s)", supervisor.state, config.pipeline.master)
-
-        await server.start(dispatcher, dispatcher.may_connect)
-        stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
-        stack.push_async_callback(roles.groups.served.close)  # first: else members that wait for others are waited for
-        reports.http = str(http)
-        health.ready = True
-        roles.balance()
-        console.begin()
-        keep_heap = partial(heap.keep, lambda: server.budget.bytes_taken)
-        collecting = self._supervision.start(keep_heap, "garbage collection")
-        stack.callback(collecting.cancel)
-        giving_back = self._supervision.start(FreeMemory(process_memory()).watch, "giving memory back")
-        stack.callback(giving_back.cancel)
-        return Addresses(
-            str(advertised),
-            str(http),
-            str(Address(*rpc_address)),
-            config.node_id,
-        )
+        self._stack.push_async_callback(console.finish, console_task)
+        return http, console
 
     async def _connect(self, node: Identity) -> ClusterPorts:
         """Listen for the other nodes."""
@@ -337,20 +347,6 @@ class RunningNode:
         rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls, supervision=self._supervision)
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
-
-
-async def _store_waits(storage: Storage) -> MergeWaits:
-    """How much of the queue store waits to be merged or, where nothing does, to be uploaded or to be compacted."""
-    found = MergeWaits(0)
-    for waits in (storage.merge_log.waits, storage.tier_log.waits, storage.compaction_log.waits):
-        found = await waits()
-        if found.bytes or found.more:
-            break
-    return found
-
-
-async def store_access(config: ObjectStoreConfig, call: RpcCall[Nothing]) -> Reply[StoreAccess]:
-    return Reply(StoreAccess(msgspec.json.encode(config)))
 
 
 def boot_of_this_machine() -> str:

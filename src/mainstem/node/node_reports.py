@@ -37,8 +37,8 @@ OF_ITS_OWN = "a directory of its own"
 class NodeReports:
     """Makes this node's report, and asks for the others'; `calls` is None where there are no others."""
 
-    def __init__(self, node_id: int, storage: Storage, calls: NodeCalls | None, store: str = "") -> None:
-        """`store`: `NodeConfig.store_told`."""
+    def __init__(self, node_id: int, storage: Storage | None, calls: NodeCalls | None, store: str = "") -> None:
+        """`store`: `NodeConfig.store_told`; without storage it says nothing."""
         self._store = store
         self._node_id = node_id
         self._storage = storage
@@ -59,6 +59,9 @@ class NodeReports:
         handlers.unary(TRANSFER_LEADER, transfer)
 
     def own(self) -> NodeReport:
+        uptime_seconds = time.monotonic() - self._started_at
+        if self._storage is None:
+            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS)
         led = []
         for group in self._storage.groups:
             if not group.consensus.leads:
@@ -69,13 +72,13 @@ class NodeReports:
             )
         waiting = list(self._storage.rejoining.not_back())
         why = self._storage.rejoining.why if waiting else ""
-        uptime_seconds = time.monotonic() - self._started_at
         unread = self._storage.waiting.reasons()
         return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store)
 
     async def check_stores(self, node_ids: list[int]) -> None:
-        """Raises `StoreUnsupported` where another of these nodes, as far as they answer, has another shared store, or
-        where one has a shared store and the other has not: each would take for split what the other cannot read."""
+        """Raises `StoreUnsupported` where another of these nodes, all of which have storage, has another shared store,
+        as far as it answers, or where one has a shared store and the other has not: each would take for split what the
+        other cannot read."""
         for node_id, report in (await self.of(node_ids)).items():
             if report is not None and report.store != self._store:
                 raise StoreUnsupported(
@@ -108,10 +111,11 @@ class NodeReports:
             return None
         return reply.message
 
-    async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int]) -> None:
-        """Have node `to` lead a write group. Raises `TransferRefused`, `WriteGroupsNotLed`, `RpcError`."""
-        if not 0 <= group < len(self._storage.groups):
-            raise TransferRefused(f"there is no write group {group}; they are 0 to {len(self._storage.groups) - 1}")
+    async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int], groups: int) -> None:
+        """Have node `to` lead a write group, of so many that there are. Raises `TransferRefused`, `WriteGroupsNotLed`,
+        `RpcError`."""
+        if not 0 <= group < groups:
+            raise TransferRefused(f"there is no write group {group}; they are 0 to {groups - 1}")
         leader = leader_of(group)
         if leader == -1:
             raise WriteGroupsNotLed(f"write group {group} has no leader now")
@@ -124,8 +128,8 @@ class NodeReports:
             await self._calls.call(leader, TRANSFER_LEADER, request, timeout_seconds=TRANSFER_SECONDS_MAX)
 
     def _transfer_here(self, group: int, to: int) -> None:
-        if not 0 <= group < len(self._storage.groups):
-            raise WriteGroupsNotLed(f"there is no write group {group}")
+        if self._storage is None or not 0 <= group < len(self._storage.groups):
+            raise WriteGroupsNotLed(f"node {self._node_id} has no write group {group}")
         try:
             self._storage.groups[group].consensus.transfer_leadership(to)
         except NotTheLeader as error:

@@ -42,7 +42,7 @@ def assignment_fault(
     """The fault in the replicas (node ids) per partition, in words; None when there is none.
 
     `replication_factor` is that of the topic's other partitions, None for a new topic."""
-    known = {node.node_id for node in broker.metadata.nodes()}
+    known = {node.node_id for node in broker.metadata.nodes() if node.stores}
     expected = len(replicas[0]) if replication_factor is None and replicas else replication_factor
     for index, node_ids in enumerate(replicas):
         where = f"assignment {index}"
@@ -52,7 +52,7 @@ def assignment_fault(
             return f"{where} names a node twice: {list(node_ids)}"
         unknown = sorted(set(node_ids) - known)
         if unknown:
-            return f"{where} names nodes that do not exist: {unknown}; there are {sorted(known)}"
+            return f"{where} names nodes that do not exist, or store nothing: {unknown}; there are {sorted(known)}"
         if len(node_ids) != expected:
             return f"{where} has {len(node_ids)} replicas, others have {expected}"
     return None

@@ -64,7 +64,8 @@ def _print_nodes(view: ClusterView) -> None:
         [
             (
                 node.node_id, node.state, duration(node.uptime_seconds) if node.uptime_seconds else "-",
-                node.version or "-", Address(node.host, node.port), _short(node, node.http), _short(node, node.rpc),
+                node.version or "-", Address(node.host, node.port) if node.port else "-", _short(node, node.http),
+                _short(node, node.rpc),
                 *([node.rack or "-"] if racks else []), *([",".join(node.roles) or "-"] if roles else []),
             )
             for node in nodes

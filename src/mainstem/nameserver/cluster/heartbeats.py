@@ -253,6 +253,10 @@ class Heartbeats:
             except RaftError as error:
                 log.info("node %d does not lead the metadata yet: %s", successor, error)
 
+    def registers(self, node_id: int, levels: LevelRange) -> None:
+        """A node registers, which is before its first heartbeat: it lives."""
+        self.liveness().heard(node_id, self._ports.clock.monotonic(), Report(levels=levels))
+
     def judged(self, node_id: int) -> LivenessVerdict:
         """The leader's verdict on a node as of now."""
         return self.liveness().verdict(node_id, self._ports.clock.monotonic())

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from mainstem.model import NodeRole
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
@@ -34,9 +35,11 @@ class LeaderDuties:
         cluster_id: Callable[[], str],
         write_groups: int,
         raising: LevelRaising,
+        replicas: int,
+        member_id: Callable[[int], int],
     ) -> None:
-        """A cluster that this node creates gets this id and so many write groups, and begins at the newest
-        feature level."""
+        """A cluster that this node creates gets this id and so many write groups of so many replicas, and begins at the
+        newest feature level. `member_id`: the number by which the quorum knows a node."""
         self._group = group
         self._replica = replica
         self._proposer = proposer
@@ -44,6 +47,8 @@ class LeaderDuties:
         self._cluster_id = cluster_id
         self._write_groups = write_groups
         self._raising = raising
+        self._replicas = replicas
+        self._member_id = member_id
 
     async def run(self) -> None:
         """Carry out what is due after every change, until cancelled."""
@@ -64,8 +69,19 @@ class LeaderDuties:
         state = self._replica.state
         if state.cluster is None:
             await self._proposer.propose(self._make_cluster, b"")
-        elif not state.placements and len(state.nodes) >= len(self._group.membership.voters):
+        elif not state.placements and self._all_met():
             await self._proposer.propose(self._make_placement, b"")
+
+    def _all_met(self) -> bool:
+        """Whether the nodes are there that a new cluster begins with: all voters and, where these do not all store, as
+        many nodes that do as write groups have replicas."""
+        table, voters = self._replica.state.node_table, self._group.membership.voters
+        met = [node for node in table.nodes.values() if self._member_id(node.node_id) in voters]
+        if len(met) < len(voters):
+            return False
+        if all(node.stores for node in met):
+            return True
+        return len(table.with_role(NodeRole.STORAGE)) >= self._replicas
 
     async def _make_cluster(self) -> Made:
         if self._replica.state.cluster is not None:

@@ -7,12 +7,18 @@ from __future__ import annotations
 import logging
 
 from mainstem.address import Address
-from mainstem.model import FeatureLevel, LevelRange, Node
+from mainstem.model import FeatureLevel, LevelRange, Node, NodeRole
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
-from mainstem.nameserver.errors import FeatureLevelNotReady, MetadataUnavailable, NameserverError, NodeIdTaken
+from mainstem.nameserver.errors import (
+    FeatureLevelNotReady,
+    InvalidRoles,
+    MetadataUnavailable,
+    NameserverError,
+    NodeIdTaken,
+)
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
@@ -85,29 +91,46 @@ class Registration:
 class Admission:
     """Checks requests on the leader, before commands are made of them."""
 
-    def __init__(self, replica: MetadataReplica, raising: LevelRaising, heartbeats: Heartbeats | None) -> None:
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        raising: LevelRaising,
+        heartbeats: Heartbeats | None,
+        quorum: MetadataQuorum,
+    ) -> None:
         """`heartbeats` None: there are no other nodes."""
         self._replica = replica
+        self._quorum = quorum
         self._raising = raising
         self._heartbeats = heartbeats
 
     def check(self, wanted: Wanted) -> None:
         """Raises `NodeIdTaken` for a node whose id another live node bears, `UnreadableFeatureLevel` for one whose
-        program is too old, and `FeatureLevelNotReady` for a feature level that a node does not read."""
+        program is too old, `InvalidRoles` for a voter without the role of one, and `FeatureLevelNotReady` for a feature
+        level that a node does not read."""
         if isinstance(wanted, WantFeatureLevel) and (against := self._raising.against(wanted.level)):
             raise FeatureLevelNotReady(f"feature level {wanted.level} must wait: {'; '.join(against)}")
         if isinstance(wanted, WantNode):
-            levels = LevelRange(wanted.level_oldest, wanted.level_newest)
-            check_levels_of(wanted.node_id, levels, self._replica.state.feature_level)
-            self._raising.registers(wanted.node_id, levels)
-        if not isinstance(wanted, WantNode) or self._heartbeats is None:
-            return
-        known = self._replica.state.registered(wanted.node_id)
-        if known is None or known.incarnation in (b"", wanted.incarnation):
-            return
-        verdict = self._heartbeats.judged(wanted.node_id)
-        if verdict.state is not NodeState.DEAD:
-            raise NodeIdTaken(
-                f"node {wanted.node_id} runs at {known.rpc or Address(known.host, known.port)} from another directory "
-                f"({verdict.reason or 'it is alive'}); give this node another node_id, or stop that one first"
+            self._check_node(wanted)
+
+    def _check_node(self, wanted: WantNode) -> None:
+        node_id, levels = wanted.node_id, LevelRange(wanted.level_oldest, wanted.level_newest)
+        check_levels_of(node_id, levels, self._replica.state.feature_level)
+        self._raising.registers(node_id, levels)
+        is_member = node_id in self._quorum.membership.members
+        if is_member and wanted.roles and NodeRole.NAMESERVER not in wanted.roles:
+            raise InvalidRoles(
+                f"node {node_id} cannot do without the role nameserver: it is a member of the metadata quorum. Start "
+                f"it with the role, and have another node take its place first: mainstem cluster replace {node_id} NODE"
             )
+        if self._heartbeats is None:
+            return
+        known = self._replica.state.registered(node_id)
+        if known is not None and known.incarnation not in (b"", wanted.incarnation):
+            verdict = self._heartbeats.judged(node_id)
+            if verdict.state is not NodeState.DEAD:
+                raise NodeIdTaken(
+                    f"node {node_id} runs at {known.rpc or Address(known.host, known.port)} from another directory "
+                    f"({verdict.reason or 'it is alive'}); give this node another node_id, or stop that one first"
+                )
+        self._heartbeats.registers(node_id, levels)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from mainstem.model import NodeRole
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import InvalidMembership, MetadataUnavailable
 from mainstem.nameserver.quorum.proposer import NotLeading
@@ -59,8 +60,11 @@ async def change_member(
 def _check(membership: Membership, replica: MetadataReplica, old: int, new: int) -> None:
     if old == new:
         raise InvalidMembership(f"node {old} cannot replace itself; give two nodes, or 0 for none")
-    if new and replica.state.registered(new) is None:
+    node = replica.state.node(new) if new else None
+    if new and node is None:
         raise InvalidMembership(f"node {new} is not registered in this cluster; start it first")
+    if node is not None and NodeRole.NAMESERVER not in node.roles:
+        raise InvalidMembership(f"node {new} does not have the role nameserver; start it with the role first")
     if old and old not in membership.members and (not new or new not in membership.voters):
         voters = ", ".join(map(str, sorted(membership.voters)))
         raise InvalidMembership(f"node {old} is no member of the metadata quorum; its voters are {voters}")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import SCRAM_MECHANISMS, SLOTS, FeatureLevel, ScramCredential, Topic
+from mainstem.model import SCRAM_MECHANISMS, SLOTS, FeatureLevel, NodeRole, ScramCredential, Topic
 from mainstem.nameserver.errors import (
     CredentialRefused,
     InvalidAcl,
@@ -257,9 +257,9 @@ def _credential(wanted: WantedCredential, secret: bytes, accepted: int) -> Comma
 
 
 def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
-    racks = {node.node_id: node.rack for node in state.nodes}
+    racks = {node.node_id: node.rack for node in state.node_table.with_role(NodeRole.STORAGE)}
     if state.cluster is None or not racks:
-        raise InvalidPlacement("there are no nodes yet")
+        raise InvalidPlacement("there are no nodes with the role storage yet")
     return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, racks, replicas))
 
 

@@ -1,15 +1,21 @@
 """The nodes of the metadata state, and the nodes that hold each write group's replicas. No I/O.
 
-Invariant: a write group's replicas are on different nodes, all of them registered. The program of each can work at the
-cluster's feature level (`check_levels_of`, `check_own_levels`).
+Invariant: a write group's replicas are on different nodes, all of them registered with the role of storage. The
+program of each can work at the cluster's feature level (`check_levels_of`, `check_own_levels`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mainstem.model import LevelRange, ListenerAddress, Node
-from mainstem.nameserver.errors import InconsistentCommand, InvalidPlacement, NameserverError, UnreadableFeatureLevel
+from mainstem.model import ALL_ROLES, LevelRange, ListenerAddress, Node, NodeRole
+from mainstem.nameserver.errors import (
+    InconsistentCommand,
+    InvalidPlacement,
+    InvalidRoles,
+    NameserverError,
+    UnreadableFeatureLevel,
+)
 from mainstem.nameserver.state.commands import (
     INCARNATION_BYTES,
     Command,
@@ -36,15 +42,30 @@ class NodeTable:
         """How many replicas every write group has at least; 0 until the write groups are placed."""
         return min(map(len, self.placements.values()), default=0)
 
+    def with_role(self, role: NodeRole) -> list[Node]:
+        """The nodes that have a role."""
+        return [node for node in self.nodes.values() if role in node.roles]
+
     # before the log
 
     def check_node(self, command: RegisterNode) -> None:
+        roles = _roles(command.roles)
+        if NodeRole.STORAGE not in roles and (held := self._held_by(command.node_id)):
+            raise InvalidRoles(
+                f"node {command.node_id} cannot do without the role storage: it holds replicas of write groups "
+                f"{', '.join(map(str, held[:10]))}{', …' if len(held) > 10 else ''}. Start it with the role, and have "
+                f"another node take them over first: mainstem cluster replace {command.node_id} NODE"
+            )
         if command.node_id not in self.nodes and len(self.nodes) >= NODES_MAX:
             raise NameserverError(f"the cluster has {NODES_MAX} nodes already, the most it takes")
         if len(command.incarnation) not in (0, INCARNATION_BYTES):
             raise NameserverError(
                 f"node {command.node_id}: an incarnation has {INCARNATION_BYTES} bytes, not {len(command.incarnation)}"
             )
+
+    def _held_by(self, node_id: int) -> list[int]:
+        """The write groups of which a node has replicas."""
+        return [group for group, replicas in sorted(self.placements.items()) if node_id in replicas]
 
     def check_placement(self, command: PlaceWriteGroups, write_groups: int) -> None:
         if self.placements:
@@ -71,6 +92,9 @@ class NodeTable:
         unknown = [node_id for node_id in replicas if node_id not in self.nodes]
         if unknown:
             raise InvalidPlacement(f"write group {group}: node {unknown[0]} is not registered")
+        for node_id in replicas:
+            if not self.nodes[node_id].stores:
+                raise InvalidPlacement(f"write group {group}: node {node_id} does not have the role storage")
         if not replicas or len(set(replicas)) != len(replicas):
             raise InvalidPlacement(
                 f"write group {group}: its replicas must be on different nodes, not {list(replicas)}"
@@ -82,7 +106,7 @@ class NodeTable:
         self.registered[command.node_id] = command
         self.nodes[command.node_id] = Node(
             node_id=command.node_id, host=command.host, port=command.port, rack=command.rack,
-            endpoints=tuple(ListenerAddress(*each) for each in command.endpoints),
+            endpoints=tuple(ListenerAddress(*each) for each in command.endpoints), roles=_roles(command.roles),
         )  # fmt: skip
         return NodeRegistered(command)
 
@@ -104,6 +128,17 @@ class NodeTable:
         if self.placements:
             commands.append(PlaceWriteGroups([list(self.placements[group]) for group in sorted(self.placements)]))
         return iter(commands)
+
+
+def is_partial(command: RegisterNode) -> bool:
+    """Whether the node has only some of the roles."""
+    return _roles(command.roles) != ALL_ROLES
+
+
+def _roles(names: Sequence[str]) -> frozenset[NodeRole]:
+    """The roles by their names; all of them where none is named, as by version 0.1, whose nodes have all. Roles of
+    later versions are passed over."""
+    return frozenset(role for role in NodeRole if role in names) if names else ALL_ROLES
 
 
 def _moved(replicas: Sequence[int], command: MoveReplica) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, Topic, TopicSettings, slot_of
+from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, NodeRole, Topic, TopicSettings, slot_of
 from mainstem.nameserver.errors import (
     FeatureLevelTooLow,
     InconsistentCommand,
@@ -58,7 +58,7 @@ from mainstem.nameserver.state.commands import (
     UnknownCommand,
     level_of,
 )
-from mainstem.nameserver.state.node_table import NodeTable, check_own_levels
+from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
@@ -209,6 +209,8 @@ class MetadataState:
                 if level not in list(FeatureLevel):
                     raise NameserverError(f"there is no feature level {level} yet")
             case RegisterNode():
+                if self.placements and is_partial(command):  # a new cluster begins at the newest level
+                    self._check_level(FeatureLevel.ELASTIC)
                 self.node_table.check_node(command)
             case PlaceWriteGroups():
                 assert self._cluster is not None, "the cluster comes first"
@@ -216,7 +218,7 @@ class MetadataState:
             case MoveReplica():
                 self.node_table.check_move(command)
             case CreateTopic():
-                nodes, copies = len(self.node_table.nodes), self.node_table.copies
+                nodes, copies = len(self.node_table.with_role(NodeRole.STORAGE)), self.node_table.copies
                 self.topic_table.check_new(command, pending, nodes, copies)
                 self.tenant_rules.check_new(command, pending)
                 self._check_tiering_level(command)

@@ -167,7 +167,7 @@ class TopicTable:
         if not 1 <= command.replication_factor <= nodes:
             raise InvalidReplicationFactor(
                 f"topic {command.name!r}: replication factor {command.replication_factor}, "
-                f"allowed is 1 to {nodes}, the number of nodes"
+                f"allowed is 1 to {nodes}, the number of nodes that store"
             )
         if 0 < copies < command.replication_factor and not command.internal:
             raise InvalidReplicationFactor(

@@ -13,7 +13,7 @@ from mainstem.console.views import (
     ReplicaView,
     WriteGroupView,
 )
-from mainstem.model import OWN_LEVELS, Node
+from mainstem.model import OWN_LEVELS, Node, NodeRole
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.config import NodeConfig
@@ -22,7 +22,6 @@ from mainstem.node.views.disk_view import disk, own_disk
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
 from mainstem.storage.role import Storage
-from mainstem.storage.write_groups.write_group import WriteGroup
 
 
 class LocalClusterViews:
@@ -33,7 +32,7 @@ class LocalClusterViews:
         *,
         config: NodeConfig,
         nameserver: Nameserver,
-        storage: Storage,
+        storage: Storage | None,
         write_dir: Path,
         store_dir: Path,
         rpc: tuple[str, int],
@@ -41,11 +40,12 @@ class LocalClusterViews:
         reports: NodeReports,
         leader_of: Callable[[int], int],
     ) -> None:
+        """`storage` None: this node has none, and no `store_dir`."""
         self._config = config
         self._nameserver = nameserver
         self._storage = storage
         self._write_dir = write_dir
-        self._own_store_dir = None if config.shares_store else store_dir
+        self._own_store_dir = None if config.shares_store or storage is None else store_dir
         self._rpc = rpc
         self._node = node
         self._reports = reports
@@ -63,15 +63,19 @@ class LocalClusterViews:
         return ClusterView(
             cluster_id=self._nameserver.lookups.cluster_id(),
             nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
-            write_groups=[self._group_view(group, led.get(group.group)) for group in self._storage.groups],
-            write_disk=disk(self._write_dir, self._storage.journal.bytes_used()),
-            store_disk=own_disk(self._own_store_dir, self._storage.queue_store.stored.file_bytes()),
+            write_groups=[
+                self._group_view(group, led.get(group)) for group in range(self._nameserver.lookups.write_groups())
+            ],
+            write_disk=disk(self._write_dir, self._storage.journal.bytes_used() if self._storage is not None else 0),
+            store_disk=own_disk(
+                self._own_store_dir, self._storage.queue_store.stored.file_bytes() if self._storage is not None else 0
+            ),
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.lookups.metadata_leader,
             feature_level=self._nameserver.lookups.feature_level,
             feature_level_newest=OWN_LEVELS.newest,
-            shared_store=self._config.shared_store_place,
+            shared_store=self._config.shared_store_place if self._storage is not None else None,
         )
 
     def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
@@ -84,7 +88,7 @@ class LocalClusterViews:
             port=node.port,
             rpc=str(Address(*self._rpc)) if own else registered.rpc if registered is not None else None,
             http=report.http if report is not None else None,
-            roles=self._config.roles if own else tuple(registered.roles) if registered is not None else (),
+            roles=tuple(role for role in NodeRole if role in node.roles),
             version=mainstem.__version__ if own else registered.version if registered is not None else "",
             uptime_seconds=report.uptime_seconds if report is not None else 0.0,
             rack=node.rack,
@@ -96,8 +100,9 @@ class LocalClusterViews:
             waiting=report.waiting if report is not None else {},
         )
 
-    def _group_view(self, group: WriteGroup, led: LedWriteGroup | None) -> WriteGroupView:
-        placed = self._nameserver.lookups.placements().get(group.group, ())
+    def _group_view(self, number: int, led: LedWriteGroup | None) -> WriteGroupView:
+        placed = self._nameserver.lookups.placements().get(number, ())
+        own = self._storage.groups[number] if self._storage is not None else None
         replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
         if led is not None:
             replicas = [
@@ -110,17 +115,18 @@ class LocalClusterViews:
                 for member in led.members
             ]
         return WriteGroupView(
-            group=group.group,
-            leader=self._leader_of(group.group),
-            term=led.term if led is not None else group.term,
-            committed=led.committed if led is not None else group.applied_index,
-            preferred_leader=self._nameserver.lookups.preferred_leader(group.group),
+            group=number,
+            leader=self._leader_of(number),
+            term=led.term if led is not None else own.term if own is not None else -1,
+            committed=led.committed if led is not None else own.applied_index if own is not None else -1,
+            preferred_leader=self._nameserver.lookups.preferred_leader(number),
             replicas=replicas,
         )
 
     async def transfer_leader(self, group: int, to: int) -> str | None:
         try:
-            await self._reports.transfer_leader(group, to, self._leader_of)
+            groups = self._nameserver.lookups.write_groups()
+            await self._reports.transfer_leader(group, to, self._leader_of, groups)
         except RpcError as error:
             return str(error)
         return None
@@ -128,6 +134,8 @@ class LocalClusterViews:
     async def replace_node(self, old: int, new: int) -> str | None:
         nameserver = self._nameserver
         placements = nameserver.lookups.placements()
+        if why := self._unfit(old, new):
+            return why
         both = [group for group, replicas in placements.items() if old in replicas and new in replicas]
         if old == new or both:
             why = f"it has replicas of the same write groups ({both[0]}, …)" if both else "it is the same node"
@@ -139,11 +147,29 @@ class LocalClusterViews:
             voters = nameserver.lookups.metadata_voters
             if old in voters:
                 await nameserver.operations.change_member(old, new)
-            elif new not in voters and len(voters) < len(self._config.nameserver.peers):
+            elif new not in voters and len(voters) < len(self._config.nameserver.peers) and self._may_vote(new):
                 await nameserver.operations.change_member(0, new)  # the old node was given up
         except NameserverError as error:
             return str(error)
         return None
+
+    def _may_vote(self, node_id: int) -> bool:
+        return any(
+            node.node_id == node_id and NodeRole.NAMESERVER in node.roles for node in self._nameserver.lookups.nodes()
+        )
+
+    def _unfit(self, old: int, new: int) -> str | None:
+        """Why a node cannot take over what another has, as it lacks a role for that; None: it can."""
+        lookups = self._nameserver.lookups
+        roles = {node.node_id: node.roles for node in lookups.nodes()}
+        if new not in roles:
+            return None  # as the changes themselves say
+        needed = {NodeRole.STORAGE} if any(old in replicas for replicas in lookups.placements().values()) else set()
+        needed |= {NodeRole.NAMESERVER} if old in lookups.metadata_voters else set()
+        lacking = ", ".join(sorted(needed - roles[new]))
+        return (
+            f"node {new} cannot take the place of node {old}: it does not have the role {lacking}" if lacking else None
+        )
 
     async def raise_feature_level(self, level: int) -> str | None:
         nameserver = self._nameserver

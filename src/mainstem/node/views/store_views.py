@@ -276,7 +276,7 @@ class LocalStoreViews:
             remote_levels=_usage_levels(one.remote_levels),
         )
 
-    def split_endpoint(self) -> SplitEndpoint | None:
+    def split_endpoint(self) -> SplitEndpoint:
         return SplitEndpoint(
             host=self._rpc[0], port=self._rpc[1], store_dir=str(self._store_dir), shared_store=self._shared_store()
         )

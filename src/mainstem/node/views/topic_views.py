@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.machines.machine_log import Gap
 from mainstem.console.views import (
     FileView,
     MissingView,
@@ -36,7 +37,8 @@ REMOTE_SECONDS_MAX = 5.0
 class LocalTopicViews:
     """All topics, with what this node has of them."""
 
-    def __init__(self, nameserver: Nameserver, storage: Storage, groups: ConsumerGroupCoordinator) -> None:
+    def __init__(self, nameserver: Nameserver, storage: Storage, groups: ConsumerGroupCoordinator | None) -> None:
+        """`groups` None: the node coordinates no consumer groups."""
         self._nameserver = nameserver
         self._storage = storage
         self._groups = groups
@@ -153,6 +155,67 @@ class LocalTopicViews:
             ],
             missing=[
                 MissingView(first_offset=gap.start, last_offset=gap.end - 1, fault=gap.why)
-                for gap in (self._groups.missing(partition) if topic.name == OFFSETS_TOPIC else ())
+                for gap in self._missing(topic, partition)
             ],
+        )
+
+    def _missing(self, topic: Topic, partition: int) -> Sequence[Gap]:
+        if topic.name != OFFSETS_TOPIC or self._groups is None:
+            return ()
+        return self._groups.missing(partition)
+
+
+class FollowedTopicViews:
+    """All topics, as a node without storage knows them: it holds nothing of them."""
+
+    def __init__(self, nameserver: Nameserver) -> None:
+        self._nameserver = nameserver
+
+    async def topics(self) -> Sequence[TopicSummary]:
+        summaries: list[TopicSummary] = []
+        for topic in sorted(self._nameserver.lookups.topics(), key=lambda topic: topic.name):
+            if len(summaries) % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            summaries.append(
+                TopicSummary(
+                    name=topic.name,
+                    topic_id=str(topic.topic_id),
+                    partitions=topic.partitions,
+                    internal=topic.internal,
+                    unsplit_bytes=0,
+                    stored_bytes=0,
+                )
+            )
+        return summaries
+
+    async def topic(self, name: str) -> TopicView | None:
+        lookups = self._nameserver.lookups
+        topic = lookups.topic(name)
+        if topic is None:
+            return None
+        partitions: list[PartitionView] = []
+        for partition in range(topic.partitions):
+            if partition % VIEWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            queue_id = topic.queue_id(partition)
+            partitions.append(
+                PartitionView(
+                    partition=partition,
+                    leader=lookups.leader(queue_id),
+                    leader_epoch=-1,
+                    write_group=lookups.write_group(queue_id),
+                    log_start=-1,
+                    split_end=-1,
+                    high_watermark=-1,
+                    end=-1,
+                    unsplit_bytes=0,
+                    stored_bytes=0,
+                )
+            )
+        return TopicView(
+            name=topic.name,
+            topic_id=str(topic.topic_id),
+            internal=topic.internal,
+            configs=dict(topic.configs),
+            partitions=partitions,
         )

@@ -364,6 +364,12 @@ class FollowPart(msgspec.Struct, frozen=True):
     snapshot: SnapshotPart | None = None
 
 
+class Committed(msgspec.Struct, frozen=True):
+    """All that was committed before the question lies at or before entry `index`."""
+
+    index: Index
+
+
 class Introduction(msgspec.Struct, frozen=True):
     """The node that answers, and the nodes it knows; `cluster_id` is empty where no cluster was created
     yet."""
@@ -401,3 +407,4 @@ CHANGE_MEMBER = Method(
 )
 FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
 REACH = Method(87, "metadata.reach", Reach, Reached, nodes_only=True)
+COMMITTED = Method(88, "metadata.committed", Nothing, Committed, (NotAvailable,), nodes_only=True)

@@ -1,0 +1,176 @@
+"""The broker role of a node, opened: what answers Kafka clients, over whatever store it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from msgspec import structs
+
+from mainstem.address import Address
+from mainstem.broker.audit_writer import AuditWriter
+from mainstem.broker.broker import Broker, LogDir, NodeFacts
+from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
+from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
+from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
+from mainstem.broker.dispatch.routes import ROUTES
+from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.throttling import Throttling
+from mainstem.broker.topics.key_checks import KeyChecks
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
+from mainstem.node.authentication import authenticator_of, make_first_user
+from mainstem.node.roles_setup import RolesSetup
+from mainstem.ports import BrokerLeadership, Credentials, Intake, MessageStore, QueueAdmin
+from mainstem.security.acls.authorizer import Authorizer
+from mainstem.security.audit.audit_log import AuditLog
+from mainstem.security.audit.verdicts import VerdictAudit
+from mainstem.storage.agreed_clock import AgreedClock
+
+
+class StoreWithIntake(MessageStore, Intake, Protocol):
+    """A store that says whether it takes batches as fast as they come."""
+
+
+class BrokersStore(NamedTuple):
+    """The store that a broker works over."""
+
+    messages: StoreWithIntake
+    leadership: BrokerLeadership
+    queue_admin: QueueAdmin
+    clock: AgreedClock
+    when_serving: Callable[[Callable[[int, bool], None]], None]
+    """Has a function called whenever this node begins to serve a write group, or stops, in the turn in which it does.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """What answers Kafka clients. Made by `open`; closed by the stack that it was opened on."""
+
+    groups: ConsumerGroupCoordinator
+    dispatcher: BrokerDispatcher
+
+    @classmethod
+    async def open(cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> Compute:
+        """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
+        obstacle."""
+        config, ports, stack = setup.config, setup.ports, setup.stack
+        groups = _groups(setup, nameserver, store)
+        kept = nameserver.credentials(ports.random_bytes)
+        await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
+        broker = _broker(setup, nameserver, store, groups, kept)
+        store.when_serving(groups.served.serving_changed)
+        groups.served.start()
+        nameserver.subscribe(partial(tell_consumer_groups, groups))
+        stack.push_async_callback(groups.served.close)
+        stack.push_async_callback(broker.auto_creation.close)
+        if broker.audit is not None:
+            writer = AuditWriter(broker, broker.audit, config.audit, ports.side_work)
+            stack.push_async_callback(writer.write)  # the last records
+            setup.background.begin(writer.run, "audit")
+        routes = READ_ONLY_ROUTES if config.read_only else ROUTES
+        dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=store.messages))
+        return cls(groups, dispatcher)
+
+
+def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ConsumerGroupCoordinator:
+    served = ServedPartitions(
+        node_id=setup.config.node_id,
+        config=setup.config.groups,
+        metadata=nameserver.lookups,
+        metadata_admin=nameserver.administration,
+        leadership=store.leadership,
+        store=store.messages,
+        queue_admin=store.queue_admin,
+        clock=store.clock,
+        new_id=setup.ports.new_id,
+        metadata_current=nameserver.waits.current,
+        feature_level=lambda: nameserver.lookups.feature_level,
+        supervision=setup.supervision,
+    )
+    return ConsumerGroupCoordinator(served)
+
+
+def _broker(
+    setup: RolesSetup,
+    nameserver: Nameserver,
+    store: BrokersStore,
+    groups: ConsumerGroupCoordinator,
+    kept: Credentials,
+) -> Broker:
+    config, ports = setup.config, setup.ports
+    audit = AuditLog(config.audit, ports.clock) if config.audit.enabled else None
+    return Broker(
+        node_id=config.node_id,
+        config=config.broker if not config.read_only else structs.replace(config.broker, auto_create_topics=False),
+        metadata=nameserver.lookups,
+        metadata_admin=nameserver.administration,
+        cluster=nameserver.lookups,
+        store=store.messages,
+        leadership=store.leadership,
+        queue_admin=store.queue_admin,
+        groups=groups,
+        clock=ports.clock,
+        authorizer=_authorizer(setup, nameserver, audit),
+        acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
+        audit=audit,
+        throttling=Throttling(nameserver.lookups.quotas, ports.clock),
+        quota_admin=nameserver.quota_administration,
+        timestamps_now_ms=store.clock.judged_ms,
+        turns=setup.turns,
+        key_checks=KeyChecks(ports.side_work),
+        supervision=setup.supervision,
+        response_room=ports.response_room,
+        credentials=kept,
+        authenticator=authenticator_of(config, ports, kept),
+        sasl_mechanisms=config.sasl_mechanisms,
+        fetch_sessions=FetchSessions(
+            sessions_max=config.broker.fetch_sessions_max,
+            idle_ms_min=config.broker.fetch_session_idle_ms_min,
+            partitions_max=config.broker.fetch_session_partitions_max,
+            random=ports.randomness(),
+        ),
+        facts=_facts(setup, nameserver),
+    )
+
+
+def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
+    config, ports = setup.config, setup.ports
+    return NodeFacts(
+        topic_defaults=nameserver.lookups.topic_defaults(),
+        write_dir=LogDir(str(ports.write_dir), ports.write_files),
+        store_dir=(
+            LogDir(config.shared_store_place, is_shared=True)
+            if config.shared_store_place is not None
+            else LogDir(str(ports.store_dir), ports.store_files)
+        ),
+        has_remote_store=bool(config.remote_dir) and not config.shares_store,
+        listeners=(
+            *config.listen,
+            *(f"{name}://{each.listen}" for name, each in config.server.listeners.items()),
+        ),
+        advertised=str(Address(setup.identity.host, setup.identity.port)),
+        rack=config.rack,
+        replication_factor=config.nameserver.replication_factor,
+    )
+
+
+def _authorizer(setup: RolesSetup, nameserver: Nameserver, audit: AuditLog | None) -> Authorizer | None:
+    config = setup.config.authorizer
+    if not config.enabled:
+        return None
+    told = None if audit is None else VerdictAudit(audit)
+    return Authorizer(config, nameserver.lookups.acls, nameserver.lookups.unheard_seconds, told)
+
+
+def tell_consumer_groups(groups: ConsumerGroupCoordinator, event: Event) -> None:
+    """Listens to the nameserver: the offsets committed for a topic go when it is deleted, on whichever
+    node."""
+    if isinstance(event, TopicDeleted):
+        groups.topic_deleted(event.topic)
+    elif isinstance(event, FeatureLevelRaised):
+        groups.level_raised()

@@ -1,0 +1,214 @@
+"""The storage role of a node, opened: its disks, and its part in the write groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from mainstem.broker.topics.queue_care import QueueCare
+from mainstem.model import FeatureLevel
+from mainstem.nameserver.cluster.node_liveness import NodeState
+from mainstem.nameserver.disk.starts_file import StartsFile
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.node.config import NodeConfig
+from mainstem.node.roles_setup import RolesSetup
+from mainstem.node.served_write_groups import ServedWriteGroups
+from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
+from mainstem.ports import QueueAdmin
+from mainstem.rpc.handlers import Handlers
+from mainstem.storage.cluster.leader_balance import LeaderBalance
+from mainstem.storage.cluster.membership_steps import MembershipSteps
+from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
+from mainstem.storage.cluster.write_group_replication import Consensus
+from mainstem.storage.object_stores.read_only import ReadOnlyStore
+from mainstem.storage.object_stores.store_folder import StoreFolder
+from mainstem.storage.object_stores.urls import parsed_url
+from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage.role import Storage
+from mainstem.storage.setup import StorageSetup
+
+JOURNAL_DIRECTORY = "journal"
+
+NODE_ALONE = 1
+"""Raft numbers members from 1: a node 0, which can only be a cluster of its own, goes by this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStorage:
+    """Storage of this node, with what others ask it. `open` makes it, and `start` has it take part in the cluster."""
+
+    storage: Storage
+    leadership: WriteGroupLeadership
+    queue_admin: QueueAdmin
+    served: ServedWriteGroups
+    _setup: RolesSetup
+    _nameserver: Nameserver
+
+    @classmethod
+    async def open(cls, setup: RolesSetup, starts: StartsFile, nameserver: Nameserver) -> HeldStorage:
+        """Recover from the disks. Raises a `MainstemError` that names the obstacle."""
+        served = ServedWriteGroups(nameserver.lookups.topics, nameserver.lookups.was_deleted, nameserver.waits.current)
+        if setup.config.shares_store:
+            await _check_level(setup.config, nameserver)
+        storage = await Storage.open(_storage_setup(setup, nameserver, _consensus(setup, starts, nameserver, served)))
+        setup.stack.push_async_callback(storage.close)
+        _register(storage, setup.ports.handlers)
+        setup.watch.storage_opened(storage)
+        leadership = WriteGroupLeadership(
+            setup.config.node_id,
+            storage.placement,
+            storage.groups,
+            nameserver.lookups.heard,
+            nameserver.lookups.placements,
+        )
+        queue_admin = _queue_admin(setup, nameserver, storage, leadership)
+        return cls(storage, leadership, queue_admin, served, setup, nameserver)
+
+    async def start(self) -> None:
+        """Take part in the write groups, and look after the queues of those that this node leads."""
+        nameserver, storage, background = self._nameserver, self.storage, self._setup.background
+        nameserver.when_found_late(storage.give_up)
+        await storage.start()
+        if nameserver.others is None:
+            await self.served.settle(storage.queues)
+        background.begin(partial(self.served.run, storage.queues), "served groups")
+        if nameserver.others is not None:
+            left_over = partial(storage.queues.left_over, nameserver.lookups.was_deleted)
+            clock = self._setup.ports.clock
+            care = QueueCare(nameserver.lookups, self.leadership, storage.messages, self.queue_admin, clock, left_over)
+            nameserver.subscribe(partial(look_after, care))
+            background.begin(care.run, "queue care")
+
+    def balance(self) -> None:
+        """From now on lead what this node should lead, and hand it over at a stop."""
+        nameserver, storage, setup = self._nameserver, self.storage, self._setup
+        if nameserver.others is None:
+            return
+        balance = LeaderBalance(
+            setup.config.node_id,
+            storage.groups,
+            nameserver.lookups.preferred_leader,
+            lambda node_id: nameserver.lookups.verdict(node_id).state is NodeState.ALIVE,
+            lambda: storage.messages.refusing or storage.write_loop.out_of_space,
+            storage.repair.unfit,
+        )
+        steps = MembershipSteps(
+            setup.config.node_id,
+            storage.groups,
+            nameserver.lookups.placements,
+            lambda node_id: nameserver.lookups.verdict(node_id).state is NodeState.ALIVE,
+            storage.replication.take_part,
+            storage.departures.look,
+            setup.ports.clock,
+        )
+        setup.stack.push_async_callback(balance.hand_over)
+        setup.background.begin(balance.run, "leader balance")
+        setup.background.begin(steps.run, "membership steps")
+
+
+async def _check_level(config: NodeConfig, nameserver: Nameserver) -> None:
+    """Raises `StoreUnsupported` where the cluster's logs may not yet say what lies in a shared store. A new cluster
+    begins at a level at which they may; this node may only not have heard of it."""
+    if nameserver.lookups.feature_level < FeatureLevel.TIERED:
+        await nameserver.waits.current()
+    if (level := nameserver.lookups.feature_level) < FeatureLevel.TIERED:
+        raise StoreUnsupported(
+            f"store_dir = {config.store_dir!r}: a shared store takes feature level {FeatureLevel.TIERED}, "
+            f"and the cluster is at {level}. A shared store begins with a new cluster whose nodes all read that "
+            "level"
+        )
+
+
+def _consensus(setup: RolesSetup, starts: StartsFile, nameserver: Nameserver, served: ServedWriteGroups) -> Consensus:
+    config, ports, others = setup.config, setup.ports, nameserver.others
+    consensus = Consensus(
+        node_id=config.node_id or NODE_ALONE,
+        randomness=ports.randomness(),
+        serving_changed=served.changed,
+        quorum_times=lambda: nameserver.lookups.quorum_times() or [ports.clock.now_ms()],
+    )
+    if others is None:
+        return consensus
+    return replace(
+        consensus,
+        exchange=others.exchange,
+        calls=others.calls,
+        forgotten=starts,
+        placements=nameserver.lookups.placements,
+        replicas=nameserver.lookups.placements(),
+        leader_changed=lambda group, leader, term: nameserver.learned_leader(group, leader, term) if leader else None,
+    )
+
+
+def _storage_setup(setup: RolesSetup, nameserver: Nameserver, consensus: Consensus) -> StorageSetup:
+    config, ports = setup.config, setup.ports
+    remote_store, remote_url, remote_folder = None, "", ""
+    if ports.remote_store is not None:
+        remote_folder = nameserver.lookups.cluster_id()
+        whole = ReadOnlyStore(ports.remote_store) if config.read_only else ports.remote_store
+        remote_store = StoreFolder(whole, remote_folder)
+        remote_url = str(parsed_url(config.objects_url).absolute())
+    return StorageSetup(
+        write_files=ports.write_files,
+        store_files=ports.store_files,
+        clock=ports.clock,
+        config=config.storage,
+        journal_config=config.journal,
+        store_config=config.queue_store,
+        manifest_path=str(ports.write_dir / MANIFEST_NAME),
+        journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
+        slots=nameserver.lookups.slots(),
+        topics=nameserver.lookups.topics,
+        was_deleted=nameserver.lookups.was_deleted,
+        consensus=consensus,
+        feature_level=lambda: nameserver.lookups.feature_level,
+        side_work=ports.side_work,
+        turns=setup.turns,
+        supervision=setup.supervision,
+        new_id=ports.new_uuid,
+        remote_store=remote_store,
+        topics_as_of=nameserver.lookups.topics_as_of,
+        read_cache_config=config.read_cache,
+        remote_url=remote_url,
+        remote_folder=remote_folder,
+        remote_config=config.object_store,
+        shared=config.shares_store,
+        read_only=config.read_only,
+    )
+
+
+def _register(storage: Storage, handlers: Handlers) -> None:
+    """Answer what other nodes ask the storage role."""
+    storage.snapshots.register(handlers)
+    storage.departures.register(handlers)
+    storage.remote_recovery.register(handlers)
+    storage.rejoining.register(handlers)
+    storage.stretch_giving.register(handlers)
+    storage.damage.register(handlers)
+    storage.losses.register(handlers)
+    storage.producer_mending.register(handlers)
+
+
+def _queue_admin(
+    setup: RolesSetup, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership
+) -> QueueAdmin:
+    if nameserver.others is None:
+        return storage.queues
+    queue_admin = ClusterQueueAdmin(
+        storage.queues,
+        setup.config.node_id,
+        len(storage.groups),
+        leadership.leader,
+        nameserver.others.calls,
+        setup.ports.clock,
+        nameserver.waits.deleted,
+    )
+    queue_admin.register(setup.ports.handlers)
+    return queue_admin
+
+
+def look_after(care: QueueCare, event: Event) -> None:
+    """Listens to the nameserver: has the care check the queues of changed topics."""
+    if isinstance(event, (TopicCreated, PartitionsAdded, TopicDeleted)):
+        care.changed(event.topic)

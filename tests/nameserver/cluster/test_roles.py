@@ -1,0 +1,89 @@
+"""Nodes that have only some of the roles: what is placed on them, and what they may leave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.nameserver.nameservers import Nameservers, simulate
+
+from mainstem.model import FeatureLevel, LevelRange, NodeRole
+from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidMembership, InvalidPlacement, InvalidRoles
+
+METADATA_ALONE = (NodeRole.NAMESERVER,)
+STORES = (NodeRole.BROKER, NodeRole.STORAGE)
+
+
+async def trio_and_two(seed: int) -> Nameservers:
+    """Three nodes that vote, and hold nothing; and two that hold two replicas of each write group."""
+    cluster = Nameservers(seed, replication_factor=2)
+    cluster.roles = dict.fromkeys((1, 2, 3), METADATA_ALONE) | dict.fromkeys((4, 5), STORES)
+    await cluster.start_all()
+    await cluster.start(4)
+    await asyncio.sleep(5)
+    assert not cluster.running[4].lookups.placements(), "one node that stores is too few"
+    await cluster.start(5)
+    await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+    return cluster
+
+
+def test_replicas_are_placed_where_they_are_stored_and_clients_are_sent_to_brokers() -> None:
+    async def scenario() -> None:
+        cluster = await trio_and_two(71)
+        for nameserver in cluster.running.values():
+            lookups = nameserver.lookups
+            assert all(set(replicas) == {4, 5} for replicas in lookups.placements().values())
+            assert {node.node_id for node in lookups.alive_nodes()} == {4, 5}
+            assert {node.node_id for node in lookups.nodes()} == {1, 2, 3, 4, 5}
+            assert lookups.feature_level >= FeatureLevel.ELASTIC
+        await cluster.running[1].administration.create_topic("new", 1, 1, {})
+        await cluster.running[4].waits.current()
+        assert cluster.running[4].lookups.topic("new") is not None, "a node that has no vote knows what is current, too"
+        operations = cluster.running[4].operations
+        with pytest.raises(InvalidPlacement, match="node 1 does not have the role storage"):
+            await operations.move_replica(0, 4, 1)
+        with pytest.raises(InvalidPlacement, match="every node that lives and stores"):
+            await operations.move_replica(0, 4)
+        with pytest.raises(InvalidMembership, match="node 4 does not have the role nameserver"):
+            await operations.change_member(1, 4)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_role_is_kept_as_long_as_something_is_held_by_it() -> None:
+    async def scenario() -> None:
+        cluster = await trio_and_two(72)
+        await cluster.stop(5)
+        cluster.roles[5] = METADATA_ALONE
+        with pytest.raises(
+            InvalidRoles, match=r"without the role storage: it holds replicas of write groups 0, 1, 2, 3"
+        ):
+            await cluster.start(5)
+        await cluster.stop(1)
+        cluster.roles[1] = STORES
+        with pytest.raises(InvalidRoles, match="node 1 cannot do without the role nameserver: it is a member"):
+            await cluster.start(1)
+        cluster.roles[1] = (*STORES, *METADATA_ALONE)
+        await cluster.start(1)
+        for group in range(4):
+            await cluster.running[1].operations.move_replica(group, 5, 1)
+        await cluster.start(5)
+        assert {node.node_id for node in cluster.running[5].lookups.alive_nodes()} == {1, 4}
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_some_of_the_roles_take_a_level_that_all_nodes_read() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(73)
+        cluster.levels = dict.fromkeys((1, 2, 3), LevelRange(newest=FeatureLevel.SECURED))
+        await cluster.start_all()
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        cluster.roles[4] = STORES
+        with pytest.raises(FeatureLevelTooLow, match="this takes level 7"):
+            await cluster.start(4)
+        await cluster.close()
+
+    simulate(scenario())
