@@ -1,7 +1,7 @@
 """Writes audit records to the internal topic, and to a file if one is named: in the background, no request waits.
 
-A node writes to partitions that it leads itself. What cannot be written now is tried again, within a bound; beyond it
-records are dropped and counted, and a record tells how many.
+A node writes to partitions that it leads itself. Records that cannot be written now are tried again, so many of each
+lane; beyond that the oldest are dropped and counted, and a record tells how many.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from mainstem.model import Outcome, Topic
 from mainstem.nameserver.errors import TopicExists
 from mainstem.ports import SideWork
 from mainstem.protocol.records import NewRecord, build_batch
-from mainstem.security.audit.audit_log import AUDIT_TOPIC, WAITING_MAX, AuditLog
+from mainstem.security.audit.audit_log import AUDIT_TOPIC, WAITING_MAX, AuditLane, AuditLog, AuditRecord
 from mainstem.security.audit.config import AuditConfig
 
 PARTITIONS = 16
@@ -45,7 +46,7 @@ class AuditWriter:
         self._config = config
         self._work = work
         self._troubles = BoundedLog(log, broker.clock)
-        self._unsent: list[bytes] = []
+        self._unsent: list[AuditRecord] = []
         """Records that the topic has not taken yet."""
         self._next = 0
 
@@ -62,24 +63,38 @@ class AuditWriter:
         if not self._config.topic:
             return
         self._unsent += records
-        if (beyond := len(self._unsent) - WAITING_MAX) > 0:
-            del self._unsent[:beyond]
-            self._audit.drop(beyond)
+        self._bound()
         while self._unsent and await self._to_topic(self._unsent[:BATCH_RECORDS_MAX]):
             del self._unsent[:BATCH_RECORDS_MAX]
 
-    async def _to_file(self, records: Sequence[bytes]) -> None:
-        lines = b"".join(record + b"\n" for record in records)
+    def _bound(self) -> None:
+        """Drop the oldest records of lanes that have too many."""
+        beyond = Counter[AuditLane](record.lane for record in self._unsent)
+        beyond.subtract(dict.fromkeys(beyond, WAITING_MAX))
+        if all(count <= 0 for count in beyond.values()):
+            return
+        kept = []
+        for record in self._unsent:
+            if beyond[record.lane] > 0:
+                beyond[record.lane] -= 1
+                self._audit.drop(record.lane)
+            else:
+                kept.append(record)
+        self._unsent = kept
+
+    async def _to_file(self, records: Sequence[AuditRecord]) -> None:
+        lines = b"".join(record.content + b"\n" for record in records)
         path, config = Path(self._config.file), self._config
         try:
             await self._work.run(lambda: _append(path, lines, config.file_bytes_max, config.files_max))
         except OSError as error:
-            self._audit.drop(len(records))
+            for record in records:
+                self._audit.drop(record.lane)
             self._troubles.report(
                 logging.WARNING, f"audit records are not written to {path}: {error.strerror or error}"
             )
 
-    async def _to_topic(self, records: Sequence[bytes]) -> bool:
+    async def _to_topic(self, records: Sequence[AuditRecord]) -> bool:
         """Whether the topic has taken the records."""
         try:
             topic = self._broker.metadata.topic(AUDIT_TOPIC) or await self._made()
@@ -87,7 +102,7 @@ class AuditWriter:
             if queue_id is None:
                 return False
             now_ms = self._broker.clock.now_ms()
-            batch = build_batch([NewRecord(timestamp=now_ms, key=None, value=record) for record in records])
+            batch = build_batch([NewRecord(timestamp=now_ms, key=None, value=record.content) for record in records])
             (result,) = await self._broker.store.append([batch.to_append(queue_id)], -1)
         except (MainstemError, OSError) as error:
             self._troubles.report(logging.WARNING, f"audit records wait, {AUDIT_TOPIC} does not take them: {error}")

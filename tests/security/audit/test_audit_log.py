@@ -12,8 +12,8 @@ from mainstem.errors import ConfigError
 from mainstem.security.acls.acl import CLUSTER_NAME, Operation, ResourceKind
 from mainstem.security.acls.authorizer import Decision
 from mainstem.security.audit import audit_log
-from mainstem.security.audit.audit_log import AuditEvent, AuditLog
-from mainstem.security.audit.config import ADMIN, DATA, DENIED, AuditConfig
+from mainstem.security.audit.audit_log import ALLOWED, REFUSED, AuditEvent, AuditLane, AuditLog
+from mainstem.security.audit.config import ADMIN, AUTHENTICATION, DATA, DENIED, AuditConfig
 from mainstem.security.audit.verdicts import VerdictAudit
 
 
@@ -21,8 +21,21 @@ def event(resource: str = "topic:t", kind: str = ADMIN) -> AuditEvent:
     return AuditEvent(kind, "User:an", "10.0.0.1", "CreateTopics", resource, "allowed")
 
 
+def failed_login(number: int) -> AuditEvent:
+    """One of a guesser who changes all that is his to choose."""
+    return AuditEvent(
+        AUTHENTICATION,
+        f"User:{number}",
+        "10.0.0.9",
+        "SCRAM-SHA-256",
+        "",
+        "SASL_AUTHENTICATION_FAILED",
+        f"client-{number}",
+    )
+
+
 def taken(log: AuditLog) -> list[dict[str, Any]]:
-    return [json.loads(record) for record in log.take()]
+    return [json.loads(record.content) for record in log.take()]
 
 
 @pytest.fixture
@@ -70,7 +83,9 @@ def test_what_comes_too_fast_is_counted_alone(clock: FakeClock) -> None:
         log.add(event(f"topic:{number}"))
     records = taken(log)
     assert len(records) == 101
-    assert records[-1] == {"version": 1, "time_ms": clock.now_ms(), "event": "dropped", "count": 900}
+    assert records[-1] == {
+        "version": 1, "time_ms": clock.now_ms(), "event": "dropped", "of": "admin", "outcome": "allowed", "count": 900
+    }  # fmt: skip
     assert {sample.name: sample.value for sample in log.samples()} == {
         "mainstem_audit_records_total": 101,
         "mainstem_audit_dropped_total": 900,
@@ -78,6 +93,44 @@ def test_what_comes_too_fast_is_counted_alone(clock: FakeClock) -> None:
     clock.advance(1)
     log.add(event("topic:later"))
     assert len(taken(log)) == 1
+
+
+def test_a_flood_of_failed_logins_leaves_room_for_every_change(clock: FakeClock) -> None:
+    log = AuditLog(AuditConfig(), clock)
+    changes = []
+    for second in range(60):
+        for number in range(500):
+            log.add(failed_login(500 * second + number))
+        log.add(event(f"topic:{second}"))
+        clock.advance(1)
+        changes += [record["resource"] for record in taken(log) if record["event"] == ADMIN]
+    assert changes == [f"topic:{second}" for second in range(60)]
+    assert log.dropped > 20_000
+
+
+def test_changes_that_were_made_have_room_beside_those_that_were_refused(clock: FakeClock) -> None:
+    log = AuditLog(AuditConfig(records_per_second=10), clock)
+    for number in range(1000):
+        log.add(event(f"topic:{number}")._replace(outcome="TOPIC_AUTHORIZATION_FAILED"))
+    log.add(event("topic:made"))
+    assert [record["resource"] for record in taken(log) if record["outcome"] == "allowed"] == ["topic:made"]
+
+
+def test_another_client_id_makes_no_other_event(clock: FakeClock) -> None:
+    log = AuditLog(AuditConfig(), clock)
+    for number in range(10):
+        log.add(event()._replace(client_id=f"client-{number}"))
+    (record,) = taken(log)
+    assert record["client_id"] == "client-0"
+    clock.advance(61)
+    (record,) = taken(log)
+    assert record["repeated"] == 9
+
+
+def test_an_event_that_cannot_be_put_into_words_is_counted(clock: FakeClock) -> None:
+    log = AuditLog(AuditConfig(), clock)
+    log.failed("CreateTopics", ValueError("no such field"))
+    assert (log.dropped, taken(log)) == (1, [])
 
 
 def test_all_that_is_kept_is_bounded(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +147,10 @@ def test_all_that_is_kept_is_bounded(clock: FakeClock, monkeypatch: pytest.Monke
 
 def test_records_that_could_not_be_written_are_told_of(clock: FakeClock) -> None:
     log = AuditLog(AuditConfig(), clock)
-    log.drop(3)
-    (record,) = taken(log)
-    assert (record["event"], record["count"]) == ("dropped", 3)
+    log.drop(AuditLane(ADMIN, ALLOWED), 3)
+    log.drop(AuditLane(DENIED, REFUSED))
+    told = [(record["event"], record["of"], record["outcome"], record["count"]) for record in taken(log)]
+    assert told == [("dropped", ADMIN, ALLOWED, 3), ("dropped", DENIED, REFUSED, 1)]
 
 
 @pytest.mark.parametrize(

@@ -82,20 +82,29 @@ async def audited(
     handle: Later[Any], audit: AuditLog, api: tuple[int, str], call: RequestContext, asked: Callable[[], Any]
 ) -> Any:
     """Handle a request of the API of that key and name; `asked` gives the request once it is decoded."""
+    work = handle()
+    del handle  # it holds the request, which the work lets go as soon as it can
     try:
-        response = await handle()
+        response = await work
     except Exception as error:
         _tell(audit, api[1], call, "", type(error).__name__)
         raise
+    try:
+        _tell_all(audit, api, call, asked(), response)
+    except Exception as error:  # whatever it is, the change was made and is answered
+        audit.failed(api[1], error)
+    return response
+
+
+def _tell_all(audit: AuditLog, api: tuple[int, str], call: RequestContext, request: Any, response: Any) -> None:
     key, name = api
     told = 0
-    for resource, code in AUDITED[key](asked(), _decoded(response, call.version)):
+    for resource, code in AUDITED[key](request, _decoded(response, call.version)):
         told += 1
         if told <= NAMED_MAX:
             _tell(audit, name, call, resource, ALLOWED if code == ErrorCode.NONE else ERROR_NAMES.get(code, str(code)))
     if told > NAMED_MAX:
         _tell(audit, name, call, f"and {told - NAMED_MAX} more", "")
-    return response
 
 
 def _tell(audit: AuditLog, name: str, call: RequestContext, resource: str, outcome: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mainstem.broker.request_context import RequestContext
@@ -18,11 +18,11 @@ async def charged(
 ) -> Any:
     """Handle a request; its response tells the client for how long it is throttled."""
     steps = _Steps(handle(), monotonic)
+    del handle  # it holds the request, which the work lets go as soon as it can
     response = await steps
     throttle_ms = throttling.took(call.session, call.client_id, steps.seconds)
-    if is_dataclass(response) and throttle_ms > getattr(response, THROTTLE_TIME_MS, throttle_ms):
-        changed: Any = replace(response, **{THROTTLE_TIME_MS: throttle_ms})  # type: ignore[type-var]
-        return changed
+    if throttle_ms > getattr(response, THROTTLE_TIME_MS, throttle_ms):
+        return replace(response, **{THROTTLE_TIME_MS: throttle_ms})
     return response
 
 

@@ -1,18 +1,24 @@
 """Records of what clients did, waiting to be written. Clients decide how often something happens, so all of it is
-bounded: what repeats itself within a minute is one record with a count, and what comes too fast is counted alone.
+bounded: events that repeat themselves within a minute are one record with a count, and those that come too fast are
+counted alone.
+
+Each kind of event has a rate and a room of its own, and events that were allowed have others than those that were
+refused: strangers can fill the room of failures alone, and changes are recorded beside any flood of them.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
+from mainstem.bounded_log import BoundedLog
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
-from mainstem.security.audit.config import AuditConfig
+from mainstem.security.audit.config import EVENTS, AuditConfig
 from mainstem.security.quotas.token_bucket import TokenBucket
 
 AUDIT_TOPIC = "__audit"
@@ -21,8 +27,11 @@ FORMAT_VERSION = 1
 ALLOWED, REFUSED = "allowed", "denied"
 """Outcomes; others are the names of Kafka's errors."""
 
-WAITING_MAX = 10_000
-"""Records that wait to be written: 20 MB at the most."""
+DROPPED = "dropped"
+"""The event of records that tell how many others are missing."""
+
+WAITING_MAX = 1_250
+"""Records of one lane that wait to be written: 20 MB at the most in all eight."""
 
 REPEATED_SECONDS = 60.0
 REPEATED_MAX = 10_000
@@ -30,6 +39,16 @@ REPEATED_MAX = 10_000
 
 TEXT_LENGTH_MAX = 255
 BURST_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class AuditLane(NamedTuple):
+    """The events that share a rate and a room."""
+
+    event: str
+    outcome: str
+    """`ALLOWED`, or `REFUSED` for all other outcomes."""
 
 
 class AuditEvent(NamedTuple):
@@ -49,6 +68,14 @@ class AuditEvent(NamedTuple):
     detail: str = ""
 
 
+class AuditRecord(NamedTuple):
+    """An event as it is written."""
+
+    lane: AuditLane
+    content: bytes
+    """A JSON object."""
+
+
 class _Repeated:
     __slots__ = ("count", "since")
 
@@ -64,12 +91,15 @@ class AuditLog:
     def __init__(self, config: AuditConfig, clock: Clock) -> None:
         self._wanted = frozenset(config.events)
         self._clock = clock
-        rate = float(config.records_per_second)
-        self._bucket = TokenBucket(rate, rate * BURST_SECONDS, clock.monotonic())
-        self._waiting: deque[bytes] = deque()
+        rate, now = float(config.records_per_second), clock.monotonic()
+        lanes = [AuditLane(event, outcome) for event in EVENTS for outcome in (ALLOWED, REFUSED)]
+        self._buckets = {lane: TokenBucket(rate, rate * BURST_SECONDS, now) for lane in lanes}
+        self._waiting: deque[AuditRecord] = deque()
+        self._waiting_in: Counter[AuditLane] = Counter()
         self._lately: dict[AuditEvent, _Repeated] = {}
         """Oldest first."""
-        self._dropped_untold = 0
+        self._dropped_untold: Counter[AuditLane] = Counter()
+        self._troubles = BoundedLog(log, clock)
         self.recorded = 0
         self.dropped = 0
 
@@ -80,37 +110,45 @@ class AuditLog:
         """Record an event, unless it is of a kind that is not wanted, repeats one, or comes too fast."""
         if event.event not in self._wanted:
             return
+        event = AuditEvent(*(text[:TEXT_LENGTH_MAX] for text in event))
+        same = event._replace(client_id="")  # a client chooses it as it likes
         now = self._clock.monotonic()
-        repeated = self._lately.get(event)
+        repeated = self._lately.get(same)
         if repeated is not None and now - repeated.since < REPEATED_SECONDS:
             repeated.count += 1
             return
         if repeated is not None:
-            self._tell_repeated(event, self._lately.pop(event))
+            self._tell_repeated(same, self._lately.pop(same))
         if len(self._lately) >= REPEATED_MAX:
             oldest = next(iter(self._lately))
             self._tell_repeated(oldest, self._lately.pop(oldest))
-        self._lately[event] = _Repeated(now)
+        self._lately[same] = _Repeated(now)
         self._record(event, {})
 
-    def take(self) -> list[bytes]:
-        """The records that were made since the last call, a JSON object each."""
+    def take(self) -> list[AuditRecord]:
+        """The records that were made since the last call."""
         now = self._clock.monotonic()
         for event, repeated in list(self._lately.items()):
             if now - repeated.since < REPEATED_SECONDS:
                 break
             self._tell_repeated(event, self._lately.pop(event))
-        if self._dropped_untold:
-            self._put({"event": "dropped", "count": self._dropped_untold})
-            self._dropped_untold = 0
+        for lane, count in self._dropped_untold.items():
+            self._put(lane, {"event": DROPPED, "of": lane.event, "outcome": lane.outcome, "count": count})
+        self._dropped_untold.clear()
         records = list(self._waiting)
         self._waiting.clear()
+        self._waiting_in.clear()
         return records
 
-    def drop(self, count: int) -> None:
+    def drop(self, lane: AuditLane, count: int = 1) -> None:
         """Records that were taken could not be written."""
         self.dropped += count
-        self._dropped_untold += count
+        self._dropped_untold[lane] += count
+
+    def failed(self, operation: str, error: Exception) -> None:
+        """An event of that operation could not be put into words. Its request is answered as ever."""
+        self.dropped += 1
+        self._troubles.report(logging.ERROR, f"{operation} has no audit record: {type(error).__name__}: {error}")
 
     def samples(self) -> Iterable[Sample]:
         yield Sample("mainstem_audit_records_total", "counter", "Audit records made.", self.recorded)
@@ -122,21 +160,30 @@ class AuditLog:
 
     def _record(self, event: AuditEvent, more: dict[str, Any]) -> None:
         now = self._clock.monotonic()
-        if self._bucket.room(now) < 1 or len(self._waiting) >= WAITING_MAX:
-            self.drop(1)
+        lane = AuditLane(event.event, ALLOWED if event.outcome == ALLOWED else REFUSED)
+        bucket = self._buckets[lane]
+        if bucket.room(now) < 1 or self._waiting_in[lane] >= WAITING_MAX:
+            self.drop(lane)
             return
-        self._bucket.take(1, now)
-        fields = {name: text[:TEXT_LENGTH_MAX] for name, text in event._asdict().items() if text}
-        self._put({**fields, **more})
+        bucket.take(1, now)
+        self._put(lane, {**{name: text for name, text in event._asdict().items() if text}, **more})
 
-    def _put(self, fields: dict[str, Any]) -> None:
+    def _put(self, lane: AuditLane, fields: dict[str, Any]) -> None:
         self.recorded += 1
+        self._waiting_in[lane] += 1
         record = {"version": FORMAT_VERSION, "time_ms": self._clock.now_ms(), **fields}
-        self._waiting.append(msgspec.json.encode(record))
+        self._waiting.append(AuditRecord(lane, msgspec.json.encode(record)))
 
 
-def of_session(event: str, session: Session, client_id: str | None, operation: str, resource: str, outcome: str,
-               detail: str = "") -> AuditEvent:  # fmt: skip
+def of_session(
+    event: str,
+    session: Session,
+    client_id: str | None,
+    operation: str,
+    resource: str,
+    outcome: str,
+    detail: str = "",
+) -> AuditEvent:
     """An event that a session brought about."""
     return AuditEvent(
         event, session.principal, session.host, operation, resource, outcome, client_id or "", session.listener, detail

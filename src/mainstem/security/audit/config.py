@@ -33,7 +33,8 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Files that are kept, the present one included."""
 
     records_per_second: int = 100
-    """Records beyond this rate are dropped, and counted."""
+    """Records of a kind beyond this rate are dropped, and counted. Of each kind, those of refusals have a rate of their
+    own."""
 
     def validate(self) -> None:
         for event in self.events:
