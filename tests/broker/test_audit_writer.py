@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.broker.harness import Fakes, make_broker
 
-from mainstem.broker.audit_writer import AuditWriter
-from mainstem.model import QueueRead
+from mainstem.broker.audit_writer import PARTITIONS, AuditWriter, Elsewhere
+from mainstem.model import QueueRead, Topic
 from mainstem.protocol.records import read_records, stored_batches
 from mainstem.security.audit.audit_log import AUDIT_TOPIC, AuditEvent, AuditLog
 from mainstem.security.audit.config import ADMIN, AuditConfig
@@ -22,17 +22,34 @@ class Written:
     def __init__(self, config: AuditConfig) -> None:
         self.fakes: Fakes = make_broker()
         self.audit = AuditLog(config, self.fakes.broker.clock)
+        self._config = config
         self.writer = AuditWriter(self.fakes.broker, self.audit, config, AtOnce())
         self._added = 0
+
+    def write_elsewhere(self, elsewhere: Elsewhere, leader: int) -> None:
+        """From now on another node leads all partitions, and records are handed to it so."""
+        self.writer = AuditWriter(self.fakes.broker, self.audit, self._config, AtOnce(), elsewhere)
+        topic = self.topic() or self.fakes.metadata.add_topic(AUDIT_TOPIC, PARTITIONS, internal=True)
+        queues = [topic.queue_id(partition) for partition in range(topic.partitions)]
+        self.fakes.store.led_elsewhere |= set(queues)
+        self.fakes.metadata.leaders |= dict.fromkeys(queues, leader)
+
+    def topic(self) -> Topic | None:
+        return self.fakes.metadata.topic(AUDIT_TOPIC)
 
     def add(self, count: int) -> None:
         for _ in range(count):
             self._added += 1
             self.audit.add(AuditEvent(ADMIN, "User:an", "h", "CreateTopics", f"topic:{self._added}", "allowed"))
 
+    def fail(self, count: int) -> None:
+        for _ in range(count):
+            self._added += 1
+            self.audit.add(AuditEvent(ADMIN, "User:an", "h", "CreateTopics", f"topic:{self._added}", "INVALID_REQUEST"))
+
     async def in_topic(self) -> list[str]:
         """The resources in the topic's records, sorted."""
-        topic = self.fakes.metadata.topic(AUDIT_TOPIC)
+        topic = self.topic()
         assert topic is not None
         assert topic.internal
         found = []
@@ -72,15 +89,21 @@ def test_records_wait_for_a_leader_and_are_bounded_meanwhile(monkeypatch: pytest
         await written.writer.write()
         topic = written.fakes.metadata.topic(AUDIT_TOPIC)
         assert topic is not None
-        led = written.fakes.leadership.leads
-        monkeypatch.setattr(written.fakes.leadership, "leads", lambda group: False)
+        queues = {topic.queue_id(partition) for partition in range(topic.partitions)}
+        written.fakes.store.led_elsewhere |= queues
         written.add(8)
-        await written.writer.write()
+        for _ in range(10):  # what tells of dropped records takes no room from those that wait
+            await written.writer.write()
         assert written.audit.dropped == 3
-        monkeypatch.setattr(written.fakes.leadership, "leads", led)
+        written.fail(7)
         await written.writer.write()
-        kept = await written.in_topic()
-        assert {f"topic:{number}" for number in range(6, 10)} <= set(kept)  # and a record that tells of the rest
+        assert written.audit.dropped == 5
+        written.fakes.store.led_elsewhere -= queues
+        await written.writer.write()
+        await written.writer.write()
+        waited = [*range(5, 10), *range(12, 17)]
+        assert await written.in_topic() == sorted(["", "", "topic:1", *(f"topic:{number}" for number in waited)])
+        assert not any(record.missing for record in written.audit.take_missing())
 
     asyncio.run(story())
 
@@ -106,7 +129,8 @@ def test_a_file_that_cannot_be_written_costs_records_and_nothing_else(tmp_path: 
     async def story() -> None:
         written = Written(AuditConfig(topic=False, file=str(tmp_path / "nowhere" / "audit")))
         written.add(2)
-        await written.writer.write()
+        for _ in range(3):
+            await written.writer.write()
         assert written.audit.dropped == 2
         (tmp_path / "nowhere").mkdir()
         await written.writer.write()

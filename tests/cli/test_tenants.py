@@ -15,7 +15,8 @@ from mainstem.cli.main import run
 
 
 def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = Serving(tmp_path, "pipeline.mode=off")
+    audit = tmp_path / "audit.log"
+    node = Serving(tmp_path, "pipeline.mode=off", "audit.enabled=true", "audit.topic=false", f"audit.file={audit}")
     node.start()
     try:
         http = ["--http", node.http, "--json"]
@@ -46,3 +47,9 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
         admin.create_topics([NewTopic("acme.b", 9, 1)])["acme.b"].result(PATIENCE_SECONDS)
     finally:
         node.stop()
+    changes = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert [(it["operation"], it["outcome"]) for it in changes if it.get("resource") == "tenant:acme"] == [
+        ("SetTenant", "allowed"),
+        ("RemoveTenant", "allowed"),
+        ("RemoveTenant", "InvalidTenant"),
+    ]

@@ -23,6 +23,8 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
+from mainstem.cli.main import run
+
 SECRETS = ("the password of admin", "the password of bob", "a password that nobody has", "value of a message")
 ADMIN, BOB, GUESS, VALUE = SECRETS
 TOPIC_PARTITIONS = 16
@@ -51,7 +53,20 @@ def in_topic(node: Serving, outcome: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path) -> None:
+def tail(node: Serving, password: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    """The lines of `mainstem audit tail`."""
+    file = password.with_name("client.properties")
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "admin"}
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()) + f"sasl.password={ADMIN}\n")
+    try:
+        at = ["--bootstrap", node.kafka, "--client-config", str(file)]
+        assert run(["audit", "tail", "--since", "1h", *at, *options]) == 0
+        return capsys.readouterr().out.splitlines()
+    finally:
+        file.unlink()
+
+
+def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     password = tmp_path / "password"
     password.write_text(ADMIN)
     password.chmod(0o600)
@@ -90,6 +105,12 @@ def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path) -> None:
         assert ("authentication", "SCRAM-SHA-256", None, "allowed") in told
         assert ("authentication", "SCRAM-SHA-256", None, "denied") in told
         assert {it["principal"] for it in found if it["event"] == "admin"} == {"User:admin"}
+        rows = tail(node, password, capsys)
+        assert rows[0].split() == ["TIME", "EVENT", "WHO", "FROM", "OPERATION", "RESOURCE", "OUTCOME"]
+        assert len(rows) > len(found)
+        of_bob = tail(node, password, capsys, "--user", "bob", "--event", "denied", "--json")
+        assert {json.loads(row)["principal"] for row in of_bob} == {"User:bob"}
+        assert tail(node, password, capsys, "--user", "nobody", "--json") == []
         said = node.output
         for path in ("/metrics", "/v1/cluster", "/v1/topics", "/v1/store"):
             with urllib.request.urlopen(f"http://{node.http}{path}", timeout=PATIENCE_SECONDS) as answer:

@@ -1,7 +1,8 @@
 """Writes audit records to the internal topic, and to a file if one is named: in the background, no request waits.
 
-A node writes to partitions that it leads itself. Records that cannot be written now are tried again, so many of each
-lane; beyond that the oldest are dropped and counted, and a record tells how many.
+A node writes to partitions that it serves itself, and hands its records to another node where it serves none. Records
+that cannot be written now are tried again, so many of each lane; beyond that the oldest are dropped and counted, and a
+record tells how many. Records whose append ended without an answer may come twice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from mainstem.bounded_log import BoundedLog
@@ -31,20 +32,33 @@ CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(90 * 24 * 60 * 60 * 1
 """An internal topic loses records only with a policy of its own."""
 
 PAUSE_SECONDS = 0.5
-BATCH_RECORDS_MAX = 500
+AUDIT_RECORDS_MAX = 500
+"""Records of one batch, and of one call to another node: a megabyte."""
+
 FILE_MODE = 0o600
 
 log = logging.getLogger(__name__)
+
+Elsewhere = Callable[[int, Sequence[bytes]], Awaitable[bool]]
+"""Hands records to a node; whether it has them in the topic. Raises MainstemError where it cannot be reached."""
+
+
+async def nowhere(node_id: int, records: Sequence[bytes]) -> bool:
+    """There are no other nodes."""
+    return False
 
 
 class AuditWriter:
     """`work`: does what a disk may hold up."""
 
-    def __init__(self, broker: Broker, audit: AuditLog, config: AuditConfig, work: SideWork) -> None:
+    def __init__(
+        self, broker: Broker, audit: AuditLog, config: AuditConfig, work: SideWork, elsewhere: Elsewhere = nowhere
+    ) -> None:
         self._broker = broker
         self._audit = audit
         self._config = config
         self._work = work
+        self._elsewhere = elsewhere
         self._troubles = BoundedLog(log, broker.clock)
         self._unsent: list[AuditRecord] = []
         """Records that the topic has not taken yet."""
@@ -58,14 +72,16 @@ class AuditWriter:
     async def write(self) -> None:
         """Write what there is."""
         records = self._audit.take()
+        if not self._unsent:  # of those that wait more may be dropped: it is told once they are through
+            records += self._audit.take_missing()
         if records and self._config.file:
             await self._to_file(records)
         if not self._config.topic:
             return
         self._unsent += records
         self._bound()
-        while self._unsent and await self._to_topic(self._unsent[:BATCH_RECORDS_MAX]):
-            del self._unsent[:BATCH_RECORDS_MAX]
+        while self._unsent and await self._to_topic([it.content for it in self._unsent[:AUDIT_RECORDS_MAX]]):
+            del self._unsent[:AUDIT_RECORDS_MAX]
 
     def _bound(self) -> None:
         """Drop the oldest records of lanes that have too many."""
@@ -77,7 +93,7 @@ class AuditWriter:
         for record in self._unsent:
             if beyond[record.lane] > 0:
                 beyond[record.lane] -= 1
-                self._audit.drop(record.lane)
+                self._audit.drop(record)
             else:
                 kept.append(record)
         self._unsent = kept
@@ -89,24 +105,35 @@ class AuditWriter:
             await self._work.run(lambda: _append(path, lines, config.file_bytes_max, config.files_max))
         except OSError as error:
             for record in records:
-                self._audit.drop(record.lane)
+                self._audit.drop(record)
             self._troubles.report(
                 logging.WARNING, f"audit records are not written to {path}: {error.strerror or error}"
             )
 
-    async def _to_topic(self, records: Sequence[AuditRecord]) -> bool:
+    async def _to_topic(self, records: Sequence[bytes]) -> bool:
         """Whether the topic has taken the records."""
         try:
             topic = self._broker.metadata.topic(AUDIT_TOPIC) or await self._made()
-            queue_id = None if topic is None else self._led_here(topic)
-            if queue_id is None:
+            if topic is None:
                 return False
-            now_ms = self._broker.clock.now_ms()
-            batch = build_batch([NewRecord(timestamp=now_ms, key=None, value=record.content) for record in records])
-            (result,) = await self._broker.store.append([batch.to_append(queue_id)], -1)
+            if (queue_id := self._served_here(topic)) is not None:
+                return await self._append(queue_id, records)
+            if (node_id := self._leader_elsewhere(topic)) is not None:
+                return await self._elsewhere(node_id, records)
         except (MainstemError, OSError) as error:
             self._troubles.report(logging.WARNING, f"audit records wait, {AUDIT_TOPIC} does not take them: {error}")
-            return False
+        return False
+
+    async def take_over(self, records: Sequence[bytes]) -> bool:
+        """Append the records of a node that serves no partition. False: this node serves none either, now."""
+        topic = self._broker.metadata.topic(AUDIT_TOPIC)
+        queue_id = None if topic is None else self._served_here(topic)
+        return queue_id is not None and await self._append(queue_id, records)
+
+    async def _append(self, queue_id: int, records: Sequence[bytes]) -> bool:
+        now_ms = self._broker.clock.now_ms()
+        batch = build_batch([NewRecord(timestamp=now_ms, key=None, value=record) for record in records])
+        (result,) = await self._broker.store.append([batch.to_append(queue_id)], -1)
         return result.outcome is Outcome.OK
 
     async def _made(self) -> Topic | None:
@@ -117,14 +144,23 @@ class AuditWriter:
         except TopicExists:
             return broker.metadata.topic(AUDIT_TOPIC)
 
-    def _led_here(self, topic: Topic) -> int | None:
-        """The next partition that this node leads; None: it leads none."""
-        leadership = self._broker.leadership
+    def _served_here(self, topic: Topic) -> int | None:
+        """The next partition whose appends come to this node; None: it serves none."""
         for number in range(self._next, self._next + topic.partitions):
             queue_id = topic.queue_id(number % topic.partitions)
-            if leadership.serves_here(queue_id) and leadership.leads(leadership.group_of(queue_id)):
+            if self._broker.leadership.serves_here(queue_id):
                 self._next = number % topic.partitions + 1
                 return queue_id
+        return None
+
+    def _leader_elsewhere(self, topic: Topic) -> int | None:
+        """The node that leads the next partition which has a leader; None: none has, as far as this node knows."""
+        leadership = self._broker.leadership
+        for number in range(self._next, self._next + topic.partitions):
+            leader = leadership.replicas(leadership.group_of(topic.queue_id(number % topic.partitions))).leader
+            if leader >= 0 and leader != self._broker.node_id:
+                self._next = number % topic.partitions + 1
+                return leader
         return None
 
 

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 
 _DEFAULT_FORMAT = "%s\\n"
 
-_TAIL_MAX = 100_000
+TAIL_MAX = 100_000
 """Messages of `--tail`, all of which are held in memory at once."""
 
 Queue = tuple[str, int]
@@ -54,7 +54,7 @@ Queue = tuple[str, int]
 )
 @click.option(
     "--tail",
-    type=click.IntRange(1, _TAIL_MAX),
+    type=click.IntRange(1, TAIL_MAX),
     metavar="N",
     help="Read the N youngest messages of all partitions together, oldest first.",
 )
@@ -234,13 +234,16 @@ class Reading:
         *,
         commits: bool,
         batch_size: int,
+        wanted: Callable[[Any], bool] = lambda message: True,
     ) -> None:
+        """`wanted`: whether a message is written out."""
         self._consumer: Any = None
         self._topic = topic
         self._written = written
         self._news = news
         self._commits = commits
         self._batch_size = batch_size
+        self._wanted = wanted
         self._follows = False
         self._ends: Mapping[Queue, int] = {}
         """Where partitions end that are not read to their end."""
@@ -315,7 +318,7 @@ class Reading:
             self._news.is_back()
         elif not self._follows and self._news.lost_for() > LOST_SECONDS_MAX:
             raise NodeUnreachable(f"the node did not come back within {LOST_SECONDS_MAX:.0f} s")
-        for message in messages:
+        for message in filter(self._wanted, messages):
             take(message)
         sys.stdout.buffer.flush()
         if self._commits:

@@ -22,6 +22,7 @@ from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
+from mainstem.node.audit_calls import AuditCalls, serve_audit
 from mainstem.node.authentication import authenticator_of, make_first_user
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import BrokerLeadership, Credentials, Intake, MessageStore, QueueAdmin
@@ -53,6 +54,7 @@ class Compute:
 
     groups: ConsumerGroupCoordinator
     dispatcher: BrokerDispatcher
+    audit: AuditLog | None
 
     @classmethod
     async def open(cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> Compute:
@@ -69,12 +71,14 @@ class Compute:
         stack.push_async_callback(groups.served.close)
         stack.push_async_callback(broker.auto_creation.close)
         if broker.audit is not None:
-            writer = AuditWriter(broker, broker.audit, config.audit, ports.side_work)
+            calls = AuditCalls(None if nameserver.others is None else nameserver.others.calls)
+            writer = AuditWriter(broker, broker.audit, config.audit, ports.side_work, calls.hand)
+            serve_audit(ports.handlers, writer)
             stack.push_async_callback(writer.write)  # the last records
             setup.background.begin(writer.run, "audit")
         routes = READ_ONLY_ROUTES if config.read_only else ROUTES
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=store.messages))
-        return cls(groups, dispatcher)
+        return cls(groups, dispatcher, broker.audit)
 
 
 def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ConsumerGroupCoordinator:

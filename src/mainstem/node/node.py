@@ -270,7 +270,7 @@ class RunningNode:
             reports=reports,
             leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
         )
-        tenants = ReplicatedTenantViews(nameserver)
+        tenants = ReplicatedTenantViews(nameserver, roles.compute.audit if roles.compute is not None else None)
         if storage is None or splitter is None:
             return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
         store_views = LocalStoreViews(

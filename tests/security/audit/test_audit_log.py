@@ -12,7 +12,7 @@ from mainstem.errors import ConfigError
 from mainstem.security.acls.acl import CLUSTER_NAME, Operation, ResourceKind
 from mainstem.security.acls.authorizer import Decision
 from mainstem.security.audit import audit_log
-from mainstem.security.audit.audit_log import ALLOWED, REFUSED, AuditEvent, AuditLane, AuditLog
+from mainstem.security.audit.audit_log import AuditEvent, AuditLog
 from mainstem.security.audit.config import ADMIN, AUTHENTICATION, DATA, DENIED, AuditConfig
 from mainstem.security.audit.verdicts import VerdictAudit
 
@@ -35,7 +35,7 @@ def failed_login(number: int) -> AuditEvent:
 
 
 def taken(log: AuditLog) -> list[dict[str, Any]]:
-    return [json.loads(record.content) for record in log.take()]
+    return [json.loads(record.content) for record in (*log.take(), *log.take_missing())]
 
 
 @pytest.fixture
@@ -145,12 +145,22 @@ def test_all_that_is_kept_is_bounded(clock: FakeClock, monkeypatch: pytest.Monke
     assert all(len(record.get("resource", "")) <= 255 for record in records)
 
 
-def test_records_that_could_not_be_written_are_told_of(clock: FakeClock) -> None:
+def test_records_that_could_not_be_written_are_told_of_until_that_is_written(clock: FakeClock) -> None:
     log = AuditLog(AuditConfig(), clock)
-    log.drop(AuditLane(ADMIN, ALLOWED), 3)
-    log.drop(AuditLane(DENIED, REFUSED))
-    told = [(record["event"], record["of"], record["outcome"], record["count"]) for record in taken(log)]
-    assert told == [("dropped", ADMIN, ALLOWED, 3), ("dropped", DENIED, REFUSED, 1)]
+    log.add(event("topic:a"))
+    log.add(event("topic:b")._replace(outcome="UNKNOWN_SERVER_ERROR"))
+    for record in log.take():
+        log.drop(record)
+    for _ in range(3):
+        missing = log.take_missing()
+        told = [json.loads(record.content) for record in missing]
+        assert [(it["event"], it["of"], it["outcome"], it["count"]) for it in told] == [
+            ("dropped", "admin", "allowed", 1),
+            ("dropped", "admin", "denied", 1),
+        ]
+        for record in missing:
+            log.drop(record)
+    assert log.dropped == 2, "what tells of missing records is no event"
 
 
 @pytest.mark.parametrize(

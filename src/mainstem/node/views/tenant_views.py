@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from mainstem.console.views import TenantRequest, TenantView
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.tenants.tenant import Tenant
 
 TOPICS_PER_TURN = 1_000
@@ -16,8 +17,10 @@ TOPICS_PER_TURN = 1_000
 
 
 class ReplicatedTenantViews:
-    def __init__(self, nameserver: Nameserver) -> None:
+    def __init__(self, nameserver: Nameserver, audit: AuditLog | None) -> None:
+        """`audit`: is told of changes; None: there is none."""
         self._nameserver = nameserver
+        self._audit = audit
 
     async def tenants(self) -> Sequence[TenantView]:
         topics, queues = Counter[str](), Counter[str]()
@@ -39,15 +42,17 @@ class ReplicatedTenantViews:
         tenant = Tenant(
             wanted.name, wanted.prefix, wanted.retention_ms_max, wanted.queues_max, tuple(wanted.users)
         )  # fmt: skip
-        try:
-            await self._nameserver.operations.set_tenant(tenant)
-        except NameserverError as error:
-            return str(error)
-        return None
+        return await self._change("SetTenant", wanted.name, self._nameserver.operations.set_tenant(tenant))
 
     async def remove_tenant(self, name: str) -> str | None:
+        return await self._change("RemoveTenant", name, self._nameserver.operations.remove_tenant(name))
+
+    async def _change(self, operation: str, name: str, change: Awaitable[None]) -> str | None:
+        refusal: NameserverError | None = None
         try:
-            await self._nameserver.operations.remove_tenant(name)
+            await change
         except NameserverError as error:
-            return str(error)
-        return None
+            refusal = error
+        if self._audit is not None:
+            self._audit.changed_over_http(operation, f"tenant:{name}", refusal)
+        return None if refusal is None else str(refusal)

@@ -18,7 +18,7 @@ import msgspec
 from mainstem.bounded_log import BoundedLog
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
-from mainstem.security.audit.config import EVENTS, AuditConfig
+from mainstem.security.audit.config import ADMIN, EVENTS, AuditConfig
 from mainstem.security.quotas.token_bucket import TokenBucket
 
 AUDIT_TOPIC = "__audit"
@@ -26,6 +26,9 @@ FORMAT_VERSION = 1
 
 ALLOWED, REFUSED = "allowed", "denied"
 """Outcomes; others are the names of Kafka's errors."""
+
+HTTP_PRINCIPAL = "Token:node"
+"""Who has the token of a node is not asked for a name."""
 
 DROPPED = "dropped"
 """The event of records that tell how many others are missing."""
@@ -74,6 +77,8 @@ class AuditRecord(NamedTuple):
     lane: AuditLane
     content: bytes
     """A JSON object."""
+    missing: int = 0
+    """Events without a record that this one tells of."""
 
 
 class _Repeated:
@@ -98,7 +103,8 @@ class AuditLog:
         self._waiting_in: Counter[AuditLane] = Counter()
         self._lately: dict[AuditEvent, _Repeated] = {}
         """Oldest first."""
-        self._dropped_untold: Counter[AuditLane] = Counter()
+        self._missing: Counter[AuditLane] = Counter()
+        """Events without a record, of which no record tells yet."""
         self._troubles = BoundedLog(log, clock)
         self.recorded = 0
         self.dropped = 0
@@ -125,6 +131,11 @@ class AuditLog:
         self._lately[same] = _Repeated(now)
         self._record(event, {})
 
+    def changed_over_http(self, operation: str, resource: str, error: Exception | None) -> None:
+        """Record a change that somebody with the node's token asked for over HTTP; `error`: why it was refused."""
+        outcome = ALLOWED if error is None else type(error).__name__
+        self.add(AuditEvent(ADMIN, HTTP_PRINCIPAL, "", operation, resource, outcome, listener="HTTP"))
+
     def take(self) -> list[AuditRecord]:
         """The records that were made since the last call."""
         now = self._clock.monotonic()
@@ -132,18 +143,26 @@ class AuditLog:
             if now - repeated.since < REPEATED_SECONDS:
                 break
             self._tell_repeated(event, self._lately.pop(event))
-        for lane, count in self._dropped_untold.items():
-            self._put(lane, {"event": DROPPED, "of": lane.event, "outcome": lane.outcome, "count": count})
-        self._dropped_untold.clear()
         records = list(self._waiting)
         self._waiting.clear()
         self._waiting_in.clear()
         return records
 
-    def drop(self, lane: AuditLane, count: int = 1) -> None:
-        """Records that were taken could not be written."""
-        self.dropped += count
-        self._dropped_untold[lane] += count
+    def take_missing(self) -> list[AuditRecord]:
+        """Records that tell how many events since the last call have none: one for each lane that lacks some."""
+        missing = [
+            self._made(lane, {"event": DROPPED, "of": lane.event, "outcome": lane.outcome, "count": count}, count)
+            for lane, count in self._missing.items()
+        ]
+        self._missing.clear()
+        return missing
+
+    def drop(self, record: AuditRecord) -> None:
+        """A record that was taken could not be written."""
+        if record.missing:  # its events were counted when they were dropped; another record will tell of them
+            self._missing[record.lane] += record.missing
+        else:
+            self._drop(record.lane)
 
     def failed(self, operation: str, error: Exception) -> None:
         """An event of that operation could not be put into words. Its request is answered as ever."""
@@ -163,16 +182,21 @@ class AuditLog:
         lane = AuditLane(event.event, ALLOWED if event.outcome == ALLOWED else REFUSED)
         bucket = self._buckets[lane]
         if bucket.room(now) < 1 or self._waiting_in[lane] >= WAITING_MAX:
-            self.drop(lane)
+            self._drop(lane)
             return
         bucket.take(1, now)
-        self._put(lane, {**{name: text for name, text in event._asdict().items() if text}, **more})
-
-    def _put(self, lane: AuditLane, fields: dict[str, Any]) -> None:
-        self.recorded += 1
         self._waiting_in[lane] += 1
+        told = {name: text for name, text in event._asdict().items() if text}
+        self._waiting.append(self._made(lane, {**told, **more}))
+
+    def _made(self, lane: AuditLane, fields: dict[str, Any], missing: int = 0) -> AuditRecord:
+        self.recorded += 1
         record = {"version": FORMAT_VERSION, "time_ms": self._clock.now_ms(), **fields}
-        self._waiting.append(AuditRecord(lane, msgspec.json.encode(record)))
+        return AuditRecord(lane, msgspec.json.encode(record), missing)
+
+    def _drop(self, lane: AuditLane) -> None:
+        self.dropped += 1
+        self._missing[lane] += 1
 
 
 def of_session(
