@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainstem.cli.check import Check, CheckState
@@ -80,25 +81,36 @@ def test_keys_that_others_can_read(tls: RpcTlsConfig) -> None:
 
 
 def test_ports_that_anybody_reaches(tls: RpcTlsConfig) -> None:
-    everywhere = found(NodeConfig(listen=("0.0.0.0:9092", "127.0.0.1:9094"), rpc="[::]:9093"))
-    assert {name: check.state for name, check in everywhere.items()} == {
-        "open listener": CheckState.WARNING,
-        "open rpc": CheckState.WARNING,
-    }
-    assert "0.0.0.0:9092" in everywhere["open listener"].found
+    open_everywhere = NodeConfig(listen=("0.0.0.0:9092", "127.0.0.1:9094"), http="0.0.0.0:9080", rpc="[::]:9093")
+    everywhere = found(open_everywhere)
+    assert {name: check.state for name, check in everywhere.items()} == dict.fromkeys(
+        ("open kafka", "open http", "open rpc"), CheckState.FAILED
+    )
+    assert "0.0.0.0:9092" in everywhere["open kafka"].found
+    assert "--allow-open http" in everywhere["open http"].advice
+    allowed = found(msgspec.structs.replace(open_everywhere, allow_open=("kafka", "http", "rpc")))
+    assert {check.state for check in allowed.values()} == {CheckState.WARNING}
     assert "open rpc" not in found(NodeConfig(rpc="[::]:9093", rpc_tls=tls))
+
+
+def test_passwords_that_anybody_on_the_way_reads() -> None:
+    listener = ListenerConfig(listen="0.0.0.0:9094", protocol="SASL_PLAINTEXT")
+    (check,) = found(NodeConfig(server=ServerConfig(listeners={"OUTSIDE": listener}))).values()
+    assert check.state is CheckState.WARNING
+    assert "encrypts nothing" in check.found
 
 
 def test_listeners_are_looked_at_like_node_rpc(tls: RpcTlsConfig) -> None:
     listener = ListenerConfig(
-        listen="0.0.0.0:9094", protocol="SSL", certificate=tls.certificate, key=tls.key, ca=tls.ca
-    )
+        listen="0.0.0.0:9094", protocol="SSL", certificate=tls.certificate, key=tls.key, ca=tls.ca,
+        client_auth="required",
+    )  # fmt: skip
     config = NodeConfig(server=ServerConfig(listeners={"OUTSIDE": listener}))
     assert list(found(config)) == [f"server.listeners.OUTSIDE.{key}" for key in ("certificate", "ca", "key")]
     assert found(config, NOW + timedelta(days=340))["server.listeners.OUTSIDE.certificate"].state is CheckState.WARNING
     plain = ListenerConfig(listen="0.0.0.0:9094", protocol="PLAINTEXT")
     config = NodeConfig(server=ServerConfig(listeners={"OUTSIDE": plain}))
-    assert "server.listeners.OUTSIDE.listen = 0.0.0.0:9094" in found(config)["open listener"].found
+    assert "server.listeners.OUTSIDE.listen = 0.0.0.0:9094" in found(config)["open kafka"].found
 
 
 def test_an_authority_of_nodes_and_users_is_named(tls: RpcTlsConfig, tmp_path: Path) -> None:

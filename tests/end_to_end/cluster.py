@@ -65,6 +65,7 @@ class Cluster:
             node.http = f"{hosts[node_id]}:{free_port()}"
             node.rpc = f"{hosts[node_id]}:{inner[node_id][1]}"
             if network is not None:
+                node.settings += ("allow_open=kafka,http,rpc",)  # hosts of the test's own network reach it
                 node.within = network.hosts[node_id].entered
             if program is not None:
                 node.program = program

@@ -27,7 +27,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def checks(config: NodeConfig, now: datetime | None = None) -> Iterator[Check]:
     """Nothing where no key is configured that this is about. `now`: None is the time of day."""
-    yield from _open_ports(config)
+    yield from _reachable_ports(config)
     for key, file in _certificates(config).items():
         yield certificate(key, Path(file), now or datetime.now(UTC))
     for key, file in _keys(config).items():
@@ -57,26 +57,28 @@ def _named(files: dict[str, str]) -> dict[str, str]:
     return {key: file for key, file in files.items() if file}
 
 
-def _open_ports(config: NodeConfig) -> Iterator[Check]:
-    named = config.server.listeners.items()
-    plain = [
-        (f"server.listeners.{name}.listen", each.listen, each.protocol) for name, each in named if not each.over_tls
-    ]
-    for key, address, protocol in [*(("listen", address, "PLAINTEXT") for address in config.listen), *plain]:
-        if not is_loopback(parsed(address, port_min=0).host):
-            yield Check(
-                "open listener",
-                CheckState.WARNING,
-                f"{key} = {address}: {protocol} encrypts nothing",
-                "let clients come to a listener with TLS, or keep all but your own hosts away from this one",
-            )
-    if not config.rpc_tls.enabled and not is_loopback(parsed(config.rpc, port_min=0).host):
+def _reachable_ports(config: NodeConfig) -> Iterator[Check]:
+    """Ports that let in anybody, and listeners whose bytes, passwords among them, anybody on the way reads."""
+    from mainstem.node.open_ports import open_ports
+
+    for port in open_ports(config):
+        allowed = port.kind in config.allow_open
         yield Check(
-            "open rpc",
-            CheckState.WARNING,
-            f"rpc = {config.rpc} without rpc_tls: whoever reaches it may act as a node",
-            "set rpc_tls (`mainstem cert` makes what it needs), or keep all but the nodes away from it",
+            f"open {port.kind}",
+            CheckState.WARNING if allowed else CheckState.FAILED,
+            f"{port.key} = {port.address}: whoever reaches it may {port.danger}",
+            port.remedy
+            if allowed
+            else f"{port.remedy}; a node does not start like that without --allow-open {port.kind}",
         )
+    for name, listener in config.server.listeners.items():
+        if listener.protocol == "SASL_PLAINTEXT" and not is_loopback(parsed(listener.listen, port_min=0).host):
+            yield Check(
+                "open passwords",
+                CheckState.WARNING,
+                f"server.listeners.{name}.listen = {listener.listen}: {listener.protocol} encrypts nothing",
+                "take SASL_SSL",
+            )
 
 
 def _shared_authorities(config: NodeConfig) -> Iterator[Check]:

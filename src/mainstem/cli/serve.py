@@ -56,6 +56,11 @@ DISK_END_SECONDS_MAX = 5.0
     "--roles", metavar="ROLE[,…]", help="What the node does: broker, storage, nameserver. Default: all three."
 )
 @click.option(
+    "--allow-open",
+    metavar="KIND[,…]",
+    help="Let ports of these kinds (kafka, http, rpc) be open beyond this host to anybody.",
+)
+@click.option(
     "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set any key of the configuration; repeatable."
 )
 @click.option(
@@ -81,6 +86,7 @@ def command(
     store_dir: str | None,
     remote_dir: str | None,
     roles: str | None,
+    allow_open: str | None,
     assignments: tuple[str, ...],
     log_format: str,
     log_level: str,
@@ -104,6 +110,7 @@ def command(
         "store_dir": store_dir,
         "remote_dir": remote_dir,
         "roles": roles,
+        "allow_open": allow_open,
     }
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
     log_to_stderr(log_format, log_level)

@@ -7,6 +7,7 @@ twice: the loader fills it in.
 
 from __future__ import annotations
 
+import enum
 import os
 from itertools import combinations
 from pathlib import Path
@@ -46,6 +47,14 @@ NODE_WIDE = {
 """(section, field) -> the node's own key that decides it."""
 
 
+class PortKind(enum.StrEnum):
+    """Whom a port is for: clients of Kafka, HTTP, other nodes."""
+
+    KAFKA = "kafka"
+    HTTP = "http"
+    RPC = "rpc"
+
+
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set about a node. Built by `load`; `validate` raises ConfigError."""
 
@@ -74,6 +83,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     read_only: bool = False
     """Shows what write_dir and the remote tier have, and changes nothing of it: clients neither publish nor change
     topics, nothing is deleted, and the object store is only read."""
+
+    allow_open: tuple[str, ...] = ()
+    """Kinds of ports (`kafka`, `http`, `rpc`) that may be open beyond this host to whoever comes. A node does not start
+    with one that is and is not named here."""
 
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
@@ -157,6 +170,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "read_only = true is for a node alone with a directory of its own as store_dir: what it shows lies in "
                 "remote_dir, of which a shared store is one"
             )
+        for kind in self.allow_open:
+            if kind not in set(PortKind):
+                raise ConfigError(
+                    f"allow_open = {kind!r}: there is no such kind of port; known are {', '.join(PortKind)}"
+                )
         self._check_remote_dir()
         self._check_directories()
 

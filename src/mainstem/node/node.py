@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mainstem.address import Address, is_loopback
+from mainstem.address import Address
 from mainstem.broker.broker import UnboundedRoom
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
@@ -33,6 +33,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
+from mainstem.node.open_ports import refuse_open_ports
 from mainstem.node.splitter_end import SplitterEnd
 from mainstem.node.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
@@ -144,6 +145,7 @@ class RunningNode:
 
     async def _start(self, heap: Heap) -> Addresses:
         config, stack = self._config, self._stack
+        refuse_open_ports(config)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         stores = config.has_role(NodeRole.STORAGE)
         write_dir = directory(config.write_dir)
@@ -153,7 +155,6 @@ class RunningNode:
         stack.callback(os.close, lock(write_dir))
         store_dir = store_directory(config, write_dir) if stores else directory(str(write_dir / CACHE_DIRECTORY))
 
-        warn_of_open_rpc(config)
         server = self._bound_server() if config.has_role(NodeRole.BROKER) else None
         identity = self._identity(server)
         ports = self._ports(write_dir, store_dir, remote_store, server)
@@ -366,13 +367,3 @@ def lock(write_dir: Path) -> int:
         os.close(descriptor)
         raise DirectoryInUse(f"{write_dir}: another node runs here; stop it or give another --write-dir") from error
     return descriptor
-
-
-def warn_of_open_rpc(config: NodeConfig) -> None:
-    """Warn that any host which reaches the port of other nodes may act as a node; only TLS tells nodes from others."""
-    if not config.rpc_tls.enabled and not is_loopback(parse_address(config.rpc).host):
-        log.warning(
-            "RPC listens on %s WITHOUT TLS: whoever reaches that port can change and delete everything that this "
-            "cluster holds. Set rpc_tls, or keep all but the nodes away from it",
-            config.rpc,
-        )
