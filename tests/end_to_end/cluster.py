@@ -48,7 +48,7 @@ class Cluster:
         outer = {node_id: (HOST, free_port()) for node_id in ids} if wired else inner
         self.wires = Wires(outer, inner) if wired else None
         roles = roles or {}
-        self._brokers = [node_id for node_id in ids if "broker" in roles.get(node_id, "broker")]
+        self._no_brokers = {node_id for node_id, given in roles.items() if "broker" not in given}
         peers = json.dumps(
             {
                 str(node_id): f"{host}:{port}"
@@ -134,7 +134,7 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """All brokers, whether they run or not."""
-        return ",".join(self.nodes[node_id].kafka for node_id in self._brokers)
+        return ",".join(node.kafka for node_id, node in self.nodes.items() if node_id not in self._no_brokers)
 
     def others(self, node_id: int) -> list[int]:
         return [other for other in self.nodes if other != node_id]
