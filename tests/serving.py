@@ -33,6 +33,8 @@ REPORT_LINES = 60
 """How many of a node's last lines the report of a failed test shows."""
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+FIRST_MEMBER_WAITS_FOR_NOBODY = "groups.rebalance_delay_ms=0"
+"""By default the first member of a consumer group waits 3 s for others: so would every test with a group."""
 
 
 class Serving:
@@ -42,7 +44,7 @@ class Serving:
         self.write_dir = root / "write"
         self.store_dir = root / "store"
         self.name = root.name
-        self.settings = settings
+        self.settings = (FIRST_MEMBER_WAITS_FOR_NOBODY, *settings)
         self.source = SOURCE
         """Of which version the node is, from its next start on."""
         self.within: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -21,7 +21,7 @@ from mainstem.cli.main import run
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", "groups.rebalance_delay_ms=0").start()
+    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off").start()
     yield serving
     serving.close()
 

@@ -16,6 +16,7 @@ import pytest
 from tests.cli.test_dev_cluster import DEV_CLUSTER_PORTS, MAINSTEM, dev_cluster, lines_until
 from tests.free_port import free_ports
 from tests.patience import PATIENCE_SECONDS
+from tests.serving import FIRST_MEMBER_WAITS_FOR_NOBODY
 
 
 class Secured(NamedTuple):
@@ -45,7 +46,7 @@ class Secured(NamedTuple):
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("secured")
     port = free_ports(DEV_CLUSTER_PORTS)
-    with dev_cluster(directory, port, 2, "--secure") as cluster:
+    with dev_cluster(directory, port, 2, "--secure", "--set", FIRST_MEMBER_WAITS_FOR_NOBODY) as cluster:
         yield Secured(directory, port, "\n".join(lines_until(cluster, r"kill -9")))
 
 

@@ -28,7 +28,7 @@ from mainstem.cli.main import run
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     remote = tmp_path_factory.mktemp("remote")
     tiers = f"remote_dir={remote}", "read_cache.disk_bytes=16777216"
-    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", "groups.rebalance_delay_ms=0", *tiers)
+    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", *tiers)
     serving.start()
     yield serving
     serving.close()
@@ -474,7 +474,7 @@ def test_a_node_on_ipv6_is_reached_at_the_addresses_it_tells(tmp_path: Path) -> 
 
 
 def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> None:
-    node = Serving(tmp_path, "pipeline.mode=off", "groups.rebalance_delay_ms=0").start()
+    node = Serving(tmp_path, "pipeline.mode=off").start()
     shell = Shell(node)
     shell("topic", "create", "followed", "--partitions", "1")
     follower = shell.started("consume", "followed", "--group", "followers", "--follow")

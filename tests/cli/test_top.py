@@ -178,7 +178,7 @@ def test_a_node_that_is_not_there_fails_at_once(capsys: pytest.CaptureFixture[st
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off", "groups.rebalance_delay_ms=0")
+    serving = Serving(tmp_path_factory.mktemp("node"), "pipeline.mode=off")
     serving.start()
     yield serving
     serving.close()

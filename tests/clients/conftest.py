@@ -11,7 +11,7 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
 
-SETTINGS = ("pipeline.mode=off", "groups.rebalance_delay_ms=0", "groups.session_timeout_ms_min=1000")
+SETTINGS = ("pipeline.mode=off", "groups.session_timeout_ms_min=1000")
 """No splitter, which these tests do not need, no wait for members that do not come, and less for those that die."""
 
 

@@ -27,7 +27,7 @@ COORDINATOR_MOVES = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", "groups.rebalance_delay_ms=0")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off")
     try:
         cluster.start()
         cluster.wait_until_well()

@@ -117,6 +117,7 @@ def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int =
     assert [number for _, number in sorted(python.acknowledged.items())] == list(range(count)), "once, in their order"
 
 
+@pytest.mark.long  # `test_cluster_partitions` has it over wires that are cut, for librdkafka
 def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
     """Two nodes do not hear each other, the third hears both; clients hear all."""
     with both_load(cluster, network, "bridged") as load:

@@ -20,7 +20,7 @@ MESSAGES = 30
 LOST = "went-bad-on-disk"
 """In the metadata of the commit that is damaged, by which it is found."""
 SETTINGS = (
-    "pipeline.mode=off", "groups.rebalance_delay_ms=0", "groups.offsets_topic_partitions=1",
+    "pipeline.mode=off", "groups.offsets_topic_partitions=1",
     "journal.segment_bytes=1048576", "journal.segment_age_seconds=1", "storage.write_cache_bytes=262144",
     "storage.checkpoint_seconds=1",
 )  # fmt: skip

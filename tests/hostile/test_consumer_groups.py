@@ -77,7 +77,7 @@ def test_a_node_that_stops_answers_members_that_wait_for_others(start_node: Star
 
 
 def test_groups_full_of_metadata_are_bounded_all_together(start_node: StartNode) -> None:
-    node = start_node("groups.members_bytes_max=33554432", "groups.rebalance_delay_ms=0")
+    node = start_node("groups.members_bytes_max=33554432")
     codes = []
     with HonestClient(node.kafka) as honest, Wire(node.kafka) as wire:
         honest.goes_on()

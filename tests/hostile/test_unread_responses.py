@@ -100,7 +100,7 @@ def test_responses_that_nobody_reads_are_bounded_and_their_memory_is_given_back(
 
 def test_a_crowd_of_consumers_of_patterns_shares_what_is_told_of_all_topics(start_node: StartNode) -> None:
     """They reconnect and ask for all topics, all at once, and read it only when everybody has asked."""
-    node = start_node("server.response_bytes_max=33554432", "groups.rebalance_delay_ms=0")
+    node = start_node("server.response_bytes_max=33554432")
     for number in range(4):
         create_topic(node.kafka, f"wide-{number}", 50_000)
     with HonestClient(node.kafka) as honest, ExitStack() as stack:

@@ -104,7 +104,14 @@ def counted(prefix: str) -> Callable[[], str]:
     return lambda: f"{prefix}{next(numbers)}"
 
 
-@pytest.mark.parametrize("tail_read_bytes", [TAIL_BYTES, 3_000, TAIL_READ_BYTES])
+TAILS = TAIL_BYTES, 3_000, TAIL_READ_BYTES
+
+
+@pytest.mark.parametrize(
+    ("objects", "tail_read_bytes"),
+    [*(("directory", tail) for tail in TAILS), ("s3", TAIL_READ_BYTES)],
+    indirect=["objects"],
+)
 def test_a_merge_of_objects_is_the_merge_of_files(objects: Objects, tmp_path: Path, tail_read_bytes: int) -> None:
     local = MergeStore(tmp_path / "store", starts={1: 3, 2: 7}, ends={4: 12})
     local.facts[0] = TopicFacts("orders", "default", 30_000)

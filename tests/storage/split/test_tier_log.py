@@ -14,6 +14,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.handler_of import handler_of
 from tests.storage.split.test_real_merges import LINES
 from tests.storage.split.tiered_store import GROUPS, PIECE_BYTES, TieredStore
@@ -453,7 +454,7 @@ def test_retention_keeps_what_is_given_out(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_f_whatever_happens_the_tier_has_a_prefix_of_the_log_whole_and_nothing_lies_there_unknown(seed: int) -> None:
     choice = random.Random(seed)
