@@ -133,7 +133,9 @@ class Serving:
                     self.kill()
                     raise AssertionError(f"the node did not start: it {state}\n{self.output}") from None
         addresses = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        self.kafka, self.http, self.rpc = addresses["kafka"], addresses["http"], addresses["rpc"]
+        self.http, self.rpc = addresses["http"], addresses["rpc"]
+        if addresses["kafka"] != "-":  # as a node says that is no broker
+            self.kafka = addresses["kafka"]
         return self
 
     def _follow(self, stream: Any, ready: queue.Queue[str]) -> None:

@@ -177,11 +177,14 @@ class QueueAdmin(Protocol):
         queues of different write groups fail by themselves."""
         ...
 
-    async def own(self, queue_id: int) -> int:
+    async def own(self, queue_id: int, *, held: int | None = None) -> int:
         """Become the only writer of a queue: the owner epoch that appends carry from now on, greater than every one
         before. Appends of earlier owners are refused from then on; what they appended before is part of the queue, or
         lost, once its high watermark has reached its end. An owner is forgotten when the write group's leader
-        changes: its appends are refused then, and it must own the queue again and read it anew."""
+        changes: its appends are refused then, and it must own the queue again and read it anew.
+
+        With `held`, an owner epoch, nothing changes: it returns if that one is still the newest, and raises
+        `errors.LeaderMissing` if not."""
         ...
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:

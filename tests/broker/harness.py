@@ -22,6 +22,7 @@ from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.throttling import Throttling
 from mainstem.model import Node, QueueRange, Topic
@@ -74,6 +75,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
                 metadata=metadata,
                 metadata_admin=metadata,
                 leadership=leadership,
+                routing=QueueRouting(1, metadata, leadership, apart=False),
                 store=store,
                 queue_admin=store,
                 clock=clock,

@@ -84,6 +84,25 @@ def test_all_nodes_share_one_store(tmp_path: Path) -> None:
         assert shared.is_dir(), "it is made"
 
 
+def test_brokers_stand_behind_the_nodes_that_store(tmp_path: Path) -> None:
+    port = free_ports(DEV_CLUSTER_PORTS)
+    with dev_cluster(tmp_path / "cluster", port, 1, "--brokers", "1") as cluster:
+        started = "\n".join(lines_until(cluster, r"kill -9"))
+        assert "node 1: kafka none" in started
+        assert f"node 2: kafka 127.0.0.1:{port + 2}" in started
+        made = subprocess.run(
+            [*MAINSTEM, "topic", "create", "hello", "--bootstrap", f"127.0.0.1:{port + 2}"],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        status = subprocess.run(
+            [*MAINSTEM, "cluster", "status", "--json", "--http", f"127.0.0.1:{port + 102}"],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        roles = {node["node_id"]: node["roles"] for node in json.loads(status.stdout)["nodes"]}
+        assert roles == {1: ["storage", "nameserver"], 2: ["broker"]}
+
+
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     port = free_ports(DEV_CLUSTER_PORTS)
     with socket.create_server(("127.0.0.1", port + 1)):

@@ -22,6 +22,7 @@ import msgspec
 from tests.fakes.clock import LoopClock
 
 from mainstem.errors import MainstemError
+from mainstem.model import Buffer
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.raft import messages as raft
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused, RpcError
@@ -137,7 +138,13 @@ class SimulatedNetwork:
                 asyncio.get_running_loop().call_later(self.delay(), end.gone, node_id)
 
     async def call(
-        self, sender: End, to: int, method: Method[Any, Any], request: Any, timeout_seconds: float
+        self,
+        sender: End,
+        to: int,
+        method: Method[Any, Any],
+        request: Any,
+        timeout_seconds: float,
+        attached: bytes = b"",
     ) -> Reply[Any]:
         reply: Reply[Any]
         try:
@@ -147,7 +154,7 @@ class SimulatedNetwork:
                     raise ConnectionLost(f"cannot reach node {to}")
                 body = msgspec.msgpack.encode(request)
                 # a task of the callee's: it goes on when the caller does not wait any more
-                answer = self.spawn(self._answer(sender.identity, to, method, body))
+                answer = self.spawn(self._answer(sender.identity, to, method, body, attached))
                 await self._while_there(answer, self.ends[to])
                 reply = answer.result()
                 await asyncio.sleep(self.delay())
@@ -171,17 +178,19 @@ class SimulatedNetwork:
             raise ConnectionLost(f"the connection to node {end.node_id} broke")
 
     def _begin(
-        self, caller: Identity, to: int, method: Method[Any, Any], body: bytes
+        self, caller: Identity, to: int, method: Method[Any, Any], body: bytes, attached: bytes = b""
     ) -> tuple[BoundMethod, RpcCall[Any]]:
         end = self.ends.get(to)
         found = end.handlers.find(method.number) if end is not None else None
         if found is None:
             raise NotServed(f"{method.name}: node {to} does not know it")
         self.calls_made.append((caller.node_id, to, method.name))
-        return found, RpcCall(method.decode_request(body), b"", f"node {caller.node_id}", caller)
+        return found, RpcCall(method.decode_request(body), attached, f"node {caller.node_id}", caller)
 
-    async def _answer(self, caller: Identity, to: int, method: Method[Any, Any], body: bytes) -> Reply[Any]:
-        found, call = self._begin(caller, to, method, body)
+    async def _answer(
+        self, caller: Identity, to: int, method: Method[Any, Any], body: bytes, attached: bytes
+    ) -> Reply[Any]:
+        found, call = self._begin(caller, to, method, body, attached)
         try:
             return arrived(method, found.handler(call) if found.prompt else await found.handler(call))
         except Exception as error:
@@ -272,8 +281,17 @@ class End:
 
     # Calls
 
-    async def call(self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float) -> Reply[Any]:
-        return await self._network.call(self, node_id, method, request, timeout_seconds)
+    async def call(
+        self,
+        node_id: int,
+        method: Method[Any, Any],
+        request: Any,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> Reply[Any]:
+        attached = b"".join(map(bytes, attachment))
+        return await self._network.call(self, node_id, method, request, timeout_seconds, attached)
 
     def stream(
         self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float

@@ -229,9 +229,13 @@ class MemoryStore:
             starts[queue_id] = queue.log_start
         return starts
 
-    async def own(self, queue_id: int) -> int:
+    async def own(self, queue_id: int, *, held: int | None = None) -> int:
         if queue_id in self.led_elsewhere:
             raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
+        if held is not None:
+            if self._owner(queue_id) != held:
+                raise LeaderMissing(f"another writer owns queue {queue_id:#x}")
+            return held
         self._grants += 1
         epoch = self._owners[queue_id] = self.leader_epoch << 32 | self._grants
         return epoch

@@ -195,13 +195,13 @@ class NodeStore:
     ) -> PromptFuture[list[AppendResult]]:
         return self._shared.append_on(self._node_id, batches, acks, owner_epoch)
 
-    async def own(self, queue_id: int) -> int:
+    async def own(self, queue_id: int, *, held: int | None = None) -> int:
         group = self.group_of(queue_id)
         if group not in self._shared.serving[self._node_id]:
             raise LeaderMissing(f"queue {queue_id:#x} is led elsewhere")
         if self._shared.leaders[group] != self._node_id:
-            return 0  # it does not know yet that it does not lead: whatever it appends is in no log
-        return await self._shared.own(queue_id)
+            return held or 0  # it does not know yet that it does not lead: whatever it appends is in no log
+        return await self._shared.own(queue_id, held=held)
 
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         for queue_id in before:

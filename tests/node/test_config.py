@@ -134,10 +134,6 @@ def test_variables_of_the_command_line_are_not_settings() -> None:
             {"flags": {"roles": "broker,storage"}, "assignments": ['nameserver.peers={"1": "h:1", "2": "h:2"}']},
             ["roles = broker, storage", "nameserver.peers names node 1", "--roles"],
         ),
-        (
-            {"flags": {"roles": "storage"}, "assignments": ['nameserver.peers={"2": "h:1"}']},
-            ["roles = storage", "go together"],
-        ),
         ({"flags": {"write_dir": ""}}, ["write_dir is empty", "--write-dir"]),
         (
             {"flags": {"write_dir": "/m", "store_dir": "/m/"}},

@@ -17,6 +17,7 @@ from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -131,6 +132,8 @@ class Broker:
     """Finds out who clients of listeners with SASL are; None: there are no such listeners."""
     sasl_mechanisms: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What it offers, by listener."""
+    apart: bool = False
+    """Whether this node has no storage."""
     timestamps_now_ms: Callable[[], int] | None = None
     """The time by which producers' timestamps are judged, in ms; None: the clock's time."""
     turns: Turns = field(default_factory=Turns)
@@ -149,6 +152,7 @@ class Broker:
     refusals: BoundedLog = field(init=False)
     """Reports clients that could not show who they are."""
     judged_ms: Callable[[], int] = field(init=False)
+    routing: QueueRouting = field(init=False)
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
@@ -156,6 +160,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.faults = BoundedLog(logger, self.clock)
         self.refusals = BoundedLog(logger, self.clock)
+        self.routing = QueueRouting(self.node_id, self.cluster, self.leadership, apart=self.apart)
         self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(
             self.metadata_admin,

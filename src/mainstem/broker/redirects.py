@@ -77,7 +77,7 @@ class _Leaders:
         leadership = self._broker.leadership
         queue_id = topic.queue_id(partition)
         replicas = leadership.replicas(leadership.group_of(queue_id))
-        node = self._alive.get(replicas.leader)
+        node = self._alive.get(self._broker.routing.broker_of(queue_id))
         if node is None or (node.node_id == self._broker.node_id and not leadership.serves_here(queue_id)):
             return {}
         self.named[node.node_id] = node

@@ -10,11 +10,11 @@ from typing import NamedTuple, Protocol
 from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.ports import Clock
 from mainstem.rpc.handlers import Handlers
-from mainstem.rpc.other_nodes import Calls, RaftTransport
+from mainstem.rpc.other_nodes import CallsWithBytes, RaftTransport
 from mainstem.rpc.wire.identity import Identity
 
 
-class CallsAndAddresses(Calls, Protocol):
+class CallsAndAddresses(CallsWithBytes, Protocol):
     """Calls to other nodes, whose addresses the nameserver knows."""
 
     def know(self, node_id: int, address: str) -> None:
@@ -29,6 +29,8 @@ class ClusterPorts(NamedTuple):
     """The nameserver's methods; the node's RPC server answers calls with them."""
     clock: Clock
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    record_calls: CallsWithBytes | None = None
+    """Calls that carry records, so that these do not keep others waiting; None: `calls`."""
 
 
 Connect = Callable[[Identity], Awaitable[ClusterPorts]]

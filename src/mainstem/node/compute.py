@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +19,10 @@ from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
+from mainstem.model import NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.audit_calls import AuditCalls, serve_audit
@@ -30,6 +33,9 @@ from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.verdicts import VerdictAudit
 from mainstem.storage.agreed_clock import AgreedClock
+
+ROUTING_SECONDS = 0.1
+"""Between two looks at which brokers there are: a few microseconds."""
 
 
 class StoreWithIntake(MessageStore, Intake, Protocol):
@@ -55,18 +61,23 @@ class Compute:
     groups: ConsumerGroupCoordinator
     dispatcher: BrokerDispatcher
     audit: AuditLog | None
+    store: BrokersStore
 
     @classmethod
     async def open(cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> Compute:
         """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
-        groups = _groups(setup, nameserver, store)
+        apart = not config.has_role(NodeRole.STORAGE)
+        routing = QueueRouting(config.node_id, nameserver.lookups, store.leadership, apart=apart)
+        groups = _groups(setup, nameserver, store, routing)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, kept)
         store.when_serving(groups.served.serving_changed)
         groups.served.start()
+        if nameserver.others is not None:
+            setup.background.begin(partial(watch_routing, routing, groups), "queue routing")
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         stack.push_async_callback(groups.served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -78,16 +89,30 @@ class Compute:
             setup.background.begin(writer.run, "audit")
         routes = READ_ONLY_ROUTES if config.read_only else ROUTES
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=store.messages))
-        return cls(groups, dispatcher, broker.audit)
+        return cls(groups, dispatcher, broker.audit, store)
 
 
-def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ConsumerGroupCoordinator:
+async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator) -> None:
+    """Tell the coordinator when brokers come or go, until cancelled. Which nodes live is soft state that changes with
+    any heartbeat."""
+    before = routing.brokers()
+    while True:
+        await asyncio.sleep(ROUTING_SECONDS)
+        if (brokers := routing.brokers()) != before:
+            before = brokers
+            groups.served.routing_changed()
+
+
+def _groups(
+    setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, routing: QueueRouting
+) -> ConsumerGroupCoordinator:
     served = ServedPartitions(
         node_id=setup.config.node_id,
         config=setup.config.groups,
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         leadership=store.leadership,
+        routing=routing,
         store=store.messages,
         queue_admin=store.queue_admin,
         clock=store.clock,
@@ -119,6 +144,7 @@ def _broker(
         queue_admin=store.queue_admin,
         groups=groups,
         clock=ports.clock,
+        apart=not config.has_role(NodeRole.STORAGE),
         authorizer=_authorizer(setup, nameserver, audit),
         acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
         audit=audit,
@@ -144,14 +170,11 @@ def _broker(
 
 def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
     config, ports = setup.config, setup.ports
+    stores = config.has_role(NodeRole.STORAGE)
     return NodeFacts(
         topic_defaults=nameserver.lookups.topic_defaults(),
-        write_dir=LogDir(str(ports.write_dir), ports.write_files),
-        store_dir=(
-            LogDir(config.shared_store_place, is_shared=True)
-            if config.shared_store_place is not None
-            else LogDir(str(ports.store_dir), ports.store_files)
-        ),
+        write_dir=LogDir(str(ports.write_dir), ports.write_files) if stores else None,
+        store_dir=_store_place(setup) if stores else None,
         has_remote_store=bool(config.remote_dir) and not config.shares_store,
         listeners=(
             *config.listen,
@@ -161,6 +184,12 @@ def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
         rack=config.rack,
         replication_factor=config.nameserver.replication_factor,
     )
+
+
+def _store_place(setup: RolesSetup) -> LogDir:
+    if setup.config.shared_store_place is not None:
+        return LogDir(setup.config.shared_store_place, is_shared=True)
+    return LogDir(str(setup.ports.store_dir), setup.ports.store_files)
 
 
 def _authorizer(setup: RolesSetup, nameserver: Nameserver, audit: AuditLog | None) -> Authorizer | None:

@@ -195,8 +195,6 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 f"roles = {given}: nameserver.peers names node {self.node_id}, and all nodes there vote on the "
                 "metadata. Give it the role nameserver, or leave it out of nameserver.peers on all nodes"
             )
-        if self.has_role(NodeRole.BROKER) != self.has_role(NodeRole.STORAGE):
-            raise ConfigError(f"roles = {given}: broker and storage go together")
 
     def _check_remote_dir(self) -> None:
         """A cluster's files lie in one object store."""

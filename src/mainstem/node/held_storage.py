@@ -11,6 +11,7 @@ from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.node.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.node.served_write_groups import ServedWriteGroups
@@ -26,6 +27,8 @@ from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage
+from mainstem.storage.serving.broker_service import BrokerService
+from mainstem.storage.serving.tail_sessions import TailSessions
 from mainstem.storage.setup import StorageSetup
 
 JOURNAL_DIRECTORY = "journal"
@@ -70,6 +73,9 @@ class HeldStorage:
         nameserver, storage, background = self._nameserver, self.storage, self._setup.background
         nameserver.when_found_late(storage.give_up)
         await storage.start()
+        if nameserver.others is not None:
+            BrokerService(storage.messages, storage.queues, self.leadership).register(self._setup.ports.handlers)
+            TailSessions(storage.messages, self.leadership).register(self._setup.ports.handlers)
         if nameserver.others is None:
             await self.served.settle(storage.queues)
         background.begin(partial(self.served.run, storage.queues), "served groups")
@@ -79,6 +85,13 @@ class HeldStorage:
             care = QueueCare(nameserver.lookups, self.leadership, storage.messages, self.queue_admin, clock, left_over)
             nameserver.subscribe(partial(look_after, care))
             background.begin(care.run, "queue care")
+
+    def for_broker(self) -> BrokersStore:
+        """This storage as the broker of the same node works over it."""
+        storage = self.storage
+        return BrokersStore(
+            storage.messages, self.leadership, self.queue_admin, storage.agreed_clock, self.served.subscribe
+        )
 
     def balance(self) -> None:
         """From now on lead what this node should lead, and hand it over at a stop."""

@@ -56,6 +56,7 @@ from mainstem.side_thread import SideThread
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.object_stores.urls import GuardedStore, open_object_store
 from mainstem.storage.samples import StorageSamples
+from mainstem.storage_link.remote_message_store import RemoteMessageStore
 from mainstem.supervised import Supervision
 
 if TYPE_CHECKING:
@@ -298,6 +299,8 @@ class RunningNode:
             measured += [server, roles.dispatcher, roles.compute.groups.served]
         if roles.held is not None:
             measured.append(StorageSamples(roles.storage))
+        elif roles.compute is not None and isinstance(roles.compute.store.messages, RemoteMessageStore):
+            measured.append(roles.compute.store.messages)
         if self._end is not None:
             measured.append(self._end.exchange)
         if remote_store is not None:
@@ -337,7 +340,7 @@ class RunningNode:
         )
         self._stack.push_async_callback(end.close)
         await end.start(*parse_address(self._config.rpc))
-        return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock)
+        return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock, record_calls=end.record_calls)
 
     async def _listen_for_calls(self) -> tuple[str, int]:
         """Listen for splitters and other nodes; a node among others does so already."""

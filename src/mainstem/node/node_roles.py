@@ -23,9 +23,10 @@ from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.node.compute import BrokersStore, Compute
+from mainstem.node.compute import Compute
 from mainstem.node.config import NodeConfig
 from mainstem.node.held_storage import HeldStorage
+from mainstem.node.linked_storage import linked_storage
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.roles_setup import Background, RolesSetup
 from mainstem.rpc.messages.starts import SHOW_START
@@ -124,11 +125,7 @@ async def _opened(setup: RolesSetup) -> Roles:
         start.storage = held.storage
         await held.start()
     if config.has_role(NodeRole.BROKER):
-        assert held is not None, "a broker stores"
-        storage = held.storage
-        store = BrokersStore(
-            storage.messages, held.leadership, held.queue_admin, storage.agreed_clock, held.served.subscribe
-        )
+        store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
         compute = await Compute.open(setup, nameserver, store)
     return Roles(setup, start.file, nameserver, held, compute)
 

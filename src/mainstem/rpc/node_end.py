@@ -4,8 +4,10 @@ messages."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from random import Random
 
+from mainstem.address import Address
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.raft.raft_exchange import RaftExchange
@@ -41,7 +43,9 @@ class NodeEnd:
         self.exchange = RaftExchange(
             identity, random=random, connect=connect, reached_at=reached_at, supervision=supervision
         )
-        self.calls = NodeCalls(identity, moved=self.exchange.set_peers, connect=connect)
+        self.calls = NodeCalls(identity, moved=self._moved, connect=connect)
+        self.record_calls = NodeCalls(identity, moved=lambda _addresses: None, connect=connect)
+        """Connections of their own for calls that carry records: other calls do not wait behind these."""
         self.server = RpcServer(
             handlers,
             name=f"node {identity.node_id}",
@@ -56,6 +60,11 @@ class NodeEnd:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen. Returns the address; raises OSError."""
         return await self.server.start(host, port)
+
+    def _moved(self, addresses: Mapping[int, Address]) -> None:
+        self.exchange.set_peers(addresses)
+        for node_id, address in addresses.items():
+            self.record_calls.know(node_id, str(address))
 
     def _met(self, hello: Hello) -> None:
         """Note a node's address although its registration has not come here yet, as after a restart into a
@@ -74,4 +83,5 @@ class NodeEnd:
         self._closing = True
         await self.exchange.close()
         self.calls.close()
+        self.record_calls.close()
         await self.server.close()

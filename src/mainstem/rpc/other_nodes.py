@@ -6,9 +6,10 @@ network.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol
 
+from mainstem.model import Buffer
 from mainstem.raft import Message
 from mainstem.rpc.raft.raft_member import RaftMember
 from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
@@ -28,6 +29,20 @@ class Calls(SingleCalls, Protocol):
     def stream(
         self, node_id: int, method: Method[RequestT, ReplyT], request: RequestT, *, timeout_seconds: float
     ) -> AsyncGenerator[Reply[ReplyT], None]: ...
+
+
+class CallsWithBytes(Calls, Protocol):
+    """Calls that may have bytes attached."""
+
+    async def call(
+        self,
+        node_id: int,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> Reply[ReplyT]: ...
 
 
 class RaftTransport(Protocol):

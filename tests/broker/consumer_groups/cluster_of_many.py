@@ -17,6 +17,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC, coordinator_partition_of
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions, at_once
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node
 from mainstem.ports import Session
@@ -57,6 +58,7 @@ class ClusterOfMany:
                 metadata=self.metadata,
                 metadata_admin=self.metadata,
                 leadership=view,
+                routing=QueueRouting(node_id, self.metadata, view, apart=False),
                 store=view,
                 queue_admin=view,
                 clock=loop,

@@ -18,6 +18,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
+from mainstem.broker.queue_routing import QueueRouting
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class ClusterOfOne:
             metadata=self.metadata,
             metadata_admin=self.metadata,
             leadership=self.leadership,
+            routing=QueueRouting(1, self.metadata, self.leadership, apart=False),
             store=self.store,
             queue_admin=self.store,
             clock=self.clock,

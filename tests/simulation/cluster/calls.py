@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import SimulatedNetwork
 
+from mainstem.model import Buffer
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.wire.identity import Identity
@@ -59,8 +60,17 @@ class SimulatedCalls:
     def know(self, node_id: int, address: str) -> None:
         """Everybody knows where everybody is."""
 
-    async def call(self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float) -> Reply[Any]:
-        async with aclosing(self._replies(node_id, method, request, timeout_seconds)) as replies:
+    async def call(
+        self,
+        node_id: int,
+        method: Method[Any, Any],
+        request: Any,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> Reply[Any]:
+        attached = b"".join(map(bytes, attachment))
+        async with aclosing(self._replies(node_id, method, request, timeout_seconds, attached)) as replies:
             return await anext(replies)
 
     def stream(
@@ -69,7 +79,7 @@ class SimulatedCalls:
         return self._replies(node_id, method, request, timeout_seconds)
 
     async def _replies(
-        self, node_id: int, method: Method[Any, Any], request: Any, timeout_seconds: float
+        self, node_id: int, method: Method[Any, Any], request: Any, timeout_seconds: float, attached: bytes = b""
     ) -> AsyncGenerator[Reply[Any], None]:
         board, life = self._board, self._life
         callee, handlers = board.served.get(node_id, (None, None))
@@ -77,7 +87,7 @@ class SimulatedCalls:
             raise ConnectionLost(f"cannot reach node {node_id}")
         body = msgspec.msgpack.encode(request)
         answers: asyncio.Queue[Any] = asyncio.Queue(WINDOW_ITEMS)
-        answering = board.loop.run_in(callee, self._answer(method, body, handlers, answers), name=method.name)
+        answering = board.loop.run_in(callee, self._answer(method, body, attached, handlers, answers), name=method.name)
         watching = board.loop.create_task(
             self._watch(callee, answering, answers), name="watch", context=contextvars.Context()
         )
@@ -101,7 +111,12 @@ class SimulatedCalls:
             answering.cancel()
 
     async def _answer(
-        self, method: Method[Any, Any], body: bytes, handlers: Handlers, answers: asyncio.Queue[Any]
+        self,
+        method: Method[Any, Any],
+        body: bytes,
+        attached: bytes,
+        handlers: Handlers,
+        answers: asyncio.Queue[Any],
     ) -> None:
         found = handlers.find(method.number)
         life = self._life
@@ -109,7 +124,7 @@ class SimulatedCalls:
             await answers.put(NotServed(f"{method.name} is not served here"))
             return
         try:
-            call = RpcCall(method.decode_request(body), b"", f"node {life.node_id}", self._identity)
+            call = RpcCall(method.decode_request(body), attached, f"node {life.node_id}", self._identity)
             if method.streams:
                 async with aclosing(found.handler(call)) as replies:
                     async for reply in replies:

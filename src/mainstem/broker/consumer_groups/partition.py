@@ -97,6 +97,10 @@ class CoordinatorPartition:
         """The gaps in the log that is served."""
         return self.runtime.gaps
 
+    async def confirm_owner(self) -> None:
+        """Raises `LeaderMissing` where another node owns the log by now."""
+        await self._log.confirm_owner()
+
     def submit(self, event: Event) -> asyncio.Future[Any]:
         """Hand an event to the machine; the future gives its answer. Raises `CoordinatorRefusal`, and so may the
         future."""

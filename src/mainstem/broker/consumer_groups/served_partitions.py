@@ -24,6 +24,7 @@ from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.machine_log import MachineLog
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import FeatureLevel, HistogramSample, QueueRange, Sample, Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
@@ -51,6 +52,7 @@ class ServedPartitions:
         metadata: Metadata,
         metadata_admin: MetadataAdmin,
         leadership: QueueLeadership,
+        routing: QueueRouting,
         store: MessageStore,
         queue_admin: QueueAdmin,
         clock: Clock,
@@ -66,6 +68,7 @@ class ServedPartitions:
         self._metadata = metadata
         self._metadata_admin = metadata_admin
         self._leadership = leadership
+        self._routing = routing
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
@@ -114,8 +117,14 @@ class ServedPartitions:
         for index in self._by_write_group.get(group, ()):
             if index in self._partitions:
                 self._resign(index)
-            if serving:
+            if serving and not self._is_elsewhere(index):
                 self._lead(index)
+
+    def routing_changed(self) -> None:
+        """Brokers came or went: serve what comes to this node now, and nothing else."""
+        if self._running and self.look() and self._topic is not None:
+            for index in range(self._topic.partitions):
+                self._settle(index)
 
     @property
     def partitions(self) -> Mapping[int, CoordinatorPartition]:
@@ -139,8 +148,10 @@ class ServedPartitions:
         raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def confirm(self, index: int) -> None:
-        """Return if this node leads the partition beyond doubt. Raises `CoordinatorRefusal`."""
-        self.led(index)
+        """Return if this node coordinates the partition's consumer groups beyond doubt: its write group's leader is
+        confirmed, and knows no newer owner of the log. A partition that has lost its log is loaded anew. Raises
+        `CoordinatorRefusal`."""
+        partition = self.led(index)
         assert self._topic is not None
         try:
             await self._leadership.confirm(self._leadership.group_of(self._topic.queue_id(index)))
@@ -148,10 +159,19 @@ class ServedPartitions:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR) from missing
         except MainstemError as failure:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
+        try:
+            await partition.confirm_owner()
+        except LeaderMissing as lost:
+            if self._partitions.get(index) is partition:
+                self._resign(index)
+                self._settle(index)
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from lost
+        except MainstemError as failure:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE) from failure
 
     def leader(self, topic: Topic, index: int) -> int:
         """The node that serves a partition; -1 when there is none now."""
-        return self._leadership.replicas(self._leadership.group_of(topic.queue_id(index))).leader
+        return self._routing.broker_of(topic.queue_id(index))
 
     async def open(self) -> Topic:
         """The internal topic, made if need be, with this node's partitions of it being served. Raises
@@ -188,11 +208,21 @@ class ServedPartitions:
     def _settle(self, index: int) -> None:
         """Serve a partition if this node serves its write group, and stop if not."""
         assert self._topic is not None
-        served = self._leadership.serves_here(self._topic.queue_id(index))
+        served = self._serves(index)
         if served and index not in self._partitions:
             self._lead(index)
         elif not served and index in self._partitions:
             self._resign(index)
+
+    def _serves(self, index: int) -> bool:
+        """Whether this node is to coordinate the consumer groups of a partition. A node that leads the write group
+        serves its queues as well as the brokers that clients are sent to, but one node at a time coordinates."""
+        assert self._topic is not None
+        return self._leadership.serves_here(self._topic.queue_id(index)) and not self._is_elsewhere(index)
+
+    def _is_elsewhere(self, index: int) -> bool:
+        assert self._topic is not None
+        return self._routing.sends_elsewhere(self._topic.queue_id(index))
 
     def _lead(self, index: int) -> None:
         assert self._topic is not None

@@ -16,7 +16,7 @@ from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.topics.topic_descriptions import Entry, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import Topic, nodes_at
+from mainstem.model import NodeRole, Topic, nodes_at
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
@@ -61,15 +61,16 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
         entries = await _topics_shown(broker, call)
     nodes = nodes_at(broker.cluster.alive_nodes(), call.session.listener)
     alive = {node.node_id for node in nodes}
+    apart = frozenset(node.node_id for node in broker.metadata.nodes() if NodeRole.BROKER not in node.roles)
     if entries is None:
         assert isinstance(operations, int), "the same for all topics, where nobody judges"
         topics = await broker.all_topics.encode(
-            broker.metadata, broker.leadership, alive, call.version, operations, broker.turns
+            broker.metadata, broker.leadership, alive, call.version, operations, broker.turns, broker.routing, apart
         )
     else:
-        topics = await TopicDescriptions(broker.leadership, alive, call.version, operations, broker.turns).encode(
-            entries
-        )
+        topics = await TopicDescriptions(
+            broker.leadership, alive, call.version, operations, broker.turns, broker.routing, apart
+        ).encode(entries)
     cluster_operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_cluster_authorized_operations:
         cluster_operations = operations_on_cluster(broker, call)

@@ -156,6 +156,11 @@ class MachineLog(Generic[R]):
             position = piece.next_offset
         self.end = position
 
+    async def confirm_owner(self) -> None:
+        """Raises `LeaderMissing` where the log that was read here has another owner by now."""
+        if self._owner_epoch is not None:
+            await self._queue_admin.own(self.queue_id, held=self._owner_epoch)
+
     async def readable(self, offset: int) -> bool:
         """Whether the batch that holds this offset can be read. Raises `LogUnavailable` where nothing can be
         read now."""

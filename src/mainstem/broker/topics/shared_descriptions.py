@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Set as AbstractSet
 
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.topics.topic_descriptions import TopicDescriptions
 from mainstem.model import SharedBytes, Topic, WriteGroupNodes
 from mainstem.ports import Metadata, QueueLeadership
@@ -31,18 +32,27 @@ class _Kept:
         topics: tuple[Topic, ...],
         alive: frozenset[int],
         replicas: dict[int, WriteGroupNodes],
+        routed: tuple[tuple[int, ...], frozenset[int]],
         encoded: EncodedArray,
     ) -> None:
+        self.routed = routed
         self.topics = topics
         self.alive = alive
         self.replicas = replicas
         self.encoded = encoded
 
-    def holds(self, topics: tuple[Topic, ...], alive: AbstractSet[int], leadership: QueueLeadership) -> bool:
+    def holds(
+        self,
+        topics: tuple[Topic, ...],
+        alive: AbstractSet[int],
+        leadership: QueueLeadership,
+        routed: tuple[tuple[int, ...], frozenset[int]],
+    ) -> bool:
         """Whether it would be encoded the same now. Every change of a topic makes a new `Topic`, so comparing
         a hundred thousand compares pointers."""
         return (
             self.alive == alive
+            and self.routed == routed
             and self.topics == topics
             and all(leadership.replicas(group) == replicas for group, replicas in self.replicas.items())
         )
@@ -64,6 +74,8 @@ class SharedDescriptions:
         version: int,
         operations: int,
         turns: Turns,
+        routing: QueueRouting | None = None,
+        apart: frozenset[int] = frozenset(),
     ) -> EncodedArray:
         """The topics of an answer that describes all of them."""
         kind = version, operations
@@ -71,17 +83,18 @@ class SharedDescriptions:
             await asyncio.shield(under_way)
         topics = tuple(metadata.topics())
         kept = self._kept.pop(kind, None)
-        if kept is not None and kept.holds(topics, alive, leadership):
+        routed = routing.brokers() if routing is not None else (), apart
+        if kept is not None and kept.holds(topics, alive, leadership, routed):
             self._kept[kind] = kept
             return kept.encoded
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way[kind] = done
         try:
-            descriptions = TopicDescriptions(leadership, alive, version, operations, turns)
+            descriptions = TopicDescriptions(leadership, alive, version, operations, turns, routing, apart)
             encoded = await descriptions.encode(topics)
             shared = EncodedArray(encoded.count, [SharedBytes(part) for part in encoded.buffers])
             self.encodings += 1
-            self._kept[kind] = _Kept(topics, frozenset(alive), descriptions.known, shared)
+            self._kept[kind] = _Kept(topics, frozenset(alive), descriptions.known, routed, shared)
             while len(self._kept) > KINDS_KEPT:
                 del self._kept[next(iter(self._kept))]
             return shared

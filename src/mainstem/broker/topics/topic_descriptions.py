@@ -16,6 +16,7 @@ from typing import Any
 import numpy
 import numpy.typing
 
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.model import PARTITION_BITS, Topic, WriteGroupNodes
 from mainstem.ports import QueueLeadership
 from mainstem.protocol import codec
@@ -57,12 +58,18 @@ class TopicDescriptions:
         version: int,
         operations: int | Callable[[Topic], int],
         turns: Turns | None = None,
+        routing: QueueRouting | None = None,
+        apart: Container[int] = (),
     ) -> None:
+        """`routing`: the brokers that partitions are led by, if not by the leaders of their write groups. `apart`:
+        nodes that are no brokers: clients are never sent there, and whether they live is not told."""
         self._turns = turns or Turns()
         self._leadership = leadership
         self._alive = alive
         self._version = version
         self._operations = operations
+        self._routing = routing
+        self._apart = apart
         self.known: dict[int, WriteGroupNodes] = {}
         """The replicas of the write groups that occur, as the answer shows them."""
 
@@ -120,9 +127,7 @@ class TopicDescriptions:
         replicas = {group: self._leadership.replicas(group) for group in groups.tolist()}
         self.known |= replicas
         known = [self._living(group) for group in replicas.values()]
-        kinds: dict[WriteGroupNodes, int] = {}
-        kind_of_group = [kinds.setdefault(group._replace(leader_epoch=0), len(kinds)) for group in known]
-        which = numpy.array(kind_of_group, numpy.intp)[group_of]
+        kinds, which = self._kinds(known, group_of, queue_ids)
         epochs = numpy.array([group.leader_epoch for group in known], numpy.int64)[group_of]
         templates = [self._partition(kind) for kind in kinds]
         widths = numpy.array([len(template) for template in templates], numpy.int64)
@@ -140,9 +145,26 @@ class TopicDescriptions:
         bounds = numpy.concatenate(([0], numpy.cumsum(width_of_row)))
         return lambda first, end: encoded[bounds[first] : bounds[end]]
 
+    def _kinds(
+        self, known: Sequence[WriteGroupNodes], group_of: Any, queue_ids: Any
+    ) -> tuple[dict[WriteGroupNodes, int], Any]:
+        """The different partitions, but for number and epoch; and which of these each queue is. `group_of` has the
+        places of the queues' write groups in `known`."""
+        kinds: dict[WriteGroupNodes, int] = {}
+        brokers = self._routing.brokers() if self._routing is not None else ()
+        if self._routing is None or not brokers:
+            of_group = [kinds.setdefault(group._replace(leader_epoch=0), len(kinds)) for group in known]
+            return kinds, numpy.array(of_group, numpy.intp)[group_of]
+        shown = [node_id if node_id in self._alive else NO_LEADER for node_id in brokers]
+        of_both = [
+            [kinds.setdefault(group._replace(leader_epoch=0, leader=leader), len(kinds)) for leader in shown]
+            for group in known
+        ]
+        return kinds, numpy.array(of_both, numpy.intp)[group_of, self._routing.choices(queue_ids, brokers)]
+
     def _living(self, group: WriteGroupNodes) -> WriteGroupNodes:
         leader = group.leader if group.leader in self._alive else NO_LEADER
-        in_sync = tuple(node_id for node_id in group.in_sync if node_id in self._alive)
+        in_sync = tuple(node_id for node_id in group.in_sync if node_id in self._alive or node_id in self._apart)
         return group._replace(leader=leader, in_sync=in_sync)
 
     def _partition(self, group: WriteGroupNodes) -> bytes:
@@ -154,7 +176,9 @@ class TopicDescriptions:
             leader_epoch=0,
             replica_nodes=group.replicas,
             isr_nodes=group.in_sync,
-            offline_replicas=tuple(node_id for node_id in group.replicas if node_id not in self._alive),
+            offline_replicas=tuple(
+                node_id for node_id in group.replicas if node_id not in self._alive and node_id not in self._apart
+            ),
         )
         parts = codec.encode_elements(MetadataResponse, self._version, MetadataResponsePartition, [partition])
         return b"".join(parts)

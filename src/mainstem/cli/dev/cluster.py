@@ -7,6 +7,7 @@ anywhere), so that failures can be played; `--restart` starts it again at once.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -52,15 +53,18 @@ class DevNode:
         settings: tuple[str, ...],
         store: str | None = None,
         secured: SecuredCluster | None = None,
+        roles: tuple[str, ...] = (),
     ) -> None:
-        """`store`: the shared store, a URL or an absolute directory; None: each node has a disk 2 of its own.
-        `secured`: the cluster's certificates and its first user; None: whoever reaches a port is let in."""
+        """`nodes`: how many vote on the metadata. `store`: the shared store, a URL or an absolute directory; None: each
+        node has a disk 2 of its own. `secured`: the cluster's certificates and its first user; None: whoever reaches a
+        port is let in. `roles` empty: all of them."""
         self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
         self.kafka = f"127.0.0.1:{port + node_id}"
         self.http = f"127.0.0.1:{port + PORTS_PER_KIND + node_id}"
         self.log = self.directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.serves_clients = not roles or "broker" in roles
         self._settings = settings
         self._configuration = "\n".join(
             [
@@ -71,6 +75,7 @@ class DevNode:
                 f'write_dir = "{self.directory / "write"}"',
                 f'store_dir = "{store or self.directory / "store"}"',
                 f"shared_store = {'true' if store else 'false'}",
+                *([f"roles = {json.dumps(roles)}"] if roles else []),
                 "",
                 "[nameserver.peers]",
                 *(f'{one} = "127.0.0.1:{port + 2 * PORTS_PER_KIND + one}"' for one in range(1, nodes + 1)),
@@ -163,6 +168,13 @@ class DevNode:
     is_flag=True,
     help="TLS, a first user with a password, access rules; make files with what clients connect with.",
 )
+@click.option(
+    "--brokers",
+    type=click.IntRange(0, NODES_MAX),
+    default=0,
+    metavar="N",
+    help="Run N brokers without storage as well, numbered behind the others, which then serve no clients themselves.",
+)
 @click.option("--restart", is_flag=True, help="Start a node again that has ended.")
 @click.option(
     "--set",
@@ -172,13 +184,25 @@ class DevNode:
     help="Set any key of the configuration, for all nodes; repeatable.",
 )
 def command(
-    nodes: int, directory: Path, port: int, store: str | None, secure: bool, restart: bool, settings: tuple[str, ...]
+    nodes: int,
+    directory: Path,
+    port: int,
+    store: str | None,
+    secure: bool,
+    brokers: int,
+    restart: bool,
+    settings: tuple[str, ...],
 ) -> None:
     """Run a cluster of NODES nodes (default 3) on this machine until Ctrl-C."""
     place = _shared(store) if store is not None else None
-    secured = _secured(directory.absolute(), nodes) if secure else None
+    secured = _secured(directory.absolute(), nodes + brokers) if secure else None
+    stores = ("storage", "nameserver") if brokers else ()
+    roles = dict.fromkeys(range(1, nodes + 1), stores) | dict.fromkeys(
+        range(nodes + 1, nodes + brokers + 1), ("broker",)
+    )
     cluster = [
-        DevNode(directory.absolute(), node_id, port, nodes, settings, place, secured) for node_id in range(1, nodes + 1)
+        DevNode(directory.absolute(), node_id, port, nodes, settings, place, secured, roles[node_id])
+        for node_id in roles
     ]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -188,7 +212,7 @@ def command(
         for node in cluster:
             node.wait_ready(deadline)
         if secured is not None:
-            secured.write_client_settings([node.kafka for node in cluster], cluster[0].http)
+            secured.write_client_settings([node.kafka for node in cluster if node.serves_clients], cluster[0].http)
         _tell(cluster, secured)
         _watch(cluster, restart=restart)
     except KeyboardInterrupt:
@@ -221,13 +245,15 @@ def _secured(directory: Path, nodes: int) -> SecuredCluster:
 def _tell(cluster: list[DevNode], secured: SecuredCluster | None) -> None:
     for node in cluster:
         process = node.process.pid if node.process is not None else "-"
-        click.echo(f"node {node.node_id}: kafka {node.kafka}, http {node.http}, pid {process}, log {node.log}")
+        kafka = node.kafka if node.serves_clients else "none"
+        click.echo(f"node {node.node_id}: kafka {kafka}, http {node.http}, pid {process}, log {node.log}")
     first = cluster[0]
-    addresses = ",".join(node.kafka for node in cluster)
+    brokers = [node for node in cluster if node.serves_clients]
+    addresses = ",".join(node.kafka for node in brokers)
     if secured is None:
         lines = [
             f"mainstem cluster status --http {first.http}",
-            f"mainstem topic create hello --partitions 6 --bootstrap {first.kafka}",
+            f"mainstem topic create hello --partitions 6 --bootstrap {brokers[0].kafka}",
             f"kcat -b {addresses} -L",
         ]
     else:
@@ -239,7 +265,8 @@ def _tell(cluster: list[DevNode], secured: SecuredCluster | None) -> None:
             f"kafka-topics.sh --bootstrap-server {addresses} --command-config "
             f"{shlex.quote(str(secured.java_properties))} --list",
         ]
-    lines.append(f"kill -9 {first.process.pid if first.process else '…'}    # node 1; the others go on")
+    dying = brokers[0]
+    lines.append(f"kill -9 {dying.process.pid if dying.process else '…'}    # node {dying.node_id}; the others go on")
     if secured is not None:
         click.echo(f"\nclients connect with these settings ({secured.client_properties}):\n")
         click.echo(secured.client_properties.read_text(), nl=False)

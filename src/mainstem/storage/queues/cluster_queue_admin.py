@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError, StorageUnavailable
 from mainstem.model import QueueRange, QueueUsage
@@ -30,7 +30,6 @@ from mainstem.rpc.messages.cluster import (
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import ChangesFailed, NotTheLeader
-from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +43,32 @@ Change = Callable[[Collection[int]], Coroutine[Any, Any, None]]
 ChangeThere = Callable[[int, list[int]], Coroutine[Any, Any, None]]
 
 
+class OwnQueues(Protocol):
+    """The queues of the write groups that this node leads, as `LocalQueueAdmin` has them. A node without storage leads
+    none, and asks their leaders for what concerns one write group."""
+
+    def groups_with(self, ranges: Sequence[QueueRange]) -> set[int]: ...
+
+    async def create_in(self, groups: Collection[int], ranges: Sequence[QueueRange]) -> None: ...
+
+    async def delete_in(self, groups: Collection[int], topic_numbers: Sequence[int]) -> None: ...
+
+    async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]: ...
+
+    async def own(self, queue_id: int, *, held: int | None = None) -> int: ...
+
+    async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None: ...
+
+    async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]: ...
+
+
 class ClusterQueueAdmin:
     """The `ports.QueueAdmin` over all write groups of the cluster, and the handlers of the calls that other nodes
     make."""
 
     def __init__(
         self,
-        local: LocalQueueAdmin,
+        own: OwnQueues,
         node_id: int,
         groups: int,
         leader_of: Callable[[int], int],
@@ -60,7 +78,7 @@ class ClusterQueueAdmin:
     ) -> None:
         """`leader_of` names the node that leads a write group, -1 when none is known; `deletion_known` returns once
         this node has heard that the topics of these numbers are deleted."""
-        self._local = local
+        self._own = own
         self._node_id = node_id
         self._groups = groups
         self._leader_of = leader_of
@@ -80,8 +98,8 @@ class ClusterQueueAdmin:
         for first in range(0, len(ranges), RANGES_MAX):
             part = ranges[first : first + RANGES_MAX]
             await self._everywhere(
-                self._local.groups_with(part),
-                partial(self._local.create_in, ranges=part),
+                self._own.groups_with(part),
+                partial(self._own.create_in, ranges=part),
                 partial(self._create_at, part),
             )
 
@@ -93,7 +111,7 @@ class ClusterQueueAdmin:
 
             await self._everywhere(
                 range(self._groups),
-                partial(self._local.delete_in, topic_numbers=part),
+                partial(self._own.delete_in, topic_numbers=part),
                 partial(self._delete_at, part),
                 waits_for_leaders=False,
             )
@@ -101,17 +119,17 @@ class ClusterQueueAdmin:
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         """Move log starts of queues that this node leads. The answer for others is `NotTheLeader`: clients ask the
         leader."""
-        return await self._local.truncate(before)
+        return await self._own.truncate(before)
 
-    async def own(self, queue_id: int) -> int:
+    async def own(self, queue_id: int, *, held: int | None = None) -> int:
         """Become the only writer of a queue that this node leads. Raises `NotTheLeader` for others."""
-        return await self._local.own(queue_id)
+        return await self._own.own(queue_id, held=held)
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:
-        return await self._local.epoch_end(queue_id, leader_epoch)
+        return await self._own.epoch_end(queue_id, leader_epoch)
 
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
-        return await self._local.usage(queue_ids)
+        return await self._own.usage(queue_ids)
 
     # --- everywhere ---------------------------------------------------------------------------------------
 
@@ -204,7 +222,7 @@ class ClusterQueueAdmin:
         request = call.request
         self._check(request.groups)
         try:
-            await self._local.create_in(request.groups, [QueueRange(*entry) for entry in request.ranges])
+            await self._own.create_in(request.groups, [QueueRange(*entry) for entry in request.ranges])
         except NotTheLeader as error:
             raise WriteGroupsNotLed(str(error)) from error
         return Reply(Nothing())
@@ -219,7 +237,7 @@ class ClusterQueueAdmin:
             except TimeoutError:
                 raise WriteGroupsNotLed("this node has not heard of the deletion yet") from None
         try:
-            await self._local.delete_in(call.request.groups, call.request.topic_numbers)
+            await self._own.delete_in(call.request.groups, call.request.topic_numbers)
         except NotTheLeader as error:
             raise WriteGroupsNotLed(str(error)) from error
         return Reply(Nothing())

@@ -172,10 +172,14 @@ class LocalQueueAdmin:
         the batches removed because of them would be missing."""
         await self._write_loop.sync()
 
-    async def own(self, queue_id: int) -> int:
+    async def own(self, queue_id: int, *, held: int | None = None) -> int:
         group = self._groups[self._group_of(queue_id)]
         if not group.serving:
             raise group.consensus.refusal()
+        if held is not None:
+            if not group.owners.admits(queue_id, held):
+                raise NotTheLeader(f"another writer owns queue {queue_id:#x} by now")
+            return held
         return group.owners.grant(queue_id)
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:

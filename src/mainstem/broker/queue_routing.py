@@ -1,0 +1,81 @@
+"""Which broker clients are sent to for a queue.
+
+Where there are live brokers without storage, queues spread over them by rendezvous hashing: each queue goes to the
+broker that has the highest hash with it, so that a broker that comes or goes moves its own share alone. Otherwise the
+leader of the queue's write group is its broker.
+
+This is balance and no fence: nodes may disagree for as long as they have heard different things, and any broker without
+storage serves any queue. What must have one writer asks the write group who that is (`QueueAdmin.own`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+
+from mainstem.model import NodeRole
+from mainstem.ports import Cluster, QueueLeadership
+
+if TYPE_CHECKING:
+    from numpy import intp, uint64
+    from numpy.typing import NDArray
+
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_STEP = 0x9E3779B97F4A7C15
+"""The constants of SplitMix64."""
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class QueueRouting:
+    """`apart`: whether this node is a broker without storage."""
+
+    def __init__(self, node_id: int, cluster: Cluster, leadership: QueueLeadership, *, apart: bool) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._leadership = leadership
+        self._apart = apart
+
+    def brokers(self) -> tuple[int, ...]:
+        """The brokers without storage that queues spread over; empty: leaders serve their queues themselves."""
+        brokers = {node.node_id for node in self._cluster.alive_nodes() if NodeRole.STORAGE not in node.roles}
+        if self._apart:
+            brokers.add(self._node_id)  # whatever others hold this node for: it is here
+        return tuple(sorted(brokers))
+
+    def broker_of(self, queue_id: int) -> int:
+        """The node that clients are sent to for a queue; -1: there is none now."""
+        brokers = self.brokers()
+        if not brokers:
+            return self._leadership.replicas(self._leadership.group_of(queue_id)).leader
+        return max(brokers, key=lambda node_id: _weight(queue_id, node_id))
+
+    def choices(self, queue_ids: NDArray[uint64], brokers: tuple[int, ...]) -> NDArray[intp]:
+        """Per queue, the place of its broker among `brokers`."""
+        weights = [_weights(queue_ids, node_id) for node_id in brokers]
+        places: NDArray[intp] = numpy.argmax(numpy.stack(weights), axis=0)
+        return places
+
+    def sends_elsewhere(self, queue_id: int) -> bool:
+        """Whether queues spread over brokers, and this one goes to another than this node."""
+        return bool(self.brokers()) and self.broker_of(queue_id) != self._node_id
+
+    def serves_here(self, queue_id: int) -> bool:
+        """Whether this node is the one that clients are sent to, as far as it knows."""
+        return self._leadership.serves_here(queue_id) and not self.sends_elsewhere(queue_id)
+
+
+def _weight(queue_id: int, node_id: int) -> int:
+    mixed = (queue_id ^ node_id * _STEP & _MASK) + _STEP & _MASK
+    mixed = (mixed ^ mixed >> 30) * _MIX[0] & _MASK
+    mixed = (mixed ^ mixed >> 27) * _MIX[1] & _MASK
+    return mixed ^ mixed >> 31
+
+
+def _weights(queue_ids: NDArray[uint64], node_id: int) -> NDArray[uint64]:
+    """The same for many queues."""
+    mixed = (queue_ids ^ numpy.uint64(node_id * _STEP & _MASK)) + numpy.uint64(_STEP)
+    mixed = (mixed ^ (mixed >> numpy.uint64(30))) * numpy.uint64(_MIX[0])
+    mixed = (mixed ^ (mixed >> numpy.uint64(27))) * numpy.uint64(_MIX[1])
+    weights: NDArray[uint64] = mixed ^ (mixed >> numpy.uint64(31))
+    return weights

@@ -1,0 +1,1 @@
+"""A storage node's answers to brokers without storage."""

@@ -1,0 +1,186 @@
+"""Answers what brokers without storage ask of the write groups that this node leads, by the node's own store.
+
+Each answer is that of the local store. A node that does not lead refuses, before anything is done, so that the broker
+may ask the leader without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mainstem.errors import LeaderMissing
+from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice
+from mainstem.ports import MessageStore, QueueAdmin, QueueLeadership
+from mainstem.prompt_future import PromptFuture
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.brokers import (
+    APPEND,
+    EPOCH_END,
+    OFFSETS,
+    OWN,
+    READ,
+    TIMESTAMP,
+    TRUNCATE,
+    USAGE,
+    AppendBatches,
+    AppendPart,
+    AskEpochEnd,
+    AskOffsets,
+    AskOwnership,
+    AskTimestamp,
+    AskTruncation,
+    BatchesAppended,
+    EpochEndTold,
+    OffsetsTold,
+    Owned,
+    OwnershipRefused,
+    QueuesRead,
+    ReadQueues,
+    SliceRead,
+    TimestampTold,
+    Truncated,
+    UsageTold,
+)
+from mainstem.rpc.messages.cluster import WriteGroupsNotLed
+from mainstem.rpc.wire.method import Reply
+from mainstem.storage.errors import StorageError
+
+READ_BYTES_MAX = 8 * 1024 * 1024
+"""Batches in one answer, unless a single one is larger: half of a frame."""
+
+NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
+
+
+class BrokerService:
+    """The handlers of all calls but those about tails (`tail_sessions.py`)."""
+
+    def __init__(self, messages: MessageStore, queues: QueueAdmin, leadership: QueueLeadership) -> None:
+        self._messages = messages
+        self._queues = queues
+        self._leadership = leadership
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(APPEND, self._append)
+        handlers.unary(READ, self._read)
+        handlers.unary(OFFSETS, self._offsets)
+        handlers.unary(TIMESTAMP, self._timestamp)
+        handlers.unary(TRUNCATE, self._truncate)
+        handlers.unary(OWN, self._own)
+        handlers.unary(EPOCH_END, self._epoch_end)
+        handlers.unary(USAGE, self._usage)
+
+    # --- append -------------------------------------------------------------------------------------------
+
+    async def _append(self, call: RpcCall[AppendBatches]) -> Reply[BatchesAppended]:
+        """Append all parts within one turn of the event loop, in the order in which the broker's messages come, and
+        answer when the last of them is as durable as it asks for."""
+        request, attachment = call.request, memoryview(call.attachment)
+        if not self._leadership.leads(request.group):
+            raise WriteGroupsNotLed(f"write group {request.group} is not led here")
+        in_sync = len(self._leadership.replicas(request.group).in_sync)
+        appending: list[PromptFuture[list[AppendResult]] | None] = []
+        position = 0
+        for part in request.parts:
+            batches, position = _batches_of(part, attachment, position)
+            if part.copies_min > in_sync:
+                appending.append(None)
+                continue
+            appending.append(
+                self._messages.append(batches, part.acks, copies_min=part.copies_min, owner_epoch=part.owner_epoch)
+            )
+        results = [
+            list(await future) if future is not None else [AppendResult(Outcome.STORAGE_BUSY)] * len(part.batches)
+            for part, future in zip(request.parts, appending, strict=True)
+        ]
+        return Reply(BatchesAppended(results))
+
+    # --- read ---------------------------------------------------------------------------------------------
+
+    async def _read(self, call: RpcCall[ReadQueues]) -> Reply[QueuesRead]:
+        request = call.request
+        led = [read for read in request.reads if self._leads(read.queue_id)]
+        bytes_max = min(request.bytes_max, READ_BYTES_MAX)
+        found = iter(await self._messages.read(led, bytes_max, whole_first=request.whole_first))
+        here = set(led)
+        slices = [next(found) if read in here else _not_led(read) for read in request.reads]
+        return told(slices)
+
+    async def _offsets(self, call: RpcCall[AskOffsets]) -> Reply[OffsetsTold]:
+        self._check(call.request.queue_ids)
+        return Reply(OffsetsTold(await self._messages.offsets(call.request.queue_ids)))
+
+    async def _timestamp(self, call: RpcCall[AskTimestamp]) -> Reply[TimestampTold]:
+        queue_id, timestamp = call.request.queue_id, call.request.timestamp
+        self._check([queue_id])
+        return Reply(TimestampTold(await self._messages.offset_for_timestamp(queue_id, timestamp)))
+
+    # --- queues -------------------------------------------------------------------------------------------
+
+    async def _truncate(self, call: RpcCall[AskTruncation]) -> Reply[Truncated]:
+        self._check(call.request.before)
+        answers = await self._queues.truncate(call.request.before)
+        return Reply(
+            Truncated(
+                {queue_id: start for queue_id, start in answers.items() if start is None or isinstance(start, int)},
+                {queue_id: str(error) for queue_id, error in answers.items() if isinstance(error, Exception)},
+            )
+        )
+
+    async def _own(self, call: RpcCall[AskOwnership]) -> Reply[Owned]:
+        try:
+            return Reply(Owned(await self._queues.own(call.request.queue_id, held=call.request.held)))
+        except LeaderMissing as error:
+            raise WriteGroupsNotLed(str(error)) from error
+        except StorageError as error:
+            raise OwnershipRefused(str(error)) from error
+
+    async def _epoch_end(self, call: RpcCall[AskEpochEnd]) -> Reply[EpochEndTold]:
+        self._check([call.request.queue_id])
+        return Reply(EpochEndTold(await self._queues.epoch_end(call.request.queue_id, call.request.leader_epoch)))
+
+    async def _usage(self, call: RpcCall[AskOffsets]) -> Reply[UsageTold]:
+        self._check(call.request.queue_ids)
+        return Reply(UsageTold(await self._queues.usage(call.request.queue_ids)))
+
+    # --- who leads ----------------------------------------------------------------------------------------
+
+    def _leads(self, queue_id: int) -> bool:
+        return self._leadership.leads(self._leadership.group_of(queue_id))
+
+    def _check(self, queue_ids: Iterable[int]) -> None:
+        """Raises `WriteGroupsNotLed`."""
+        for queue_id in queue_ids:
+            if not self._leads(queue_id):
+                group = self._leadership.group_of(queue_id)
+                raise WriteGroupsNotLed(f"write group {group} of queue {queue_id:#x} is not led here")
+
+
+def _batches_of(part: AppendPart, attachment: memoryview, position: int) -> tuple[list[BatchAppend], int]:
+    """The batches of a part, whose bytes stand in the attachment from `position` on; and where they end."""
+    batches = []
+    for batch in part.batches:
+        data = attachment[position : position + batch.size]
+        position += batch.size
+        batches.append(
+            BatchAppend(
+                batch.queue_id, data, batch.record_count, batch.last_offset_delta, batch.max_timestamp,
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.attributes, batch.crc,
+                batch.log_append_time,
+            )
+        )  # fmt: skip
+    return batches, position
+
+
+def _not_led(read: QueueRead) -> QueueSlice:
+    return QueueSlice(read.queue_id, Outcome.NOT_LEADER, [], NO_OFFSETS)
+
+
+def told(slices: Sequence[QueueSlice]) -> Reply[QueuesRead]:
+    """An answer with slices: what is said of them, and their batches attached."""
+    attached: list[Buffer] = [batch for found in slices for batch in found.batches]
+    return Reply(QueuesRead(list(map(slice_read, slices))), attached)
+
+
+def slice_read(found: QueueSlice) -> SliceRead:
+    sizes = list(map(len, found.batches))
+    return SliceRead(found.queue_id, found.outcome, sizes, found.offsets, found.tier, found.next_offset)

@@ -1,0 +1,17 @@
+"""What a broker's link to the storage nodes reports."""
+
+from __future__ import annotations
+
+from mainstem.errors import LeaderMissing, MainstemError
+
+
+class LinkError(MainstemError):
+    """Base of what goes wrong between a broker and the storage nodes."""
+
+
+class NoLeader(LinkError, LeaderMissing):
+    """No node leads the write group now, or the one that does was not found in time; the caller may try again."""
+
+
+class StorageUnreached(LinkError):
+    """The leader of a write group did not answer: the call may have taken effect."""

@@ -1,0 +1,54 @@
+"""Which broker clients are sent to for a queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy
+from tests.fakes.leadership import FakeLeadership
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.metadata import FakeMetadata
+
+from mainstem.broker.queue_routing import QueueRouting
+from mainstem.model import Node, NodeRole, queue_id_of
+
+STORES, BROKERS = (1, 2, 3), (4, 5, 6)
+QUEUES = [queue_id_of(topic, partition) for topic in range(1, 40) for partition in range(25)]
+
+
+def routed(node_id: int, *, dead: tuple[int, ...] = (), apart: bool = True) -> QueueRouting:
+    nodes = [Node(node_id=number, host="h", port=1) for number in STORES]
+    nodes += [Node(node_id=number, host="h", port=1, roles=frozenset({NodeRole.BROKER})) for number in BROKERS]
+    metadata = FakeMetadata(nodes)
+    metadata.dead.update(dead)
+    return QueueRouting(node_id, metadata, FakeLeadership(metadata, MemoryStore()), apart=apart)
+
+
+def test_queues_spread_over_the_brokers_without_storage_alike_on_every_node() -> None:
+    places = [routed(4).broker_of(queue_id) for queue_id in QUEUES]
+    assert places == [routed(1, apart=False).broker_of(queue_id) for queue_id in QUEUES]
+    shares = Counter(places)
+    assert set(shares) == set(BROKERS)
+    assert all(abs(share - len(QUEUES) / 3) < len(QUEUES) / 12 for share in shares.values())
+    routing = routed(5)
+    brokers = routing.brokers()
+    many = routing.choices(numpy.array(QUEUES, numpy.uint64), brokers)
+    assert [brokers[place] for place in many] == places, "many at once as one by one"
+
+
+def test_a_broker_that_goes_moves_its_own_queues_alone() -> None:
+    before = [routed(4).broker_of(queue_id) for queue_id in QUEUES]
+    after = [routed(4, dead=(5,)).broker_of(queue_id) for queue_id in QUEUES]
+    assert all(now == then for now, then in zip(after, before, strict=True) if then != 5)
+    assert set(after) == {4, 6}
+
+
+def test_without_such_brokers_leaders_serve_their_queues() -> None:
+    routing = routed(1, dead=BROKERS, apart=False)
+    assert routing.broker_of(QUEUES[0]) == 1
+    assert routing.serves_here(QUEUES[0])
+    assert not routed(1, apart=False).serves_here(QUEUES[0]), "another node is where clients go"
+
+
+def test_a_broker_that_others_hold_for_dead_serves_what_it_would_serve() -> None:
+    assert routed(4, dead=BROKERS).serves_here(QUEUES[0])

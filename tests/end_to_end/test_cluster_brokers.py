@@ -1,0 +1,92 @@
+"""Brokers without storage in front of nodes that serve no clients: brokers and leaders die under an idempotent load,
+and what was acknowledged is there, once and in order.
+
+All stories share one cluster, which has to be well after each; every story has a topic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.clients import librdkafka
+from tests.clients.librdkafka import KEEP_TRYING
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import goes_on, load_on
+from tests.patience import PATIENCE_SECONDS
+from tests.serving import eventually
+
+STORES, BROKERS = (1, 2, 3), (4, 5)
+ROLES = dict.fromkeys(STORES, "storage,nameserver") | dict.fromkeys(BROKERS, "broker")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    settings = ("pipeline.mode=off", "groups.rebalance_delay_ms=0")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), *settings, count=5, roles=ROLES)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    shared.wait_until_well()
+    return shared
+
+
+def led_by(cluster: Cluster, topic: str) -> dict[int, int]:
+    """Partition → the broker that clients are sent to, as any of them is told."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+    partitions = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions
+    return {number: partition.leader for number, partition in partitions.items()}
+
+
+def test_clients_are_sent_to_brokers_alone_and_a_broker_that_dies_takes_nothing_along(cluster: Cluster) -> None:
+    with load_on(cluster, "brokers") as load:
+        before = led_by(cluster, "brokers")
+        assert set(before.values()) == set(BROKERS)
+        cluster.kill(4)
+        goes_on(load, "brokers")
+        assert set(led_by(cluster, "brokers").values()) == {5}
+        cluster.start(4)
+        eventually(
+            lambda: led_by(cluster, "brokers") == before,
+            seconds=PATIENCE_SECONDS,
+            what="each queue at its broker again",
+        )
+
+
+def test_a_leader_of_write_groups_dies_behind_the_brokers(cluster: Cluster) -> None:
+    with load_on(cluster, "behind") as load:
+        leader = cluster.leader("behind", 0, asked=4)
+        assert leader in STORES
+        cluster.kill(leader)
+        goes_on(load, "behind")
+        cluster.start(leader)
+
+
+def test_a_consumer_group_goes_on_at_the_next_broker(cluster: Cluster) -> None:
+    cluster.create_topic("grouped", 4)
+    sender = librdkafka.producer(cluster.bootstrap, **{"enable.idempotence": True})
+    for number in range(200):
+        sender.produce("grouped", b"%d" % number, partition=number % 4)
+    assert sender.flush(PATIENCE_SECONDS) == 0
+    reader = librdkafka.consumer(cluster.bootstrap, "movers")
+    reader.subscribe(["grouped"])
+    seen = [int(message.value() or b"") for message in librdkafka.take(reader, 100)]
+    reader.commit(asynchronous=False)
+    reader.close()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+    coordinator = admin.describe_consumer_groups(["movers"])["movers"].result(PATIENCE_SECONDS).coordinator.id
+    assert coordinator in BROKERS
+    cluster.kill(coordinator)
+    reader = librdkafka.consumer(cluster.bootstrap, "movers")
+    reader.subscribe(["grouped"])
+    seen += [int(message.value() or b"") for message in librdkafka.take(reader, 100)]
+    reader.close()
+    assert sorted(seen) == list(range(200)), "each record once: what was committed is committed"
+    cluster.start(coordinator)
