@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -249,24 +249,38 @@ async def _mixed_group(bootstrap: str, topic: str, group: str) -> None:
         topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
         session_timeout_ms=45_000, heartbeat_interval_ms=300, fetch_max_wait_ms=100,
     )  # fmt: skip
-    await by_asyncio.start()
-    try:
+    owned: dict[str, list[int]] = {"librdkafka": [], "kafka-python": [], "aiokafka": []}
+
+    def poll_librdkafka() -> None:
+        by_librdkafka.poll()
+        owned["librdkafka"] = by_librdkafka.partitions
+
+    def poll_python() -> None:
+        by_python.poll(50)
+        owned["kafka-python"] = sorted(partition.partition for partition in by_python.assignment())
+
+    async def poll_asyncio() -> None:
+        await by_asyncio.getmany(timeout_ms=50)
+        owned["aiokafka"] = sorted(partition.partition for partition in by_asyncio.assignment())
+
+    async def keep_polling(poll: Callable[[], Awaitable[None]]) -> None:
+        """On its own: a member that joins blocks its own poll until all others have noticed, in theirs."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            await asyncio.gather(  # a member that joins blocks its own poll until all others have been polled
-                asyncio.to_thread(by_librdkafka.poll),
-                asyncio.to_thread(by_python.poll, 50),
-                by_asyncio.getmany(timeout_ms=50),
-            )
-            owned = [
-                by_librdkafka.partitions,
-                sorted(partition.partition for partition in by_python.assignment()),
-                sorted(partition.partition for partition in by_asyncio.assignment()),
-            ]
-            if [len(each) for each in owned] == [2, 2, 2]:
-                assert sorted(chain(*owned)) == list(range(6))
-                break
+        while [len(each) for each in owned.values()] != [2, 2, 2]:
             assert time.monotonic() < deadline, owned
+            await poll()
+
+    async def start_and_poll_asyncio() -> None:
+        await by_asyncio.start()  # waits for its first partitions, and so for the others' polls
+        await keep_polling(poll_asyncio)
+
+    try:
+        await asyncio.gather(
+            keep_polling(lambda: asyncio.to_thread(poll_librdkafka)),
+            keep_polling(lambda: asyncio.to_thread(poll_python)),
+            start_and_poll_asyncio(),
+        )
+        assert sorted(chain(*owned.values())) == list(range(6))
     finally:
         await by_asyncio.stop()
         await asyncio.to_thread(by_python.close)
