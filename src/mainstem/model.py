@@ -67,6 +67,9 @@ class FeatureLevel(enum.IntEnum):
     SECURED = 5
     """What the metadata says of access control: rules on who may do what, credentials of users."""
 
+    TENANTED = 6
+    """Quotas of tenants."""
+
     ELASTIC = 7
     """Nodes that have only some of the roles."""
 

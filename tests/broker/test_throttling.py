@@ -19,7 +19,9 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.broker.throttling import THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
 from mainstem.model import Sample, Topic
 from mainstem.ports import Session
+from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import RequestHeader, request_frame
 from mainstem.protocol.messages import list_offsets, topics
 from mainstem.security.quotas.quota import (
     CLIENT_ID,
@@ -29,10 +31,14 @@ from mainstem.security.quotas.quota import (
     IP,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    TENANT,
     USER,
     Entity,
 )
 from mainstem.security.quotas.quota_table import QuotaTable
+from mainstem.security.tenants import traffic
+from mainstem.security.tenants.tenant import Tenant
+from mainstem.security.tenants.tenant_table import TenantTable
 
 EVERY_CLIENT: Entity = ((CLIENT_ID, None),)
 SOON_MS = 400
@@ -275,6 +281,70 @@ def test_sessions_of_one_user_share_what_it_may_use() -> None:
     assert throttling.fetch_bytes_max(Session("127.0.0.1", 3, 3, principal="User:bob"), None) == 25
     clock.advance(1)
     assert throttling.fetched(other, "y", 25) == 250
+
+
+def test_users_of_a_tenant_share_its_quota_beside_their_own() -> None:
+    table, tenants = QuotaTable(), TenantTable()
+    clock = FakeClock()
+    clock.advance(100)
+    throttling = Throttling(lambda: table, clock, lambda: tenants)
+    alice, bob = (Session("127.0.0.1", 1, 1, principal=f"User:{name}") for name in ("alice", "bob"))
+    assert not throttling.active
+    tenants.set(Tenant("acme", "acme.", users=("alice", "bob")))
+    assert throttling.active
+    assert throttling.produced(alice, "x", 500) == 0
+    table.change(((TENANT, "acme"),), {PRODUCER_BYTE_RATE: 100.0, CONSUMER_BYTE_RATE: 40.0})
+    table.change(((USER, "bob"),), {PRODUCER_BYTE_RATE: 10.0, CONSUMER_BYTE_RATE: 400.0})
+    assert throttling.produced(alice, "x", 125) == 1000
+    assert throttling.produced(bob, "x", 0) == 1000  # acme's debt, which is longer than its own
+    assert throttling.produced(bob, "x", 12.5 + 10) == 2000  # its own, which is longer than acme's
+    assert throttling.fetch_bytes_max(bob, "x") == 10
+    tenants.set(Tenant("acme", "acme.", users=("bob",)))
+    assert throttling.produced(alice, "x", 10_000) == 0
+    told = {(it.name, it.labels): it.value for it in throttling.samples()}
+    assert told["mainstem_tenant_produced_bytes_total", (("tenant", "acme"),)] == 500 + 125 + 22.5
+
+
+def test_connections_of_a_tenant_wait_when_too_many_come() -> None:
+    table, tenants = QuotaTable(), TenantTable()
+    tenants.set(Tenant("acme", "acme.", users=("alice",)))
+    table.change(((TENANT, None),), {CONNECTION_CREATION_RATE: 2.0})
+    clock = FakeClock()
+    throttling = Throttling(lambda: table, clock, lambda: tenants)
+    sessions = [Session("127.0.0.1", number, number, principal="User:alice") for number in range(4)]
+    for session in sessions:
+        for client_id in ("a", "b"):  # a connection counts once
+            throttling.produced(session, client_id, 1)
+    assert [session.muted_until - clock.monotonic() if session.muted_until else 0 for session in sessions] == [
+        0, 0, 0.5, 1,
+    ]  # fmt: skip
+
+
+def test_a_changing_crowd_of_tenants_is_counted_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "LABELS_MAX", 2)
+    counts, tenants = traffic.TenantTraffic(), TenantTable()
+    for number in range(50):
+        tenants.set(Tenant(f"t{number}", f"t{number}."))
+        counts.of(f"t{number}", tenants).produced_bytes += 1
+        tenants.remove(f"t{number}")
+        assert len(counts) <= 3
+    told = {it.labels[0][1]: it.value for it in counts.samples() if it.name == "mainstem_tenant_produced_bytes_total"}
+    assert told == {"t0": 1, "t1": 1, traffic.OTHERS: 48}
+
+
+def test_each_request_of_a_burst_is_charged_to_its_own_client() -> None:
+    async def story() -> None:
+        async with limited(((CLIENT_ID, "heavy"),), producer_byte_rate=1.0) as (node, _, topic):
+            for client_ids, slow in ((["light", "heavy", "light"], True), (["light", "light", "none"], False)):
+                client = await node.connect()
+                body = codec.write(producing(9, topic.topic_id), 9)
+                headers = [RequestHeader(0, 9, number, client_id) for number, client_id in enumerate(client_ids)]
+                await client.send(b"".join(request_frame(header, body) for header in headers))
+                answers = [await client.response(0, 9) for _ in client_ids]
+                assert any(answer.throttle_time_ms > 0 for answer in answers) == slow
+                await client.close()
+
+    run(story())
 
 
 def test_nobody_is_muted_for_longer_than_clients_wait() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mainstem.cli.clients.kafka_connection import KafkaConnections
 from mainstem.cli.clients.tls import context_of
 from mainstem.cli.errors import SettingsUnusable
-from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.security.certificates import holders
 from mainstem.security.certificates.certificate_directory import CertificateDirectory
 

@@ -374,7 +374,8 @@ ELSEWHERE = {
     "store adopt", "store adopt --export", "store adopt --into", "store give-up", "store verify --objects",
     "acl add", "acl list", "acl remove", "acl why", "cert authority", "cert create", "cert renew", "cert show",
     "profile add", "profile list", "profile remove", "profile show", "user add", "user list", "user remove",
-    "tenant create", "tenant list", "tenant describe", "tenant delete",
+    "tenant create", "tenant alter", "tenant list", "tenant describe", "tenant usage", "tenant delete",
+    "audit tail", "quota list", "quota set", "quota remove", "quota describe",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
 `test_store_repair.py`, `test_manifest_repair.py`, `test_store_adopt.py`, `test_store_adopt_nodes.py` and

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving
@@ -37,10 +38,27 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
         assert run(["tenant", "describe", "acme", *http]) == 0
         assert json.loads(capsys.readouterr().out) == {
             "name": "acme", "prefix": "acme.", "retention_ms_max": 60000, "queues_max": 3, "users": ["alice"],
-            "topics": 1, "queues": 3,
+            "quotas": {}, "topics": 1, "queues": 3,
         }  # fmt: skip
-        assert run(["tenant", "delete", "acme", *http]) == 0
-        assert run(["tenant", "delete", "acme", *http]) == 1
+        assert run(["tenant", "create", "acme", *http]) == 1
+        assert "there is a tenant 'acme' already" in capsys.readouterr().err
+        assert run(["tenant", "alter", "acme", "--queues-max", "none", "--produce-rate", "10MB", *http]) == 0
+        producer = Producer({"bootstrap.servers": node.kafka})
+        producer.produce("acme.a", b"x" * 1_000)
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        capsys.readouterr()
+        assert run(["tenant", "usage", "acme", *http]) == 0
+        (usage,) = json.loads(capsys.readouterr().out)["tenants"]
+        assert usage.pop("journal_bytes") > 1_000
+        assert usage == {
+            "name": "acme", "topics": 1, "queues": 3, "queues_max": None, "stored_bytes": 0, "remote_bytes": 0,
+            "produced_bytes": 0, "fetched_bytes": 0,
+        }  # fmt: skip
+        assert run(["tenant", "usage", *http[:2]]) == 0
+        assert "acme" in capsys.readouterr().out
+        quotas_are_listed_changed_and_described(["--bootstrap", node.kafka, "--json"], capsys)
+        assert run(["tenant", "delete", "acme", "-y", *http]) == 0
+        assert run(["tenant", "delete", "acme", "-y", *http]) == 1
         assert "there is no tenant 'acme'" in capsys.readouterr().err
         assert run(["tenant", "list", *http]) == 0
         assert json.loads(capsys.readouterr().out) == {"tenants": []}
@@ -49,7 +67,41 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
         node.stop()
     changes = [json.loads(line) for line in audit.read_text().splitlines()]
     assert [(it["operation"], it["outcome"]) for it in changes if it.get("resource") == "tenant:acme"] == [
-        ("SetTenant", "allowed"),
+        ("CreateTenant", "allowed"),
+        ("CreateTenant", "InvalidTenant"),
+        ("AlterTenant", "allowed"),
         ("RemoveTenant", "allowed"),
         ("RemoveTenant", "InvalidTenant"),
     ]
+
+
+def quotas_are_listed_changed_and_described(kafka: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """On a node whose tenant acme may produce 10 MB in a second."""
+
+    def told(*command: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert run(["quota", *command, *kafka]) == 0
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    acme = {"of": {"tenant": "acme"}, "values": {"producer_byte_rate": 10_000_000.0}}
+    assert told("list") == {"quotas": [acme]}
+    told("set", "--every-user", "--consume-rate", "1MiB", "--request-percentage", "50")
+    told("set", "--user", "alice", "--client-id", "app", "--consume-rate", "2MiB")
+    assert len(told("list")["quotas"]) == 3
+    assert [it["values"] for it in told("list", "--user", "alice")["quotas"]] == [{"consumer_byte_rate": 2097152.0}]
+    described = told("describe", "--user", "alice", "--client-id", "app")["in_force"]
+    assert described == {
+        "consumer_byte_rate": {"value": 2097152.0, "shared_by": {"client-id": "app", "user": "alice"}},
+        "request_percentage": {"value": 50.0, "shared_by": {"user": "alice"}},
+    }
+    assert told("describe", "--tenant", "acme")["in_force"]["producer_byte_rate"]["value"] == 10_000_000
+    assert told("remove", "--every-user")["removed"] == ["consumer_byte_rate", "request_percentage"]
+    told("remove", "--user", "alice", "--client-id", "app")
+    assert run(["quota", "remove", "--user", "alice", *kafka]) == 1
+    assert "there are no quotas of user alice" in capsys.readouterr().err
+    assert run(["quota", "set", "--ip", "nowhere", "--connection-rate", "5", *kafka]) == 2
+    assert "is no IP address" in capsys.readouterr().err
+    assert run(["quota", "set", "--user", "alice", "--connection-rate", "5", *kafka]) == 1
+    assert "no quota 'connection_creation_rate' of user" in capsys.readouterr().err
+    assert told("list") == {"quotas": [acme]}

@@ -35,6 +35,7 @@ from mainstem.console.views import (
     StoreView,
     StoreWriteGroupView,
     TenantRequest,
+    TenantUsageView,
     TenantView,
     TopicSummary,
     TopicUsageView,
@@ -305,6 +306,9 @@ class FakeViews:
         )
 
     async def tenants(self) -> Sequence[TenantView]:
+        return []
+
+    async def usage(self, name: str | None) -> Sequence[TenantUsageView]:
         return []
 
     async def set_tenant(self, wanted: TenantRequest) -> str | None:

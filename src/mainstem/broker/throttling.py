@@ -5,13 +5,16 @@ As in Kafka since KIP-219, a client that exceeds a quota gets its answer at once
 its connection is muted for that time (`Session.muted_until`), whether the client heeds it or not. A quota is a token
 bucket that may be in debt: a request is never refused for its size, and paid for by the wait behind it.
 
-A session keeps the buckets that its client is under, for as long as no quota changes.
+A client of a tenant's user is charged twice: to the quota that it is under by itself, and to the tenant's; the longer
+wait counts. What it produces and fetches is counted for the tenant, with a quota or without.
+
+A session keeps the buckets that its client is under, for as long as no quota and no tenant changes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from mainstem.model import Sample
@@ -27,6 +30,8 @@ from mainstem.security.quotas.quota import (
 )
 from mainstem.security.quotas.quota_table import QuotaTable
 from mainstem.security.quotas.token_bucket import TokenBucket
+from mainstem.security.tenants.tenant_table import TenantTable
+from mainstem.security.tenants.traffic import TenantTraffic, Traffic
 
 THROTTLE_SECONDS_MAX = 30.0
 """How long a client is muted at once; it may go on in debt then. Clients that are told of longer times give their
@@ -38,11 +43,15 @@ _USER = "User:"
 class _Charged(NamedTuple):
     """What a session's client is charged, kept with what it was found by."""
 
-    version: object
+    quotas: object
+    tenants: object
+    """The versions of both tables."""
     principal: str
     client_id: str
-    buckets: Mapping[str, TokenBucket]
-    """By key, of the quotas that the client is under."""
+    buckets: Mapping[str, Sequence[TokenBucket]]
+    """By key, of the quotas that the client is under: its own, and its tenant's."""
+    traffic: Traffic | None
+    """Its tenant's; None: it is nobody's."""
 
 
 class Mutations(Protocol):
@@ -71,43 +80,53 @@ UNLIMITED = Unlimited()
 
 
 class Throttling:
-    """`quotas`: the table of this moment."""
+    """`quotas`, `tenants`: the tables of this moment."""
 
-    def __init__(self, quotas: Callable[[], QuotaTable], clock: Clock) -> None:
+    def __init__(
+        self, quotas: Callable[[], QuotaTable], clock: Clock, tenants: Callable[[], TenantTable] = TenantTable
+    ) -> None:
         self._quotas = quotas
+        self._tenants = tenants
+        self.traffic = TenantTraffic()
         self._monotonic = clock.monotonic
         self._buckets = Buckets()
         self._throttled: Counter[str] = Counter()
 
     @property
     def active(self) -> bool:
-        """Whether there are any quotas."""
-        return bool(self._quotas())
+        """Whether there are any quotas, or tenants whose traffic is counted."""
+        return bool(self._quotas()) or bool(self._tenants())
 
     def produced(self, session: Session, client_id: str | None, size_bytes: int) -> int:
         """Charge for Produce requests; for how many ms the client is throttled. 0: it is not."""
-        return self._charge(session, client_id, PRODUCER_BYTE_RATE, size_bytes)
+        charged = self._of(session, client_id)
+        if charged.traffic is not None:
+            charged.traffic.produced_bytes += size_bytes
+        return self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
 
     def fetched(self, session: Session, client_id: str | None, size_bytes: int) -> int:
         """Charge for batches in a Fetch response, as `produced`."""
-        return self._charge(session, client_id, CONSUMER_BYTE_RATE, size_bytes)
+        charged = self._of(session, client_id)
+        if charged.traffic is not None:
+            charged.traffic.fetched_bytes += size_bytes
+        return self._charge(session, charged, CONSUMER_BYTE_RATE, size_bytes)
 
     def took(self, session: Session, client_id: str | None, seconds: float) -> int:
         """Charge for time that the event loop has spent on a request, as `produced`."""
-        return self._charge(session, client_id, REQUEST_PERCENTAGE, 100 * seconds)
+        return self._charge(session, self._of(session, client_id), REQUEST_PERCENTAGE, 100 * seconds)
 
     def fetch_bytes_max(self, session: Session, client_id: str | None) -> int | None:
         """The most bytes that a Fetch response should have: a full bucket, so that waits are short. None: any."""
-        bucket = self._of(session, client_id).get(CONSUMER_BYTE_RATE)
-        return None if bucket is None else max(1, int(bucket.burst))
+        buckets = self._of(session, client_id).buckets.get(CONSUMER_BYTE_RATE)
+        return None if buckets is None else max(1, int(min(bucket.burst for bucket in buckets)))
 
     def mutations(self, session: Session, client_id: str | None, *, strict: bool) -> Mutations:
         """`strict`: the client knows the error of a change that has to wait (KIP-599); changes of others are made, and
         their client is throttled."""
-        bucket = self._of(session, client_id).get(CONTROLLER_MUTATION_RATE)
-        if bucket is None:
+        buckets = self._of(session, client_id).buckets.get(CONTROLLER_MUTATION_RATE)
+        if buckets is None:
             return UNLIMITED
-        return _LimitedMutations(self, bucket, session, strict=strict)
+        return _LimitedMutations(self, buckets, session, strict=strict)
 
     def may_connect(self, ip: str) -> bool:
         """Whether an address may make one more connection now, which counts then."""
@@ -144,44 +163,74 @@ class Throttling:
                     self._throttled[key],
                     (("quota", key),),
                 )
+        yield from self.traffic.samples()
 
-    def _charge(self, session: Session, client_id: str | None, key: str, amount: float) -> int:
-        buckets = self._of(session, client_id)
-        bucket = buckets.get(key)
-        return 0 if bucket is None else self.mute(session, key, bucket.take(amount, self._monotonic()))
+    def _charge(self, session: Session, charged: _Charged, key: str, amount: float) -> int:
+        buckets = charged.buckets.get(key)
+        if buckets is None:
+            return 0
+        now = self._monotonic()
+        return self.mute(session, key, max(bucket.take(amount, now) for bucket in buckets))
 
-    def _of(self, session: Session, client_id: str | None) -> Mapping[str, TokenBucket]:
-        table, name = self._quotas(), client_id or ""
+    def _of(self, session: Session, client_id: str | None) -> _Charged:
+        quotas, tenants, name = self._quotas(), self._tenants(), client_id or ""
         kept = session.charged
         if (
             isinstance(kept, _Charged)
-            and kept.version is table.version
+            and kept.quotas is quotas.version
+            and kept.tenants is tenants.version
             and kept.client_id == name
             and kept.principal == session.principal
         ):
-            return kept.buckets
+            return kept
         user = session.principal.removeprefix(_USER)
+        tenant = tenants.of_user(user)
+        buckets: dict[str, list[TokenBucket]] = {}
         now = self._monotonic()
-        found = ((key, table.of_client(key, user, name)) for key in OF_CLIENTS)
-        buckets = {key: self._buckets.bucket(key, quota, now) for key, quota in found if quota is not None}
-        session.charged = _Charged(table.version, session.principal, name, buckets)
-        return buckets
+        for key in OF_CLIENTS:
+            own = quotas.of_client(key, user, name)
+            together = None if tenant is None else quotas.of_tenant(key, tenant.name)
+            found = [self._buckets.bucket(key, quota, now) for quota in (own, together) if quota is not None]
+            if found:
+                buckets[key] = found
+        traffic = None if tenant is None else self.traffic.of(tenant.name, tenants)
+        charged = _Charged(quotas.version, tenants.version, session.principal, name, buckets, traffic)
+        known = isinstance(kept, _Charged) and kept.principal == session.principal
+        session.charged = charged
+        if tenant is not None and not known:
+            self._connected(session, tenant.name)
+        return charged
+
+    def _connected(self, session: Session, tenant: str) -> None:
+        """A connection has turned out to be a tenant's: it waits for as long as the tenant's new connections have
+        to."""
+        quota = self._quotas().of_tenant(CONNECTION_CREATION_RATE, tenant)
+        if quota is not None:
+            now = self._monotonic()
+            bucket = self._buckets.bucket(CONNECTION_CREATION_RATE, quota, now)
+            self.mute(session, CONNECTION_CREATION_RATE, bucket.take(1, now))
 
 
 class _LimitedMutations:
-    def __init__(self, throttling: Throttling, bucket: TokenBucket, session: Session, *, strict: bool) -> None:
+    def __init__(
+        self, throttling: Throttling, buckets: Sequence[TokenBucket], session: Session, *, strict: bool
+    ) -> None:
         self._throttling = throttling
-        self._bucket = bucket
+        self._buckets = buckets
         self._session = session
         self._strict = strict
 
     def take(self, partitions: int) -> bool:
         now = self._throttling.now()
-        if self._strict and self._bucket.debt_seconds(now) > 0:
+        if self._strict and self._debt_seconds(now) > 0:
             return False
-        self._bucket.take(partitions, now)
+        for bucket in self._buckets:
+            bucket.take(partitions, now)
         return True
 
     def throttle_ms(self) -> int:
-        seconds = self._bucket.debt_seconds(self._throttling.now())
+        seconds = self._debt_seconds(self._throttling.now())
         return self._throttling.mute(self._session, CONTROLLER_MUTATION_RATE, seconds)
+
+    def _debt_seconds(self, now: float) -> float:
+        return max(bucket.debt_seconds(now) for bucket in self._buckets)

@@ -31,6 +31,7 @@ COMMANDS = {
     "user": LazyCommand("mainstem.cli.user", "Give users passwords, and take them away."),
     "acl": LazyCommand("mainstem.cli.acl", "Say who may do what, and see why."),
     "audit": LazyCommand("mainstem.cli.audit", "See who did what."),
+    "quota": LazyCommand("mainstem.cli.quota", "Say how much clients may take per second."),
     "tenant": LazyCommand("mainstem.cli.tenant", "Share a cluster between tenants."),
     "cert": LazyCommand("mainstem.cli.cert", "Make, renew and show certificates."),
     "profile": LazyCommand("mainstem.cli.profile", "Name clusters, and how clients are let in there."),

@@ -70,6 +70,8 @@ class Console:
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
+            Route("/v1/tenants/usage", self._limited(self._tenant_usage)),
+            Route("/v1/tenants/usage/{name}", self._limited(self._tenant_usage)),
             Route("/v1/tenants/set", self._limited(self._set_tenant), methods=["POST"]),
             Route("/v1/tenants/remove", self._limited(self._remove_tenant), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
@@ -139,8 +141,16 @@ class Console:
         tenants = await self._views.tenants.tenants()
         return StreamingResponse(_pieces(b"tenants", tenants), media_type="application/json")
 
+    async def _tenant_usage(self, request: Request) -> Response:
+        name = request.path_params.get("name")
+        found = await self._views.tenants.usage(name)
+        if name is not None and not found:
+            raise HTTPException(404, f"there is no tenant {name}")
+        return StreamingResponse(_pieces(b"tenants", found), media_type="application/json")
+
     async def _set_tenant(self, request: Request) -> Response:
-        return _done(await self._views.tenants.set_tenant(await self._posted(request, TenantRequest)))
+        wanted = await self._posted(request, TenantRequest)
+        return _done(await self._views.tenants.set_tenant(wanted))
 
     async def _remove_tenant(self, request: Request) -> Response:
         wanted = await self._posted(request, TenantRemoval)

@@ -7,9 +7,10 @@ added and never renamed. Offsets and indexes are exclusive ends where they are c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 GIVEN_UP_AT_ONCE_MAX = 100
 """Files in one request to give up: each is read first."""
@@ -110,13 +111,18 @@ class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a POST to `/v1/tenants/set`. None: no ceiling."""
+    """The body of a POST to `/v1/tenants/set`. Of a tenant that is altered, what is not said stays as it is. Null: no
+    ceiling, no quota."""
 
     name: str
-    prefix: str
-    retention_ms_max: int | None = None
-    queues_max: int | None = None
-    users: list[str] = []
+    how: Literal["create", "replace", "alter"] = "create"
+    """Whether there may be a tenant of this name: none, one or none, one."""
+    prefix: str | UnsetType = UNSET
+    retention_ms_max: int | UnsetType | None = UNSET
+    queues_max: int | UnsetType | None = UNSET
+    users: list[str] | UnsetType = UNSET
+    quotas: dict[str, float | None] = {}
+    """Quotas of all its users together, by Kafka's keys."""
 
 
 class TenantRemoval(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,12 +137,37 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms_max: int | None
     queues_max: int | None
     users: list[str]
+    quotas: dict[str, float]
+    """Of its own, by Kafka's keys; defaults of tenants are not among them."""
     topics: int
     queues: int
 
 
 class TenantsView(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[TenantView]
+
+
+class TenantUsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant takes. Bytes are this node's: those of batches in what it holds, live or not."""
+
+    name: str
+    topics: int
+    queues: int
+    queues_max: int | None
+    journal_bytes: int | None
+    """Null: the node has no storage."""
+    stored_bytes: int | None
+    """On disk 2."""
+    remote_bytes: int | None
+    """In the remote tier, or in the shared store; the same on every node."""
+    produced_bytes: int | None
+    """Of Produce requests of its users to this node, since the node started. Null: the node is no broker."""
+    fetched_bytes: int | None
+    """Of batches that this node sent to its users."""
+
+
+class TenantUsagesView(msgspec.Struct, frozen=True, kw_only=True):
+    tenants: list[TenantUsageView]
 
 
 class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -611,6 +642,10 @@ class TenantViews(Protocol):
     """The tenants of the cluster, and changes of these. A change returns why it cannot be, or None when it is done."""
 
     async def tenants(self) -> Sequence[TenantView]: ...
+
+    async def usage(self, name: str | None) -> Sequence[TenantUsageView]:
+        """Of all tenants, or of one; none when there is no such tenant."""
+        ...
 
     async def set_tenant(self, wanted: TenantRequest) -> str | None: ...
 

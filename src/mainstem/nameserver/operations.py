@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mainstem.model import NodeRole
+from mainstem.model import FeatureLevel, NodeRole
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import (
+    FeatureLevelTooLow,
     InvalidMembership,
     InvalidPlacement,
-    InvalidTenant,
     MetadataUnavailable,
     NameserverError,
     refusal_of,
@@ -29,7 +29,6 @@ from mainstem.rpc.messages.metadata import (
     WantTenant,
     WantTenantRemoval,
 )
-from mainstem.security.tenants.tenant import Tenant, fault_of_tenant
 
 
 class ClusterOperations:
@@ -57,13 +56,16 @@ class ClusterOperations:
         if isinstance(outcome, NameserverError):
             raise outcome
 
-    async def set_tenant(self, tenant: Tenant) -> None:
-        """Make a tenant, or change what it is, with the access rules of its users. Raises `InvalidTenant`,
-        `TooManyAcls`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
-        name, prefix, retention_ms_max, queues_max, users = tenant
-        if (fault := fault_of_tenant(tenant)) is not None:
-            raise InvalidTenant(fault)
-        await self._change(WantTenant(name, prefix, retention_ms_max, queues_max, list(users)))
+    async def set_tenant(self, wanted: WantTenant) -> None:
+        """Make a tenant, or change what it is, with the access rules of its users and its quotas. Raises
+        `InvalidTenant`, `InvalidQuota`, `TooManyAcls`, `TooManyQuotas`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        if wanted.quotas and self._lookups.feature_level < FeatureLevel.TENANTED:
+            raise FeatureLevelTooLow(
+                f"the cluster is at feature level {self._lookups.feature_level}, quotas of tenants take level "
+                f"{FeatureLevel.TENANTED}: mainstem cluster feature-level --raise, once all nodes run a version that "
+                "has it"
+            )  # a leader of an older version would make the tenant without them
+        await self._change(wanted)
 
     async def remove_tenant(self, name: str) -> None:
         """Raises `InvalidTenant` when there is none, `MetadataUnavailable`."""

@@ -32,6 +32,7 @@ from mainstem.ports import BrokerLeadership, Credentials, Intake, MessageStore, 
 from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.verdicts import VerdictAudit
+from mainstem.security.tenants.traffic import TenantTraffic
 from mainstem.storage.agreed_clock import AgreedClock
 
 ROUTING_SECONDS = 0.1
@@ -62,6 +63,7 @@ class Compute:
     dispatcher: BrokerDispatcher
     audit: AuditLog | None
     store: BrokersStore
+    traffic: TenantTraffic
 
     @classmethod
     async def open(cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> Compute:
@@ -89,7 +91,8 @@ class Compute:
             setup.background.begin(writer.run, "audit")
         routes = READ_ONLY_ROUTES if config.read_only else ROUTES
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=store.messages))
-        return cls(groups, dispatcher, broker.audit, store)
+        assert broker.throttling is not None
+        return cls(groups, dispatcher, broker.audit, store, broker.throttling.traffic)
 
 
 async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator) -> None:
@@ -148,7 +151,7 @@ def _broker(
         authorizer=_authorizer(setup, nameserver, audit),
         acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
         audit=audit,
-        throttling=Throttling(nameserver.lookups.quotas, ports.clock),
+        throttling=Throttling(nameserver.lookups.quotas, ports.clock, nameserver.lookups.tenants),
         quota_admin=nameserver.quota_administration,
         timestamps_now_ms=store.clock.judged_ms,
         turns=setup.turns,

@@ -272,8 +272,10 @@ class RunningNode:
             reports=reports,
             leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
         )
-        tenants = ReplicatedTenantViews(nameserver, roles.compute.audit if roles.compute is not None else None)
+        compute = roles.compute
+        audit, traffic = (compute.audit, compute.traffic) if compute is not None else (None, None)
         if storage is None or splitter is None:
+            tenants = ReplicatedTenantViews(nameserver, audit, traffic, None)
             return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
         store_views = LocalStoreViews(
             config=config,
@@ -287,8 +289,9 @@ class RunningNode:
             clock=self._clock,
             remote_store=remote_store,
         )
-        groups = roles.compute.groups if roles.compute is not None else None
+        groups = compute.groups if compute is not None else None
         topic_views = LocalTopicViews(nameserver, storage, groups)
+        tenants = ReplicatedTenantViews(nameserver, audit, traffic, store_views.bytes_of_topics)
         return NodeViews(health, cluster_views, topic_views, store_views, tenants)
 
     def _measured(

@@ -9,7 +9,7 @@ from tests.nameserver.nameservers import simulate
 from tests.nameserver.state.test_acls import secured
 
 from mainstem.model import FeatureLevel
-from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidTenant, TenantCeiling
+from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidQuota, InvalidTenant, TenantCeiling
 from mainstem.nameserver.state import tenant_rules
 from mainstem.nameserver.state.changes import Ids, make_commands
 from mainstem.nameserver.state.commands import SetTenant, decode_command, encode_command
@@ -25,6 +25,7 @@ from mainstem.rpc.messages.metadata import (
     WantTenantRemoval,
     WantTopics,
 )
+from mainstem.security.quotas.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, TENANT
 from mainstem.security.tenants.tenant import Tenant
 
 ACME = WantTenant("acme", "acme.", 60_000, 5, ["alice"])
@@ -97,6 +98,66 @@ def test_rules_of_users_come_and_go_with_the_tenant() -> None:
         assert await change(state, WantTenantRemoval("acme")) == []
         assert (list(state.acl_table), len(state.tenant_rules.table)) == ([], 0)
         assert await change(state, WantTenantRemoval("acme")) == [InvalidTenant.__name__]
+
+    simulate(story())
+
+
+def test_a_tenant_is_not_taken_for_another_one_of_its_name() -> None:
+    async def story() -> None:
+        state = secured()
+        create = WantTenant("acme", "acme.", 60_000, 5, ["alice"], how="create")
+        assert await change(state, create) == []
+        assert InvalidTenant.__name__ in await change(state, create)
+        assert await change(state, WantTenant("acme", queues_max=7, how="alter")) == []
+        assert state.tenant_rules.table.named("acme") == Tenant("acme", "acme.", 60_000, 7, ("alice",))
+        assert await change(state, WantTenant("acme", retention_ms_max=None, users=[], how="alter")) == []
+        assert state.tenant_rules.table.named("acme") == Tenant("acme", "acme.", None, 7)
+        assert len(state.acl_table) == 0
+        assert await change(state, WantTenant("none", how="alter")) == [InvalidTenant.__name__]
+        assert await change(state, WantTenant("odd", "odd.", how="make")) == [InvalidTenant.__name__]
+        assert [tenant.name for tenant in state.tenant_rules.table] == ["acme"]
+
+    simulate(story())
+
+
+def test_quotas_of_tenants_come_and_go_with_them() -> None:
+    async def story() -> None:
+        low = secured()
+        wanted = WantTenant("acme", "acme.", quotas={PRODUCER_BYTE_RATE: 10.0})
+        assert FeatureLevelTooLow.__name__ in await change(low, wanted)
+        assert len(low.tenant_rules.table) == 0
+        state = secured(FeatureLevel.TENANTED)
+        entity = ((TENANT, "acme"),)
+        assert await change(state, wanted) == []
+        assert state.quota_table.of(entity) == {PRODUCER_BYTE_RATE: 10.0}
+        alter = WantTenant("acme", quotas={CONSUMER_BYTE_RATE: 5.0}, how="alter")
+        assert await change(state, alter) == []
+        assert state.quota_table.of(entity) == {PRODUCER_BYTE_RATE: 10.0, CONSUMER_BYTE_RATE: 5.0}
+        replace = WantTenant("acme", "acme.", quotas={CONSUMER_BYTE_RATE: 6.0})
+        assert await change(state, replace) == []
+        assert state.quota_table.of(entity) == {CONSUMER_BYTE_RATE: 6.0}
+        bad = WantTenant("acme", prefix="other.", quotas={"speed": 1.0}, how="alter")
+        assert InvalidQuota.__name__ in await change(state, bad)
+        assert state.tenant_rules.table.named("acme") == Tenant("acme", "acme.")
+        assert await change(state, WantTenantRemoval("acme")) == []
+        assert entity not in state.quota_table
+
+    simulate(story())
+
+
+def test_queues_of_a_thousand_tenants_are_counted() -> None:
+    async def story() -> None:
+        state = secured()
+        for number in range(1_000):
+            await change(state, WantTenant(f"t{number}", f"t{number}.", None, 999, []))
+        names = [f"t{number}.q" for number in range(1_000)]
+        assert await change(state, topics(*names, partitions=999)) == []
+        assert state.partitions_total == 999_000
+        assert await change(state, topics("t7.more", "free", partitions=1)) == [TenantCeiling.__name__]
+        for number in (0, 7, 999):
+            tenant = state.tenant_rules.table.named(f"t{number}")
+            assert tenant is not None
+            assert state.tenant_rules.queues(tenant) == 999
 
     simulate(story())
 

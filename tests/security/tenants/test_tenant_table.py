@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.security.tenants import tenant_table
 from mainstem.security.tenants.tenant import Tenant, fault_of_tenant
 from mainstem.security.tenants.tenant_table import TenantTable
 
@@ -33,13 +34,40 @@ def test_the_longest_prefix_has_a_name_whatever_changed_before(
             assert table.owner(name) is found
 
 
-def test_names_that_clients_make_up_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenant_table, "NAMES_KEPT_MAX", 10)
+def test_a_user_is_the_first_of_its_tenants() -> None:
     table = TenantTable()
-    table.set(Tenant("acme", "acme."))
-    for number in range(100):
-        assert table.owner(f"acme.{number}") == Tenant("acme", "acme.")
-        assert len(table._owners) <= 10  # noqa: SLF001
+    versions = [table.version]
+    changes: list[Callable[[], None]] = [
+        lambda: table.set(Tenant("b", "b.", users=("alice", "bob"))),
+        lambda: table.set(Tenant("a", "a.", users=("alice",))),
+        lambda: table.set(Tenant("a", "a.", users=())),
+        lambda: table.remove("b"),
+    ]
+    for change in changes:
+        change()
+        versions.append(table.version)
+        users = [(owner.name if (owner := table.of_user(user)) is not None else None) for user in ("alice", "bob")]
+        expected = [["b", "b"], ["a", "b"], ["b", "b"], [None, None]][len(versions) - 2]
+        assert users == expected
+    assert len(set(map(id, versions))) == len(versions)
+
+
+def test_a_thousand_tenants_have_what_is_theirs() -> None:
+    """Each within the prefix of all, and some within each other."""
+    table = TenantTable()
+    table.set(Tenant("all", "t"))
+    tenants = [Tenant(f"tenant-{number}", f"t{number}.") for number in range(1_000)]
+    for tenant in tenants:
+        table.set(tenant)
+    for number in range(0, 1_000, 10):
+        table.set(Tenant(f"inner-{number}", f"t{number}.inner."))
+    for number, tenant in enumerate(tenants):
+        assert table.owner(f"t{number}.queue") == tenant
+        inner = table.owner(f"t{number}.inner.queue")
+        assert inner is not None
+        assert inner.name == (f"inner-{number}" if number % 10 == 0 else tenant.name)
+        assert table.owner(f"t{number}-other") == Tenant("all", "t")
+    assert table.owner("s") is None
 
 
 @pytest.mark.parametrize(

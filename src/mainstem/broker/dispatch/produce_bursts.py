@@ -22,9 +22,11 @@ from mainstem.kernel import ProduceScan, Verdict, scan_burst
 from mainstem.model import AppendResult, Buffer
 from mainstem.ports import Burst, Reply, Session
 from mainstem.prompt_future import PromptFuture
-from mainstem.protocol.headers import parse_header
 
 _LENGTH = struct.Struct(">i")
+_STRING_LENGTH = struct.Struct(">h")
+_CLIENT_ID_AT = 12
+"""Behind a frame's length, the API and its version, and the correlation id: in all versions that the scan takes."""
 
 
 class ProduceBursts:
@@ -64,10 +66,10 @@ class ProduceBursts:
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at, session.listener)
         throttling = self._throttling if self._throttling is not None and self._throttling.active else None
-        client_id = None
-        if throttling is not None:
-            client_id = _client_id(frames, start)
-            burst.throttle_ms = throttling.produced(session, client_id, scan.bytes_taken)
+        shares = _shares(frames, start, scan.bytes_taken) if throttling is not None else {}
+        for client_id, size_bytes in shares.items():
+            assert throttling is not None
+            burst.throttle_ms = max(burst.throttle_ms, throttling.produced(session, client_id, size_bytes))
         future = produce.append(self._broker, scan)
         burst.holds = produce.held_bytes(scan)
         if future is None:
@@ -77,7 +79,9 @@ class ProduceBursts:
                 burst.last = produce.ends_pipeline(future, scan)
             future.add_done_callback(burst.go_on)
         if throttling is not None:
-            throttling.took(session, client_id, self._monotonic() - started_at)
+            seconds = self._monotonic() - started_at
+            for client_id, size_bytes in shares.items():
+                throttling.took(session, client_id, seconds * size_bytes / scan.bytes_taken)
         return burst
 
     def finish(
@@ -118,12 +122,21 @@ class ProduceBursts:
         return redirected
 
 
-def _client_id(frames: memoryview, start: int) -> str | None:
-    """The client id of the first request: a connection is one client's."""
-    (length,) = _LENGTH.unpack_from(frames, start)
-    first = start + _LENGTH.size
-    header, _ = parse_header(frames[first : first + length])
-    return header.client_id
+def _shares(frames: memoryview, start: int, size_bytes: int) -> dict[str | None, int]:
+    """The bytes of a burst by the client ids of its requests: nearly always one, but a connection may have many."""
+    shares: dict[str | None, int] = {}
+    position, stop = start, start + size_bytes
+    last, name = b"", None
+    while position < stop:
+        (length,) = _LENGTH.unpack_from(frames, position)
+        at = position + _CLIENT_ID_AT
+        (characters,) = _STRING_LENGTH.unpack_from(frames, at)
+        encoded = bytes(frames[at : at + _STRING_LENGTH.size + max(0, characters)])
+        if encoded != last:
+            last, name = encoded, encoded[_STRING_LENGTH.size :].decode() if characters >= 0 else None
+        shares[name] = shares.get(name, 0) + _LENGTH.size + length
+        position += _LENGTH.size + length
+    return shares
 
 
 class ProduceBurst(Burst):

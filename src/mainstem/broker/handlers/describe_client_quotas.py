@@ -19,7 +19,7 @@ from mainstem.protocol.messages.quotas import (
     QuotaFilterComponent,
     QuotaValue,
 )
-from mainstem.security.quotas.quota import CLIENT_ID, IP, USER, Entity
+from mainstem.security.quotas.quota import IP, KINDS, TENANT, Entity
 
 ENTITIES_PER_TURN = 500
 """Entities compared or described within one turn of the event loop: about a millisecond."""
@@ -49,13 +49,13 @@ async def handle(
 
 def _fault(request: DescribeClientQuotasRequest) -> tuple[ErrorCode, str] | None:
     kinds = [each.entity_type for each in request.components]
-    unknown = [kind for kind in kinds if kind not in (USER, CLIENT_ID, IP)]
+    unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         return ErrorCode.UNSUPPORTED_VERSION, f"there are no quotas of {unknown[0][:64]!r}"
     if len(set(kinds)) < len(kinds):
         return ErrorCode.INVALID_REQUEST, "the filter has two components of one kind"
-    if IP in kinds and len(kinds) > 1:
-        return ErrorCode.INVALID_REQUEST, "a quota of an ip is of nothing else"
+    if len(kinds) > 1 and (IP in kinds or TENANT in kinds):
+        return ErrorCode.INVALID_REQUEST, "a quota of an ip or a tenant is of nothing else"
     for each in request.components:
         if each.match_type not in (MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY):
             return ErrorCode.INVALID_REQUEST, f"there is no match of type {each.match_type}"

@@ -19,8 +19,8 @@ import numpy.typing
 
 from mainstem.address import Address
 from mainstem.cli.clients.client_settings import settings_of
+from mainstem.cli.clients.kafka_connection import KafkaConnections
 from mainstem.cli.errors import CommandFailed, NodeUnreachable, RequestRefused
-from mainstem.cli.store.kafka_connection import KafkaConnections
 from mainstem.kernel import first_damaged, walk_batches
 from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode

@@ -8,6 +8,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_fields, print_json
+from mainstem.cli.terminal.rates import rate_text
 from mainstem.console.views import TenantsView
 
 
@@ -32,5 +33,6 @@ def command(name: str, http: str, as_json: bool) -> None:
             ("topics", f"{tenant.topics:,}"),
             ("queues", f"{tenant.queues:,} of {tenant.queues_max or 'any number'}"),
             ("retention.ms", f"at most {tenant.retention_ms_max}" if tenant.retention_ms_max else "no ceiling"),
+            *((key, rate_text(key, value)) for key, value in sorted(tenant.quotas.items())),
         ]
     )

@@ -21,7 +21,6 @@ from mainstem.nameserver.errors import (
     InvalidAcl,
     InvalidPlacement,
     InvalidQuota,
-    InvalidTenant,
     NameserverError,
     UnknownTopic,
     kind_of,
@@ -45,8 +44,6 @@ from mainstem.nameserver.state.commands import (
     RegisterNode,
     RemoveAcl,
     RemoveScramCredential,
-    RemoveTenant,
-    SetTenant,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -54,6 +51,7 @@ from mainstem.nameserver.state.commands import (
 from mainstem.nameserver.state.replica_placement import place_write_groups
 from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
+from mainstem.nameserver.state.tenant_changes import removal_of, setting_of
 from mainstem.nameserver.state.tenant_rules import RETENTION
 from mainstem.nameserver.state.topic_table import PendingChanges
 from mainstem.rpc.messages.metadata import (
@@ -78,9 +76,8 @@ from mainstem.rpc.messages.metadata import (
     WantTenantRemoval,
     WantTopics,
 )
-from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
+from mainstem.security.acls.acl import Operation, PatternType, Permission, ResourceKind
 from mainstem.security.quotas.quota import entity_of
-from mainstem.security.tenants.tenant import USERS_MAX, Tenant
 
 COMMANDS_PER_TURN = 250
 """Commands that are made or applied between two turns of the event loop: about 2 ms."""
@@ -162,11 +159,10 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [partial(_credential, each, secret) for each in wanted_credentials]
         case WantQuotas(quotas=quotas):
             return [partial(_of_quotas, each) for each in quotas]
-        case WantTenant(name=name, prefix=prefix, users=users):
-            tenant = Tenant(name, prefix, wanted.retention_ms_max, wanted.queues_max, tuple(users))
-            return _setting(tenant, state.tenant_rules.table.named(name))
+        case WantTenant():
+            return setting_of(wanted, state)
         case WantTenantRemoval(name=name):
-            return _removal(name, state.tenant_rules.table.named(name))
+            return removal_of(name, state)
         case WantPlacement():
             return [lambda _: _placement(state, replicas)]
 
@@ -186,39 +182,6 @@ def _creation(topic: WantedTopic, state: MetadataState, ids: Ids) -> Callable[[i
 def _changes_of(name: str, changes: dict[str, str | None], state: MetadataState) -> dict[str, str | None]:
     """Changes of a topic's configs; a retention that goes back to the default stays below its tenant's ceiling."""
     return state.tenant_rules.capped(name, dict(changes)) if RETENTION in changes else dict(changes)
-
-
-def _setting(tenant: Tenant, before: Tenant | None) -> list[Callable[[int], Command]]:
-    """Sets a tenant, gives its users their rules, and takes those of before away; nothing if it is refused."""
-    if len(tenant.users) > USERS_MAX:
-        return [lambda _: _set_tenant(tenant)]
-    new, old = tenant.rules(), before.rules() if before is not None else []
-    makers: list[Callable[[int], Command]] = [lambda _: _set_tenant(tenant)]
-    makers += [partial(_of_rule, AddAcl, acl) for acl in new]
-    return makers + [partial(_of_rule, RemoveAcl, acl) for acl in old if acl not in new]
-
-
-def _set_tenant(tenant: Tenant) -> Command:
-    name, prefix, retention_ms_max, queues_max, users = tenant
-    return SetTenant(name, prefix, retention_ms_max, queues_max, list(users))
-
-
-def _removal(name: str, before: Tenant | None) -> list[Callable[[int], Command]]:
-    rules = before.rules() if before is not None else []
-    return [lambda _: _remove_tenant(name, before), *(partial(_of_rule, RemoveAcl, acl) for acl in rules)]
-
-
-def _remove_tenant(name: str, before: Tenant | None) -> Command:
-    if before is None:
-        raise InvalidTenant(f"there is no tenant {name[:260]!r}")
-    return RemoveTenant(name)
-
-
-def _of_rule(kind: type[AddAcl | RemoveAcl], acl: Acl, accepted: int) -> Command:
-    """The command about a rule of a tenant, which is the first item."""
-    if accepted == 0:
-        raise InvalidTenant("the tenant was refused")
-    return kind(*acl)
 
 
 def _deletion(name: str, state: MetadataState) -> Callable[[int], Command]:

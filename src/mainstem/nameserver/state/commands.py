@@ -21,6 +21,7 @@ import msgspec
 
 from mainstem.model import Buffer, FeatureLevel, ScramCredential, ScramMechanism, Topic
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
+from mainstem.security.quotas.quota import TENANT
 
 FORMAT_VERSION_COMMAND = 1
 FORMAT_VERSION_CHANGE = 2
@@ -260,6 +261,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.SECURED
         case AddAcl() | RemoveAcl() | SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():
             return FeatureLevel.SECURED
+        case ChangeQuotas(entity=entity) if any(kind == TENANT for kind, _ in entity):
+            return FeatureLevel.TENANTED
         case ChangeQuotas() | SetTenant() | RemoveTenant():
             return FeatureLevel.SECURED
         case _:

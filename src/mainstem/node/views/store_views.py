@@ -34,6 +34,7 @@ from mainstem.console.views import (
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.config import NodeConfig
 from mainstem.node.views.disk_view import disk, own_disk
+from mainstem.node.views.tenant_views import BytesOfTopics
 from mainstem.pipeline.embedded.supervisor import SplitSupervisor
 from mainstem.ports import Clock
 from mainstem.rpc.messages.tier import GivenUpFile
@@ -44,6 +45,7 @@ from mainstem.storage.queue_store.manifest.file_table import Level
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import LevelCount
+from mainstem.storage.queue_store.usage.topic_sums import by_topic
 from mainstem.storage.queue_store.usage.topic_usage import (
     NOTHING,
     Ranking,
@@ -263,6 +265,16 @@ class LocalStoreViews:
             given_up_files=len(lost),
             given_up_records=sum(one.record_count for one in lost),
         )
+
+    async def bytes_of_topics(self) -> BytesOfTopics:
+        """Bytes of batches that topics have in the journal, on disk 2 and in the remote tier, as far as the indexes of
+        files that topics share were read."""
+        journal = await self._storage.usage.journal_of_topics()
+        stored, remote = await self._storage.queue_store.topic_usage.of_store(), NOTHING
+        if self._remote_usage is not None:
+            remote = await self._remote_usage.of_store()
+        tiers = [journal], stored.levels.values(), remote.levels.values()
+        return BytesOfTopics(*[await asyncio.to_thread(by_topic, sums) for sums in tiers])
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:
         topic = self._nameserver.lookups.topic_by_number(one.topic)

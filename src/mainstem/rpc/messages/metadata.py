@@ -161,13 +161,17 @@ class WantQuotas(msgspec.Struct, frozen=True, tag="quotas"):
 
 
 class WantTenant(msgspec.Struct, frozen=True, tag="tenant"):
-    """Make a tenant, or change what it is."""
+    """Make a tenant, have what is said here take the place of what it is, or change alone what is said."""
 
     name: Text
-    prefix: Text
-    retention_ms_max: Index | None
-    queues_max: Index | None
-    users: Annotated[list[Text], msgspec.Meta(max_length=1_000)]
+    prefix: Text | msgspec.UnsetType = msgspec.UNSET
+    retention_ms_max: Index | msgspec.UnsetType | None = msgspec.UNSET
+    queues_max: Index | msgspec.UnsetType | None = msgspec.UNSET
+    users: Annotated[list[Text], msgspec.Meta(max_length=1_000)] | msgspec.UnsetType = msgspec.UNSET
+    quotas: Annotated[dict[Name, float | None], msgspec.Meta(max_length=32)] = {}
+    """Changes of its quotas, by key; None: it goes."""
+    how: Annotated[str, msgspec.Meta(max_length=16)] = "replace"
+    """'create': there must be none of this name; 'replace'; 'alter': there must be one."""
 
 
 class WantTenantRemoval(msgspec.Struct, frozen=True, tag="tenant removal"):

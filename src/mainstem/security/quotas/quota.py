@@ -1,7 +1,8 @@
 """Quotas in Kafka's words: an entity is limited, under a key, to a value per second.
 
 An entity is a user, a client id, both together, or an IP address; each of its parts has a name, or is the default of
-its kind (KIP-13, KIP-55, KIP-257, KIP-612). What a quota limits is its key.
+its kind (KIP-13, KIP-55, KIP-257, KIP-612). What a quota limits is its key. Kafka does not know the fourth kind, a
+tenant: its quota is for all its users together, beside the quotas that each of them is under.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
+USER, CLIENT_ID, IP, TENANT = "user", "client-id", "ip", "tenant"
+
+KINDS = (USER, CLIENT_ID, IP, TENANT)
 
 Entity = tuple[tuple[str, str | None], ...]
 """The parts of an entity, as kind and name, sorted by kind; without a name: the default of the kind."""
@@ -24,11 +27,14 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 """Partitions created and deleted per second (KIP-599)."""
 CONNECTION_CREATION_RATE = "connection_creation_rate"
-"""New connections per second (KIP-612)."""
+"""New connections per second (KIP-612). Those of a tenant count when their client is known."""
 
 OF_CLIENTS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 OF_ADDRESSES = (CONNECTION_CREATION_RATE,)
+OF_TENANTS = (*OF_CLIENTS, CONNECTION_CREATION_RATE)
 _WHOLE = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE})
+
+_KEYS = {IP: OF_ADDRESSES, TENANT: OF_TENANTS}
 
 NAME_LENGTH_MAX = 1_000
 VALUE_MAX = float(2**63 - 1)
@@ -39,15 +45,15 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
     found = sorted((kind, _name(kind, name)) for kind, name in _distinct(parts))
     kinds = {kind for kind, _ in found}
     if not kinds:
-        raise ValueError("a quota is of a user, a client id, or an ip: none is named")
-    if IP in kinds and len(kinds) > 1:
-        raise ValueError("a quota of an ip is of nothing else")
+        raise ValueError("a quota is of a user, a client id, an ip, or a tenant: none is named")
+    if len(kinds) > 1 and (alone := kinds & {IP, TENANT}):
+        raise ValueError(f"a quota of {'an ip' if IP in alone else 'a tenant'} is of nothing else")
     return tuple(found)
 
 
 def fault_of(entity: Entity, changes: Mapping[str, float | None]) -> str | None:
     """What makes no sense in changes of an entity's quotas (None: the quota goes); None: nothing."""
-    known = OF_ADDRESSES if entity[0][0] == IP else OF_CLIENTS
+    known = _KEYS.get(entity[0][0], OF_CLIENTS)
     for key, value in changes.items():
         if key not in known:
             return f"there is no quota {key[:64]!r} of {' and '.join(kind for kind, _ in entity)}; {_listed(known)}"
@@ -73,8 +79,8 @@ def _distinct(parts: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | 
 
 
 def _name(kind: str, name: str | None) -> str | None:
-    if kind not in (USER, CLIENT_ID, IP):
-        raise ValueError(f"there are no quotas of {kind[:64]!r}; there are of {USER}, {CLIENT_ID} and {IP}")
+    if kind not in KINDS:
+        raise ValueError(f"there are no quotas of {kind[:64]!r}; there are of {', '.join(KINDS)}")
     if name is None:
         return None
     if not name or len(name) > NAME_LENGTH_MAX:

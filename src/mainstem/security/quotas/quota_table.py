@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from mainstem.security.quotas.quota import CLIENT_ID, IP, USER, Entity
+from mainstem.security.quotas.quota import CLIENT_ID, IP, TENANT, USER, Entity
 
 ENTITIES_MAX = 100_000
 """Entities of a cluster that have quotas. Each takes about half a kilobyte."""
@@ -75,8 +75,15 @@ class QuotaTable:
 
     def of_address(self, key: str, ip: str) -> InForce | None:
         """The quota that an address is under: its own, or the default of addresses."""
-        own: Entity = ((IP, ip),)
-        for named in (own, ((IP, None),)):
+        return self._of_one(key, IP, ip)
+
+    def of_tenant(self, key: str, tenant: str) -> InForce | None:
+        """The quota that all users of a tenant are under together: its own, or the default of tenants."""
+        return self._of_one(key, TENANT, tenant)
+
+    def _of_one(self, key: str, kind: str, name: str) -> InForce | None:
+        own: Entity = ((kind, name),)
+        for named in (own, ((kind, None),)):
             if (value := self._quotas.get(named, {}).get(key)) is not None:
                 return InForce(own, value)
         return None

@@ -1,24 +1,32 @@
-"""All tenants of a cluster, and whose a name is: the tenant's with the longest prefix that the name begins with. No
-I/O; whoever changes the table has logged the change before."""
+"""All tenants of a cluster, whose a name is, and whose a user is. No I/O; whoever changes the table has logged the
+change before.
+
+A name is the tenant's with the longest prefix that the name begins with. A binary search finds the last prefix that is
+not behind the name; the owner is that one's, or that of a prefix around it, which each prefix knows.
+
+`version` is another object after every change: whoever keeps answers keeps it with them, and compares by identity.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 
 from mainstem.security.tenants.tenant import Tenant
 
 TENANTS_MAX = 10_000
 """With few users each takes about half a kilobyte."""
-NAMES_KEPT_MAX = 100_000
-"""Names whose owners are remembered, about 20 MB. Clients make names up: when it is full all are forgotten."""
 
 
 class TenantTable:
     def __init__(self) -> None:
         self._by_name: dict[str, Tenant] = {}
         self._by_prefix: dict[str, Tenant] = {}
-        self._lengths: tuple[int, ...] = ()  # of the prefixes, the longest first
-        self._owners: dict[str, Tenant | None] = {}
+        self._sorted: list[str] = []  # the prefixes
+        self._around: dict[str, str] | None = None
+        """By prefix the longest other one that it begins with, where there is one; None: to be found out."""
+        self._of_users: dict[str, list[str]] = {}  # by user the names of its tenants, sorted
+        self.version = object()
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -35,30 +43,51 @@ class TenantTable:
 
     def owner(self, name: str) -> Tenant | None:
         """Whose a topic, consumer group or transactional id of this name is; None: nobody's."""
-        if not self._by_prefix:
-            return None
-        try:
-            return self._owners[name]
-        except KeyError:
-            found = (self._by_prefix.get(name[:length]) for length in self._lengths if length <= len(name))
-            owner = next((tenant for tenant in found if tenant is not None), None)
-        if len(self._owners) >= NAMES_KEPT_MAX:
-            self._owners.clear()
-        self._owners[name] = owner
-        return owner
+        place = bisect_right(self._sorted, name)
+        prefix = self._sorted[place - 1] if place else None
+        while prefix is not None and not name.startswith(prefix):
+            prefix = self._enclosing().get(prefix)
+        return None if prefix is None else self._by_prefix[prefix]
+
+    def of_user(self, user: str) -> Tenant | None:
+        """Whose a user is; of several tenants' the first by name. None: nobody's."""
+        names = self._of_users.get(user)
+        return None if names is None else self._by_name[names[0]]
 
     def set(self, tenant: Tenant) -> None:
-        before = self._by_name.get(tenant.name)
-        if before is not None:
-            del self._by_prefix[before.prefix]
+        self._drop(tenant.name)
         self._by_name[tenant.name] = self._by_prefix[tenant.prefix] = tenant
-        self._forget()
+        insort(self._sorted, tenant.prefix)
+        for user in tenant.users:
+            insort(self._of_users.setdefault(user, []), tenant.name)
+        self._changed()
 
     def remove(self, name: str) -> None:
-        if (before := self._by_name.pop(name, None)) is not None:
-            del self._by_prefix[before.prefix]
-            self._forget()
+        self._drop(name)
+        self._changed()
 
-    def _forget(self) -> None:
-        self._lengths = tuple(sorted({len(prefix) for prefix in self._by_prefix}, reverse=True))
-        self._owners.clear()
+    def _drop(self, name: str) -> None:
+        if (before := self._by_name.pop(name, None)) is None:
+            return
+        del self._by_prefix[before.prefix]
+        del self._sorted[bisect_right(self._sorted, before.prefix) - 1]
+        for user in before.users:
+            self._of_users[user].remove(name)
+            if not self._of_users[user]:
+                del self._of_users[user]
+
+    def _changed(self) -> None:
+        self._around = None
+        self.version = object()
+
+    def _enclosing(self) -> dict[str, str]:
+        """Found out once after a change, in one pass over the sorted prefixes."""
+        if self._around is None:
+            self._around, open_ = {}, list[str]()
+            for prefix in self._sorted:
+                while open_ and not prefix.startswith(open_[-1]):
+                    open_.pop()
+                if open_:
+                    self._around[prefix] = open_[-1]
+                open_.append(prefix)
+        return self._around

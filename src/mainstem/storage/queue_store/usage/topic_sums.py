@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -59,3 +59,9 @@ def of_topic(sums: TopicSums, topic: int) -> tuple[int, int]:
     if place == len(sums.topics) or int(sums.topics[place]) != topic:
         return 0, 0
     return int(sums.files[place]), int(sums.bytes[place])
+
+
+def by_topic(parts: Iterable[TopicSums]) -> dict[int, int]:
+    """Bytes by topic number, in all of these together."""
+    sums = together(list(parts))
+    return dict(zip(sums.topics.tolist(), sums.bytes.tolist(), strict=True))
