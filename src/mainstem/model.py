@@ -68,7 +68,7 @@ class FeatureLevel(enum.IntEnum):
     """What the metadata says of access control: rules on who may do what, credentials of users."""
 
     TENANTED = 6
-    """Quotas of tenants."""
+    """Quotas of tenants; delegation tokens."""
 
     ELASTIC = 7
     """Nodes that have only some of the roles."""

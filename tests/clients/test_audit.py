@@ -27,6 +27,7 @@ from mainstem.cli.main import run
 
 SECRETS = ("the password of admin", "the password of bob", "a password that nobody has", "value of a message")
 ADMIN, BOB, GUESS, VALUE = SECRETS
+TOKEN_KEY = "the key of all delegation tokens"
 TOPIC_PARTITIONS = 16
 
 
@@ -53,30 +54,65 @@ def in_topic(node: Serving, outcome: str) -> list[dict[str, Any]]:
     return found
 
 
-def tail(node: Serving, password: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
-    """The lines of `mainstem audit tail`."""
+def asked(node: Serving, password: Path, capsys: pytest.CaptureFixture[str], *command: str, fails: bool = False) -> str:
+    """What a command writes that the user admin gives."""
     file = password.with_name("client.properties")
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "admin"}
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()) + f"sasl.password={ADMIN}\n")
     try:
         at = ["--bootstrap", node.kafka, "--client-config", str(file)]
-        assert run(["audit", "tail", "--since", "1h", *at, *options]) == 0
-        return capsys.readouterr().out.splitlines()
+        assert run([*command, *at]) == fails
+        out, err = capsys.readouterr()
+        return err if fails else out
     finally:
         file.unlink()
+
+
+def tail(node: Serving, password: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    """The lines of `mainstem audit tail`."""
+    return asked(node, password, capsys, "audit", "tail", "--since", "1h", *options).splitlines()
+
+
+def used_token(node: Serving, password: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Make, list, renew and expire delegation tokens; the secret of one that stays."""
+
+    def told(*command: str) -> Any:
+        return json.loads(asked(node, password, capsys, "token", *command, "--json"))
+
+    made = told("create", "--renewer", "bob", "--max-lifetime", "1h")
+    other = told("create", "--owner", "bob")
+    (one, two) = told("list")["tokens"]
+    assert (one["token"], one["owner"], one["renewers"]) == (made["token"], "User:admin", ["User:bob"])
+    assert (two["token"], two["owner"], two["requester"]) == (other["token"], "User:bob", "User:admin")
+    assert told("renew", made["token"], "--for", "10m")["expires_ms"] < made["expires_ms"]
+    gone = told("create")
+    assert told("expire", gone["token"])["expires_ms"] is None
+    told("expire", made["token"], "--in", "30m")
+    assert "there is no delegation token" in asked(node, password, capsys, "token", "renew", "x", fails=True)
+    assert "DELEGATION_TOKEN_OWNER_MISMATCH" in asked(
+        node, password, capsys, "token", "expire", other["token"], fails=True
+    )
+    listed = asked(node, password, capsys, "token", "list")
+    assert made["token"] in listed
+    assert made["secret"] not in listed
+    assert len(base64.b64decode(made["secret"])) == 64
+    return str(made["secret"])
 
 
 def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     password = tmp_path / "password"
     password.write_text(ADMIN)
     password.chmod(0o600)
+    key = tmp_path / "token-key"
+    key.write_text(TOKEN_KEY)
+    key.chmod(0o600)
     file = tmp_path / "audit.log"
     node = Serving(tmp_path, *SETTINGS)
     listener = {"listen": node.kafka, "protocol": "SASL_PLAINTEXT"}
     node.settings = (
         *SETTINGS, "listen=", f"server.listeners.OUTSIDE={json.dumps(listener)}", "sasl.bootstrap_user=admin",
         f"sasl.bootstrap_password_file={password}", "authorizer.enabled=true", "authorizer.super_users=User:admin",
-        "audit.enabled=true", f"audit.file={file}",
+        "audit.enabled=true", f"audit.file={file}", f"delegation_token.secret_key_file={key}",
     )  # fmt: skip
     try:
         node.start()
@@ -105,6 +141,7 @@ def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path, capsys: p
         assert ("authentication", "SCRAM-SHA-256", None, "allowed") in told
         assert ("authentication", "SCRAM-SHA-256", None, "denied") in told
         assert {it["principal"] for it in found if it["event"] == "admin"} == {"User:admin"}
+        secret = used_token(node, password, capsys)
         rows = tail(node, password, capsys)
         assert rows[0].split() == ["TIME", "EVENT", "WHO", "FROM", "OPERATION", "RESOURCE", "OUTCOME"]
         assert len(rows) > len(found)
@@ -124,9 +161,13 @@ def test_what_clients_did_is_recorded_and_no_secret_is(tmp_path: Path, capsys: p
     denied = {(it["principal"], it["operation"], it["resource"]) for it in lines if it["event"] == "denied"}
     assert ("User:bob", "DESCRIBE", "topic:orders") in denied
     said += file.read_text()
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != password}
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path not in (password, key)}
     assert len(files) > 5
-    for secret in (ADMIN, BOB, GUESS):
+    bare = base64.b64decode(secret)
+    for form in (secret, bare.hex(), base64.b64encode(secret.encode()).decode(), bare.decode("latin-1")):
+        assert form not in said
+        assert [path for path, content in files.items() if form.encode("latin-1") in content] == []
+    for secret in (ADMIN, BOB, GUESS, TOKEN_KEY):
         for form in (secret, secret.encode().hex(), base64.b64encode(secret.encode()).decode()):
             assert form not in said
             assert [path for path, content in files.items() if form.encode() in content] == []

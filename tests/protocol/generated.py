@@ -41,6 +41,8 @@ _RANGES = {
 _ERROR_CODES = st.sampled_from([int(code) for code in ErrorCode])
 # kio holds times of 64 bits in a `timedelta` or a `datetime`, which end long before 64 bits do.
 _TIMES_MS = st.integers(0, 2**31) | st.just(-1)
+_MOMENTS = frozenset({"issue_timestamp", "expiry_timestamp", "max_timestamp"})
+"""Fields of delegation tokens, in which kio has no -1 for what is unknown."""
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _UUIDS = st.uuids() | st.just(UUID(int=0))
 
@@ -48,6 +50,8 @@ _UUIDS = st.uuids() | st.just(UUID(int=0))
 def _primitive(kind: Kind[Any], name: str) -> st.SearchStrategy[Any]:
     if name.endswith("error_code"):
         return _ERROR_CODES
+    if kind is int64 and name.removesuffix("_ms") in _MOMENTS:
+        return st.integers(0, 2**31)
     if kind is int64 and name.endswith("_ms"):
         return _TIMES_MS
     if kind is boolean:

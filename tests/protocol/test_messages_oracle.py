@@ -32,6 +32,9 @@ CASES = [
     for version in range(declaration_of(message_class).versions.first, declaration_of(message_class).versions.last + 1)
 ]
 
+KIO_ALONE = frozenset({38, 39, 40, 41})
+"""APIs that kafka-python has no messages of: those of delegation tokens."""
+
 few_examples = settings(
     max_examples=settings().max_examples // 6,
     deadline=None,
@@ -62,6 +65,8 @@ def test_round_trip_and_oracles(api_key: int, message_class: type[Any], version:
 
     if message_class is ApiVersionsResponse and message.error_code != 0:
         return  # kafka-python reads those in version 0, whatever their version
+    if api_key in KIO_ALONE:
+        return
     from_kafka_python = kafka_python_read(kafka_python_class(message_class.__name__), encoded, version)
     assert kafka_python_plain(message_class, from_kafka_python, version) == plain(message, version)
     assert bytes(from_kafka_python.encode(version=version)) == encoded

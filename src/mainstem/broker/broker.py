@@ -43,6 +43,7 @@ from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.quotas.quota_admin import QuotaAdmin
 from mainstem.security.sasl.authenticator import Authenticator
+from mainstem.security.tokens.token_service import TokenService
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -128,6 +129,8 @@ class Broker:
     """Changes the quotas; None: this node keeps none."""
     credentials: Credentials | None = None
     """The users of the cluster; None: this node keeps none."""
+    tokens: TokenService | None = None
+    """The delegation tokens; None: they are switched off."""
     authenticator: Authenticator | None = None
     """Finds out who clients of listeners with SASL are; None: there are no such listeners."""
     sasl_mechanisms: Mapping[str, Sequence[str]] = field(default_factory=dict)

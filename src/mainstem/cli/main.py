@@ -29,6 +29,7 @@ COMMANDS = {
     "bench": LazyCommand("mainstem.cli.bench", "Put load on a node and measure it."),
     "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster and move its leaders."),
     "user": LazyCommand("mainstem.cli.user", "Give users passwords, and take them away."),
+    "token": LazyCommand("mainstem.cli.token", "Let others in for a while without a password of yours."),
     "acl": LazyCommand("mainstem.cli.acl", "Say who may do what, and see why."),
     "audit": LazyCommand("mainstem.cli.audit", "See who did what."),
     "quota": LazyCommand("mainstem.cli.quota", "Say how much clients may take per second."),

@@ -61,6 +61,10 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     dead_ms: int = 5_000
     """A node that sends no heartbeat for this long is dead, for whatever reason."""
 
+    token_expiry_check_ms: int = 60_000
+    """delegation.token.expiry.check.interval.ms: how often the metadata leader removes delegation tokens that have
+    expired. They let nobody in meanwhile."""
+
     @property
     def peer_addresses(self) -> dict[int, str]:
         return {int(node_id): address for node_id, address in self.peers.items()}
@@ -82,6 +86,7 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "heartbeat_ms": (self.heartbeat_ms, 10, 60_000),
             "suspect_ms": (self.suspect_ms, self.heartbeat_ms, 3_600_000),
             "refused_ms": (self.refused_ms, self.heartbeat_ms, 3_600_000),
+            "token_expiry_check_ms": (self.token_expiry_check_ms, 10, 86_400_000),
             "dead_ms": (self.dead_ms, self.suspect_ms, 3_600_000),
         }
         for key, (value, least, most) in bounds.items():

@@ -80,6 +80,18 @@ class TenantCeiling(NameserverError):
     """A topic would take more than its tenant may have; the message names tenant and ceiling."""
 
 
+class InvalidToken(NameserverError):
+    """The delegation token is not well formed, or cannot become what it should."""
+
+
+class UnknownToken(NameserverError):
+    """There is no such delegation token."""
+
+
+class TooManyTokens(NameserverError):
+    """The cluster keeps as many delegation tokens as it can, of this owner or of all."""
+
+
 class UnknownScramUser(NameserverError):
     """The user has no credential for this mechanism."""
 
@@ -150,6 +162,9 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         TooManyQuotas,
         InvalidTenant,
         TenantCeiling,
+        InvalidToken,
+        UnknownToken,
+        TooManyTokens,
         UnknownScramUser,
         CredentialRefused,
         TooManyUsers,

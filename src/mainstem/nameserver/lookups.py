@@ -28,6 +28,7 @@ from mainstem.nameserver.state.state import MetadataState
 from mainstem.security.acls.acl_table import AclTable
 from mainstem.security.quotas.quota_table import QuotaTable
 from mainstem.security.tenants.tenant_table import TenantTable
+from mainstem.security.tokens.token_table import TokenTable
 
 
 class MetadataLookups:
@@ -106,6 +107,12 @@ class MetadataLookups:
     def tenants(self) -> TenantTable:
         """The tenants; another table after a snapshot."""
         return self._replica.state.tenant_rules.table
+
+    # delegation tokens
+
+    def tokens(self) -> TokenTable:
+        """The delegation tokens; another table after a snapshot."""
+        return self._replica.state.token_table
 
     # users
 

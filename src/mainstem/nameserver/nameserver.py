@@ -56,6 +56,7 @@ from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.commands import Event, NodeRegistered
 from mainstem.nameserver.state.replica import Listener
+from mainstem.nameserver.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
@@ -134,6 +135,10 @@ class Nameserver:
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports)
         self.acl_administration = AclAdministration(requests, self.waits.current)
         self.quota_administration = QuotaAdministration(self.lookups, requests, self.waits.current)
+        self.token_administration = TokenAdministration(self.lookups, requests, self.waits.current)
+        self._token_expiry = TokenExpiry(
+            self.lookups, self.token_administration, sleep, clock_ms, config.token_expiry_check_ms / 1000
+        )
         self.registration = Registration(requests, replica, quorum, facts, self.incarnation)
         if link is not None and self.heartbeats is not None:
             link.introducer.quorum_begins(quorum)
@@ -323,6 +328,7 @@ class Nameserver:
                 tasks.create_task(self.quorum.run(), name="metadata quorum")
                 tasks.create_task(self.proposer.run(), name="metadata writer")
                 look_after(self._duties.run, "metadata leader's duties")
+                look_after(self._token_expiry.run, "expired tokens")
                 look_after(self._say_endpoints, "metadata endpoints")
                 if self._config.feature_level == "automatic":
                     look_after(self._raising.run, "metadata feature level")

@@ -20,13 +20,38 @@ from mainstem.security.sasl.config import SaslConfig
 from mainstem.security.sasl.key_source import KeySource, reader_of
 from mainstem.security.sasl.plain_users import read_password, read_users
 from mainstem.security.sasl.token_check import Expected
+from mainstem.security.tokens.token_admin import TokenAdmin
+from mainstem.security.tokens.token_logins import TokenLogins
+from mainstem.security.tokens.token_secrets import TokenSecrets
+from mainstem.security.tokens.token_service import TokenService
+
+TOKEN_KEY = "delegation_token.secret_key_file"
+TOKEN_KEY_BYTES_MIN = 16
+"""Whoever has one token can try keys at the speed of a hash."""
 
 PASSWORD_VARIABLE = "MAINSTEM_BOOTSTRAP_PASSWORD"
 
 log = logging.getLogger(__name__)
 
 
-def authenticator_of(config: NodeConfig, ports: NodePorts, kept: Credentials) -> Authenticator | None:
+def token_service_of(config: NodeConfig, ports: NodePorts, admin: TokenAdmin) -> TokenService | None:
+    """None: delegation tokens are switched off. Raises ConfigError."""
+    settings = config.delegation_token
+    if not settings.secret_key_file:
+        return None
+    key = read_password(Path(settings.secret_key_file), TOKEN_KEY)
+    if len(key) < TOKEN_KEY_BYTES_MIN:
+        raise ConfigError(
+            f"{TOKEN_KEY}: the first line of {settings.secret_key_file} has {len(key)} bytes; it takes "
+            f"{TOKEN_KEY_BYTES_MIN} at least, such as those of `openssl rand -base64 32`"
+        )
+    secrets = TokenSecrets(key, ports.password_work)
+    return TokenService(admin, secrets, settings.max_lifetime_ms, settings.expiry_time_ms)
+
+
+def authenticator_of(
+    config: NodeConfig, ports: NodePorts, kept: Credentials, tokens: TokenService | None
+) -> Authenticator | None:
     """None: no listener asks who clients are. Raises ConfigError."""
     offered = {name for mechanisms in config.sasl_mechanisms.values() for name in mechanisms}
     if not offered:
@@ -45,6 +70,7 @@ def authenticator_of(config: NodeConfig, ports: NodePorts, kept: Credentials) ->
         ports.random_bytes,
         plain_users=users,
         keys=keys,
+        tokens=None if tokens is None else TokenLogins(tokens.admin.tokens, tokens.secrets, ports.clock.now_ms),
         expected=Expected(
             issuer=sasl.oauth_issuer,
             audiences=sasl.oauth_audiences,

@@ -26,7 +26,7 @@ from mainstem.model import NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.audit_calls import AuditCalls, serve_audit
-from mainstem.node.authentication import authenticator_of, make_first_user
+from mainstem.node.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import BrokerLeadership, Credentials, Intake, MessageStore, QueueAdmin
 from mainstem.security.acls.authorizer import Authorizer
@@ -136,6 +136,7 @@ def _broker(
 ) -> Broker:
     config, ports = setup.config, setup.ports
     audit = AuditLog(config.audit, ports.clock) if config.audit.enabled else None
+    tokens = token_service_of(config, ports, nameserver.token_administration)
     return Broker(
         node_id=config.node_id,
         config=config.broker if not config.read_only else structs.replace(config.broker, auto_create_topics=False),
@@ -159,7 +160,8 @@ def _broker(
         supervision=setup.supervision,
         response_room=ports.response_room,
         credentials=kept,
-        authenticator=authenticator_of(config, ports, kept),
+        authenticator=authenticator_of(config, ports, kept, tokens),
+        tokens=tokens,
         sasl_mechanisms=config.sasl_mechanisms,
         fetch_sessions=FetchSessions(
             sessions_max=config.broker.fetch_sessions_max,

@@ -26,6 +26,7 @@ from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.security.audit.config import AuditConfig
 from mainstem.security.sasl.config import SaslConfig
+from mainstem.security.tokens.config import DelegationTokenConfig
 from mainstem.server.config import ServerConfig
 from mainstem.storage.config import StorageConfig
 from mainstem.storage.journal.config import JournalConfig
@@ -93,6 +94,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     authorizer: AuthorizerConfig = AuthorizerConfig()
     audit: AuditConfig = AuditConfig()
     sasl: SaslConfig = SaslConfig()
+    delegation_token: DelegationTokenConfig = DelegationTokenConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     storage: StorageConfig = StorageConfig()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -14,6 +17,7 @@ from scramp import ScramClient
 from tests.broker.harness import batch, make_broker
 from tests.fakes.clock import LoopClock
 from tests.fakes.credentials import FakeCredentials
+from tests.fakes.tokens import MemoryTokens
 from tests.patience import PATIENCE_SECONDS
 from tests.server.raw_client import RawClient
 
@@ -24,6 +28,8 @@ from mainstem.ports import Burst, Exchange, Session, always
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages import (
     ApiVersionsRequest,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DescribeClusterRequest,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -31,6 +37,9 @@ from mainstem.protocol.messages import (
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.security.sasl.authenticator import Authenticator
+from mainstem.security.tokens.token_logins import TokenLogins
+from mainstem.security.tokens.token_secrets import TokenSecrets
+from mainstem.security.tokens.token_service import TokenService
 from mainstem.server.config import ServerConfig
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.server.listener_config import ListenerConfig
@@ -79,8 +88,10 @@ class Watched(BrokerDispatcher):
 class House:
     """A node with the user an, whose password is apple."""
 
-    def __init__(self, server: KafkaServer, dispatcher: Watched, clock: AheadClock, kept: FakeCredentials) -> None:
-        self.server, self.dispatcher, self.clock, self.kept = server, dispatcher, clock, kept
+    def __init__(
+        self, server: KafkaServer, dispatcher: Watched, clock: AheadClock, kept: FakeCredentials, tokens: MemoryTokens
+    ) -> None:
+        self.server, self.dispatcher, self.clock, self.kept, self.tokens = server, dispatcher, clock, kept, tokens
         self._clients: list[RawClient] = []
 
     async def connect(self, *, shared: bool = True) -> RawClient:
@@ -105,6 +116,8 @@ async def house(
     kept = FakeCredentials()
     kept.add("an", "apple")
     fakes.broker.credentials = kept
+    tokens, secrets = MemoryTokens(), TokenSecrets(b"the key of all tokens", AtOnce())
+    fakes.broker.tokens = TokenService(tokens, secrets, 1_000_000, 1_000_000)
     fakes.broker.sasl_mechanisms = {"SHARED": MECHANISMS}
     fakes.broker.authenticator = Authenticator(
         kept,
@@ -114,6 +127,7 @@ async def house(
         session_seconds_max=session_seconds_max,
         failed_delay_seconds=failed_delay_seconds,
         rests_per_hash=0.0,
+        tokens=TokenLogins(tokens.tokens, secrets, clock.now_ms),
     )
     topic = await fakes.metadata.create_topic("t", 1, 1, {})
     await fakes.store.create([QueueRange(topic.number, 0, 1)])
@@ -127,7 +141,7 @@ async def house(
         fakes.metadata.nodes_known[:] = [Node(node_id=1, host=server.advertised.host, port=server.advertised.port)]
         fakes.broker.groups.served.start()
         await server.start(dispatcher)
-        lived_in = House(server, dispatcher, clock, kept)
+        lived_in = House(server, dispatcher, clock, kept, tokens)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 yield lived_in
@@ -165,6 +179,79 @@ async def scram(client: RawClient, mechanism: str, user: str, password: str) -> 
     if last.error_code == ErrorCode.NONE:
         talks.set_server_final(last.auth_bytes.decode())
     return last
+
+
+async def by_token(
+    client: RawClient, token_id: str, secret: bytes, extension: str = "tokenauth=true", digest: str = "sha256"
+) -> SaslAuthenticateResponse:
+    """Log in by a delegation token as Kafka's clients do: SCRAM with an extension, the password the secret in
+    Base64."""
+    assert await handshake(client, f"SCRAM-SHA-{digest[3:]}") == ErrorCode.NONE
+    bare = f"n={token_id},r=anonceofaclient,{extension}"
+    first = (await token(client, f"n,,{bare}".encode())).auth_bytes.decode()
+    nonce, salt, iterations = (part[2:] for part in first.split(","))
+    salted = hashlib.pbkdf2_hmac(digest, base64.b64encode(secret), base64.b64decode(salt), int(iterations))
+    key = hmac.digest(salted, b"Client Key", digest)
+    unproven = f"c=biws,r={nonce}"
+    signature = hmac.digest(hashlib.new(digest, key).digest(), f"{bare},{first},{unproven}".encode(), digest)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    return await token(client, f"{unproven},p={proof}".encode())
+
+
+async def made_token(client: RawClient, lifetime_ms: int = -1) -> CreateDelegationTokenResponse:
+    request = CreateDelegationTokenRequest(renewers=(), max_lifetime_ms=lifetime_ms)
+    answer: CreateDelegationTokenResponse = await client.call(request, 3)
+    return answer
+
+
+@pytest.mark.parametrize("digest", ["sha256", "sha512"])
+def test_a_token_lets_in_as_its_owner_and_makes_no_other(digest: str) -> None:
+    async def story() -> None:
+        async with house() as node:
+            owner = await node.connect()
+            await plain(owner)
+            made = await made_token(owner)
+            assert made.error_code == ErrorCode.NONE
+            client = await node.connect()
+            answer = await by_token(client, made.token_id, made.hmac, digest=digest)
+            assert answer.error_code == ErrorCode.NONE
+            assert 0 < answer.session_lifetime_ms <= 1_000_000, "no longer than the token"
+            assert await is_served(client)
+            assert node.principals() == ["User:an", "User:an"]
+            assert (await made_token(client)).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            await node.tokens.move_expiry(made.token_id, made.issue_timestamp_ms + 900_000)
+            node.clock.ahead += 1_000.1
+            await client.request(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+            assert await client.closed_by_server()
+
+    run(story())
+
+
+def test_what_is_no_token_is_refused_like_a_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with house() as node:
+            owner = await node.connect()
+            await plain(owner)
+            made, gone, short = [await made_token(owner, lifetime) for lifetime in (-1, -1, 1)]
+            await node.tokens.remove_tokens([gone.token_id])
+            await asyncio.sleep(0.01)  # for the clock of the wall to go on, by which the short one has expired
+            attempts: list[tuple[str, bytes, str]] = [
+                (made.token_id, gone.hmac, "tokenauth=true"),
+                (made.token_id, made.hmac, "tokenauth=false"),
+                (made.token_id, made.hmac, "tokenauth=TRUE"),
+                (made.token_id, made.hmac, "more=true"),
+                (gone.token_id, gone.hmac, "tokenauth=true"),
+                (short.token_id, short.hmac, "tokenauth=true"),
+                ("nobody", made.hmac, "tokenauth=true"),
+                ("an", b"apple", "tokenauth=true"),
+            ]
+            for attempt in attempts:
+                client = await node.connect()
+                answer = await by_token(client, *attempt)
+                assert (answer.error_code, answer.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, REFUSED)
+                assert await client.closed_by_server()
+
+    run(story())
 
 
 async def is_served(client: RawClient) -> bool:

@@ -139,6 +139,10 @@ ACCESS: Mapping[int, Access] = {
     35: Whole(Operation.DESCRIBE, _cluster),
     36: Open("clients authenticate"),
     37: Each(Operation.ALTER, "topics", _topic_item),
+    38: Inside("CREATE_TOKENS on another user to make tokens for it"),
+    39: Inside("the token's owner and its renewers"),
+    40: Inside("the token's owner and its renewers"),
+    41: Inside("DESCRIBE on tokens of others, or DESCRIBE_TOKENS on their owners"),
     42: Each(Operation.DELETE, "groups_names", _group_item),
     44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them

@@ -21,12 +21,15 @@ from mainstem.nameserver.errors import (
     InvalidAcl,
     InvalidPlacement,
     InvalidQuota,
+    InvalidToken,
     NameserverError,
+    UnknownToken,
     UnknownTopic,
     kind_of,
 )
 from mainstem.nameserver.state.commands import (
     AddAcl,
+    AddDelegationToken,
     AddPartitions,
     AllocateProducerIds,
     ChangeQuotas,
@@ -37,12 +40,14 @@ from mainstem.nameserver.state.commands import (
     DeleteTopic,
     Event,
     MoveReplica,
+    MoveTokenExpiry,
     PartitionsAdded,
     PlaceWriteGroups,
     RaiseFeatureLevel,
     Refusal,
     RegisterNode,
     RemoveAcl,
+    RemoveDelegationToken,
     RemoveScramCredential,
     TopicConfigsChanged,
     TopicCreated,
@@ -74,6 +79,9 @@ from mainstem.rpc.messages.metadata import (
     WantQuotas,
     WantTenant,
     WantTenantRemoval,
+    WantToken,
+    WantTokenExpiry,
+    WantTokenRemovals,
     WantTopics,
 )
 from mainstem.security.acls.acl import Operation, PatternType, Permission, ResourceKind
@@ -163,6 +171,12 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return setting_of(wanted, state)
         case WantTenantRemoval(name=name):
             return removal_of(name, state)
+        case WantToken():
+            return [lambda _: _token(wanted)]
+        case WantTokenExpiry(token_id=token_id, expires_ms=expires_ms):
+            return [lambda _: MoveTokenExpiry(token_id, expires_ms)]
+        case WantTokenRemovals(token_ids=token_ids, expired_by_ms=expired_by_ms):
+            return [partial(_token_removal, token_id, expired_by_ms, state) for token_id in token_ids]
         case WantPlacement():
             return [lambda _: _placement(state, replicas)]
 
@@ -217,6 +231,22 @@ def _credential(wanted: WantedCredential, secret: bytes, accepted: int) -> Comma
         return RemoveScramCredential(wanted.user, mechanism)
     credential = ScramCredential(mechanism, wanted.salt, wanted.iterations, wanted.stored_key, wanted.server_key)
     return set_command(wanted.user, credential, secret)
+
+
+def _token(wanted: WantToken) -> Command:
+    return AddDelegationToken(
+        wanted.token_id, wanted.owner, wanted.requester, list(wanted.renewers), wanted.issued_ms, wanted.expires_ms,
+        wanted.ends_ms,
+    )  # fmt: skip
+
+
+def _token_removal(token_id: str, expired_by_ms: int | None, state: MetadataState, accepted: int) -> Command:
+    token = state.token_table.get(token_id)
+    if token is None:
+        raise UnknownToken("there is no such delegation token")
+    if expired_by_ms is not None and not token.expired(expired_by_ms):
+        raise InvalidToken("the delegation token was renewed")
+    return RemoveDelegationToken(token_id)
 
 
 def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:

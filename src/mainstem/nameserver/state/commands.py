@@ -22,6 +22,7 @@ import msgspec
 from mainstem.model import Buffer, FeatureLevel, ScramCredential, ScramMechanism, Topic
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
 from mainstem.security.quotas.quota import TENANT
+from mainstem.security.tokens.delegation_token import DelegationToken
 
 FORMAT_VERSION_COMMAND = 1
 FORMAT_VERSION_CHANGE = 2
@@ -201,6 +202,38 @@ class RemoveTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     name: str
 
 
+class AddDelegationToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="add_delegation_token"):
+    """A delegation token is kept; of its secret nothing is."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: list[str]
+    issued_ms: int
+    expires_ms: int
+    ends_ms: int
+
+    @property
+    def token(self) -> DelegationToken:
+        return DelegationToken(
+            self.token_id, self.owner, self.requester, tuple(self.renewers), self.issued_ms, self.expires_ms,
+            self.ends_ms,
+        )  # fmt: skip
+
+
+class MoveTokenExpiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_token_expiry"):
+    """The delegation token expires at another time, if it is there."""
+
+    token_id: str
+    expires_ms: int
+
+
+class RemoveDelegationToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remove_delegation_token"):
+    """The delegation token goes, if it is there."""
+
+    token_id: str
+
+
 class RememberChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remember_change"):
     """Snapshots hold it: this request was carried out, so that it is not carried out again when it comes once
     more. `subjects`: per accepted item the number of its topic."""
@@ -247,6 +280,9 @@ KnownCommand = (
     | ChangeQuotas
     | SetTenant
     | RemoveTenant
+    | AddDelegationToken
+    | MoveTokenExpiry
+    | RemoveDelegationToken
     | RememberChange
 )
 Command = KnownCommand | UnknownCommand
@@ -265,6 +301,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.TENANTED
         case ChangeQuotas() | SetTenant() | RemoveTenant():
             return FeatureLevel.SECURED
+        case AddDelegationToken() | MoveTokenExpiry() | RemoveDelegationToken():
+            return FeatureLevel.TENANTED
         case _:
             return FeatureLevel.FIRST
 

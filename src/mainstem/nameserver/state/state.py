@@ -5,7 +5,7 @@ and is the only place that does, live and at recovery alike. `apply` trusts that
 rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
 unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
 A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table`, `acl_table`,
-`scram_table` and `quota_table` hold the nouns and their rules; this module routes each command to them.
+`scram_table`, `quota_table` and `token_table` hold the nouns and their rules; this module routes each command to them.
 
 Invariant: the same commands lead to the same state on every node.
 
@@ -26,12 +26,16 @@ from mainstem.nameserver.errors import (
     InconsistentCommand,
     InvalidAcl,
     InvalidQuota,
+    InvalidToken,
     NameserverError,
     TooManyAcls,
     TooManyQuotas,
+    TooManyTokens,
+    UnknownToken,
 )
 from mainstem.nameserver.state.commands import (
     AddAcl,
+    AddDelegationToken,
     AddPartitions,
     AdvanceCounters,
     AllocateProducerIds,
@@ -46,11 +50,13 @@ from mainstem.nameserver.state.commands import (
     KeepAbsentUsersSecret,
     LoggedChange,
     MoveReplica,
+    MoveTokenExpiry,
     PlaceWriteGroups,
     RaiseFeatureLevel,
     RegisterNode,
     RememberChange,
     RemoveAcl,
+    RemoveDelegationToken,
     RemoveScramCredential,
     RemoveTenant,
     SetScramCredential,
@@ -66,6 +72,9 @@ from mainstem.security.acls.acl import fault_of
 from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
 from mainstem.security.quotas import quota
 from mainstem.security.quotas.quota_table import ENTITIES_MAX, QuotaTable
+from mainstem.security.tokens.delegation_token import DelegationToken
+from mainstem.security.tokens.delegation_token import fault_of as fault_of_token
+from mainstem.security.tokens.token_table import TOKENS_MAX, TOKENS_OF_OWNER_MAX, TokenTable
 
 REMEMBERED_MS = 10 * 60 * 1000
 """Callers give up after seconds; after minutes none of their messages is still under way."""
@@ -118,6 +127,7 @@ class MetadataState:
         self.scram_table = ScramTable()
         self.quota_table = QuotaTable()
         self.tenant_rules = TenantRules(self.topic_table)
+        self.token_table = TokenTable()
         self.remembered = RememberedChanges()
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
@@ -240,12 +250,29 @@ class MetadataState:
                 self.scram_table.check(command, pending)
             case ChangeQuotas():
                 self._check_quotas(command, pending)
+            case AddDelegationToken() | MoveTokenExpiry():
+                self._check_token(command)
             case SetTenant():
                 self.tenant_rules.check_tenant(command)
                 if len(self.acl_table) + len(tenant_of(command).rules()) > ACLS_MAX:
                     raise TooManyAcls(
                         f"the cluster takes {ACLS_MAX} access rules, too few for the users of this tenant"
                     )
+
+    def _check_token(self, command: AddDelegationToken | MoveTokenExpiry) -> None:
+        kept = self.token_table.get(command.token_id)
+        if isinstance(command, MoveTokenExpiry):
+            if kept is None:
+                raise UnknownToken("there is no such delegation token")
+            if not kept.issued_ms <= command.expires_ms <= kept.ends_ms:
+                raise InvalidToken("a delegation token expires after it was issued, and before it ends")
+            return
+        if (fault := fault_of_token(command.token)) is not None or kept is not None:
+            raise InvalidToken(fault or "there is a delegation token of this id already")
+        if len(self.token_table) >= TOKENS_MAX:
+            raise TooManyTokens(f"the cluster keeps {TOKENS_MAX} delegation tokens, and takes no more")
+        if self.token_table.owned_by(command.owner) >= TOKENS_OF_OWNER_MAX:
+            raise TooManyTokens(f"the owner has {TOKENS_OF_OWNER_MAX} delegation tokens, and gets no more")
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:
@@ -352,6 +379,16 @@ class MetadataState:
             case SetTenant() | RemoveTenant():
                 self.tenant_rules.apply(command)
                 return None
+            case AddDelegationToken(token=token):
+                self.token_table.put(token)
+                return None
+            case MoveTokenExpiry(token_id=token_id, expires_ms=expires_ms):
+                if (kept := self.token_table.get(token_id)) is not None:
+                    self.token_table.put(kept._replace(expires_ms=expires_ms))
+                return None
+            case RemoveDelegationToken(token_id=token_id):
+                self.token_table.remove(token_id)
+                return None
             case RememberChange():
                 self.remembered.add(command)
                 return None
@@ -385,6 +422,11 @@ class MetadataState:
             (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],
-            self.tenant_rules.commands(), self.remembered.commands(),
-            tuple(self._unknown.values()),
+            self.tenant_rules.commands(), [token_command(token) for token in self.token_table],
+            self.remembered.commands(), tuple(self._unknown.values()),
         )  # fmt: skip
+
+
+def token_command(token: DelegationToken) -> AddDelegationToken:
+    token_id, owner, requester, renewers, issued_ms, expires_ms, ends_ms = token
+    return AddDelegationToken(token_id, owner, requester, list(renewers), issued_ms, expires_ms, ends_ms)

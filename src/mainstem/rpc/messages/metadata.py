@@ -178,6 +178,32 @@ class WantTenantRemoval(msgspec.Struct, frozen=True, tag="tenant removal"):
     name: Text
 
 
+class WantToken(msgspec.Struct, frozen=True, tag="token"):
+    """Keep a delegation token; times in ms since the Unix epoch."""
+
+    token_id: Name
+    owner: Text
+    requester: Text
+    renewers: Annotated[list[Text], msgspec.Meta(max_length=1_000)]
+    issued_ms: Index
+    expires_ms: Index
+    ends_ms: Index
+
+
+class WantTokenExpiry(msgspec.Struct, frozen=True, tag="token expiry"):
+    """A delegation token is to expire at another time."""
+
+    token_id: Name
+    expires_ms: Index
+
+
+class WantTokenRemovals(msgspec.Struct, frozen=True, tag="token removals"):
+    """Remove delegation tokens: those of them that expired before `expired_by_ms`; None: all of them."""
+
+    token_ids: Annotated[list[Name], msgspec.Meta(max_length=ITEMS_MAX)]
+    expired_by_ms: Index | None = None
+
+
 class WantedCredential(msgspec.Struct, frozen=True, array_like=True):
     """What is to be kept of a user's password for a mechanism; empty keys: nothing any more."""
 
@@ -221,6 +247,9 @@ Wanted = (
     | WantQuotas
     | WantTenant
     | WantTenantRemoval
+    | WantToken
+    | WantTokenExpiry
+    | WantTokenRemovals
 )
 
 

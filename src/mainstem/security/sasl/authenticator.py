@@ -31,6 +31,7 @@ from mainstem.security.sasl.steps import (
     Challenge,
     CredentialWanted,
     PasswordGiven,
+    TokenLogin,
 )
 from mainstem.security.sasl.token_check import Expected, TokenIdentity, UnknownKey, check_token
 from mainstem.security.sasl.verified_passwords import VerifiedPasswords
@@ -46,10 +47,13 @@ CHECKS_WAITING_MAX = 1_000
 """Passwords that wait to be hashed: at 5 ms each, with the rests, as long as clients wait for an answer. More fail at
 once."""
 
+TokenLookup = Callable[[str, ScramMechanism], Awaitable[TokenLogin | None]]
+"""Looks up a delegation token by its id; None: there is none, or it has expired."""
+
 
 class Authenticator:
     """`random_bytes`: unpredictable bytes, as many as asked for. `plain_users`: the passwords that PLAIN goes by; None:
-    the cluster's credentials."""
+    the cluster's credentials. `tokens`: the delegation tokens that SCRAM takes; None: it takes none."""
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Authenticator:
         random_bytes: Callable[[int], bytes],
         *,
         plain_users: Mapping[str, bytes] | None = None,
+        tokens: TokenLookup | None = None,
         keys: KeySource | None = None,
         expected: Expected | None = None,
         failed_delay_seconds: float = 0.1,
@@ -71,6 +76,7 @@ class Authenticator:
         self._side_work = side_work
         self._random_bytes = random_bytes
         self._plain_users = plain_users
+        self._tokens = tokens
         self._keys = keys
         self._expected = expected or Expected()
         self._failed_delay_seconds = failed_delay_seconds
@@ -119,6 +125,12 @@ class Authenticator:
         step = authentication.step(token)
         mechanism = authentication.mechanism
         match step:
+            case CredentialWanted(user=token_id, mechanism=wanted, by_token=True):
+                assert isinstance(mechanism, Scram)
+                login = None if self._tokens is None else await self._tokens(token_id, wanted)
+                if login is None:
+                    return mechanism.found(self._absent(token_id, wanted), exists=False)
+                return mechanism.found_token(*login)
             case CredentialWanted(user=user, mechanism=wanted):
                 assert isinstance(mechanism, Scram)
                 credential = self._kept.scram_credential(user, wanted)

@@ -49,6 +49,8 @@ class Authentication:
         """The conversation, while there is one."""
         self.user: str | None = None
         """Who the client is; None until it has shown that once."""
+        self.by_token = False
+        """Whether it did so by a delegation token."""
         self.expires_at: float | None = None
         """When the session does, by the clock that never goes back; None: it does not."""
         self._began_at = 0.0
@@ -106,7 +108,7 @@ class Authentication:
         if lasts and min(lasts) <= 0:
             self.fail()
             raise AuthenticationFailed("the credential has expired")
-        self.user = accepted.user
+        self.user, self.by_token = accepted.user, accepted.by_token
         self.mechanism = None
         self.stage = Stage.DONE
         self.expires_at = now + min(lasts) if lasts else None

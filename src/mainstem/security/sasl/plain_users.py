@@ -48,11 +48,11 @@ def is_password(users: Mapping[str, bytes], user: str, password: bytes) -> bool:
     return right and kept is not None
 
 
-def read_password(path: Path) -> bytes:
-    """The first line of a file. Raises ConfigError."""
-    lines = _read_secret("sasl.bootstrap_password_file", path).splitlines()
+def read_password(path: Path, key: str = "sasl.bootstrap_password_file") -> bytes:
+    """The first line of a file that the configuration's `key` names. Raises ConfigError."""
+    lines = _read_secret(key, path).splitlines()
     if not lines or not lines[0]:
-        raise ConfigError(f"sasl.bootstrap_password_file: the first line of {path} is empty; it takes a password")
+        raise ConfigError(f"{key}: the first line of {path} is empty; it takes a password")
     return lines[0]
 
 

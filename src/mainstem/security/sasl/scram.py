@@ -7,7 +7,8 @@
 A user that does not exist gets a salt like any other, always the same one, and fails at the proof like a wrong
 password (`credentials.absent`). The server's nonce is new in each conversation, so that no message can be used again.
 Names are compared byte by byte, as Kafka does; SASLprep is not applied. Channel binding is not offered, and refused.
-A conversation that says `tokenauth=true` asks for delegation tokens, which do not exist here.
+A conversation that says `tokenauth=true` has a delegation token's id as the user's name; whoever shows that token's
+secret is the token's owner.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ class Scram:
         """client-first without its header, then server-first: what the proof and the signature are of."""
         self._credential: ScramCredential | None = None
         self._exists = False
+        self._by_token = False
+        self._owner = ""
+        self._expires_ms: int | None = None
 
     def step(self, token: bytes) -> Accepted | CredentialWanted:
         stage, self._stage = self._stage, _Stage.OVER
@@ -76,6 +80,11 @@ class Scram:
         if stage is _Stage.FINAL:
             return self._final(token)
         raise AuthenticationFailed("a SCRAM message that is not expected")
+
+    def found_token(self, credential: ScramCredential, owner: str, expires_ms: int) -> Challenge:
+        """Go on with the credential of a delegation token, whose owner the client is if it knows the secret."""
+        self._owner, self._expires_ms = owner, expires_ms
+        return self.found(credential, exists=True)
 
     def found(self, credential: ScramCredential, *, exists: bool) -> Challenge:
         """Go on with the user's credential; with `credentials.absent` if there is none (`exists`)."""
@@ -93,8 +102,8 @@ class Scram:
             raise AuthenticationFailed("the first SCRAM message is malformed")
         if found["binding"].startswith(b"p"):
             raise AuthenticationFailed("SCRAM with channel binding is not offered")
-        if any(each.startswith(b"tokenauth=") and each != b"tokenauth=false" for each in found["more"].split(b",")):
-            raise AuthenticationFailed("delegation tokens are not offered")
+        if b"tokenauth=true" in found["more"].split(b","):
+            self._by_token = True
         try:
             self._user = _unescaped(found["name"]).decode()
         except UnicodeDecodeError:
@@ -105,7 +114,7 @@ class Scram:
         self._nonce = found["nonce"] + self._own_nonce
         self._said = found["bare"]
         self._stage = _Stage.LOOKING
-        return CredentialWanted(self._user, self.mechanism)
+        return CredentialWanted(self._user, self.mechanism, self._by_token)
 
     def _final(self, token: bytes) -> Accepted:
         found = _FINAL.fullmatch(token)
@@ -128,7 +137,7 @@ class Scram:
         if not right or not self._exists:
             raise AuthenticationFailed("the credentials are wrong")
         own = base64.b64encode(hmac.digest(credential.server_key, said, digest))
-        return Accepted(self._user, b"v=" + own)
+        return Accepted(self._owner or self._user, b"v=" + own, self._expires_ms, by_token=self._by_token)
 
 
 def _unescaped(name: bytes) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from mainstem.model import ScramMechanism
+from mainstem.model import ScramCredential, ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,26 @@ class Accepted:
     user: str
     token: bytes = b""
     expires_ms: int | None = None
+    by_token: bool = False
+    """Whether it showed a delegation token."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialWanted:
-    """The mechanism goes on (`Scram.found`) with the credential that is kept for the user, or without any."""
+    """The mechanism goes on (`Scram.found`) with the credential that is kept for the user, or without any. `by_token`:
+    `user` is the id of a delegation token, with whose credential it goes on (`Scram.found_token`)."""
 
     user: str
     mechanism: ScramMechanism
+    by_token: bool = False
+
+
+class TokenLogin(NamedTuple):
+    """Whoever shows the secret behind `credential` is `user`, until `expires_ms`."""
+
+    credential: ScramCredential
+    user: str
+    expires_ms: int
 
 
 @dataclass(frozen=True, slots=True)
