@@ -229,7 +229,7 @@ def test_cluster_status(shown: Callable[..., str], node: str) -> None:
         "J5p4kC1mQ0uYk3n2bqzX9A", "123,456 topics", "1,000,000 partitions", "987654321012", "none",
         "3 (learner, 1234567 behind, silent), 7 (learner, 1234567 behind, silent), "
         "12 (learner, 1234567 behind, silent)",
-        f"{DIRECTORY}: 256.0 GiB used by Mainstem, 2.0 TiB of 4.0 TiB free",
+        f"256.0 GiB used by Mainstem, 2.0 TiB of 4.0 TiB free: {DIRECTORY}",
     ):  # fmt: skip
         assert holds(text, value), value
 
@@ -353,7 +353,7 @@ def test_output_that_is_piped_is_not_folded(
 ) -> None:
     monkeypatch.delenv("COLUMNS")
     assert run(["cluster", "status", "--http", node]) == 0
-    assert f"{DIRECTORY}: 256.0 GiB used by Mainstem, 2.0 TiB of 4.0 TiB free" in capsys.readouterr().out
+    assert f"256.0 GiB used by Mainstem, 2.0 TiB of 4.0 TiB free: {DIRECTORY}" in capsys.readouterr().out
 
 
 def test_counts_have_a_singular() -> None:

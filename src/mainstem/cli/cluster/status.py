@@ -106,7 +106,7 @@ def _higher(view: ClusterView) -> str:
 
 def _disk(disk: DiskView) -> str:
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
-    return f"{disk.path}: {size(disk.used_bytes)} used by Mainstem, {free}"
+    return f"{size(disk.used_bytes)} used by Mainstem, {free}: {disk.path}"  # a line breaks before the path first
 
 
 def _replica(replica: ReplicaView) -> str:
