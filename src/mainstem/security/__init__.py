@@ -1,1 +1,1 @@
-"""Who is on the other end, and what they may do."""
+"""Learns who is on the other end, and decides what they may do."""

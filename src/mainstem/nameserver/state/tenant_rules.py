@@ -1,7 +1,7 @@
-"""What the metadata refuse or change because a topic is a tenant's. No I/O.
+"""Refuses or changes commands of the metadata whose topic is a tenant's. No I/O.
 
-A topic's retention counts when it is set: a ceiling that is lowered later leaves the topics that there are. Queues of a
-tenant are counted when somebody first asks, and from then on with every change, until tenants change.
+A topic's retention counts when it is set: a ceiling that is lowered later leaves the topics that there are. The rules
+count the queues of a tenant when somebody first asks, and from then on with every change, until tenants change.
 """
 
 from __future__ import annotations

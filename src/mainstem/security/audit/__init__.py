@@ -1,1 +1,1 @@
-"""Who did what, from where, and with what verdict: records of it, of a bounded number."""
+"""Records who did what, from where, and with what verdict; the records have a bounded number."""

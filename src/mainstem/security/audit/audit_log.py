@@ -28,7 +28,7 @@ ALLOWED, REFUSED = "allowed", "denied"
 """Outcomes; others are the names of Kafka's errors."""
 
 HTTP_PRINCIPAL = "Token:node"
-"""Who has the token of a node is not asked for a name."""
+"""Callers that show the token of a node are asked for no name."""
 
 DROPPED = "dropped"
 """The event of records that tell how many others are missing."""

@@ -8,11 +8,11 @@ from mainstem.security.audit.audit_log import ALLOWED, REFUSED, AuditEvent, Audi
 from mainstem.security.audit.config import DATA, DENIED
 
 ASKED_FIRST = frozenset({(Operation.CREATE, ResourceKind.CLUSTER), (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)})
-"""Who may not do these may be allowed the same by a rule about a topic, which is asked next."""
+"""A refusal of these is no verdict yet: the handler asks next whether a rule about a topic allows the same."""
 
 HIDDEN = frozenset({Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
-"""What is not seen by those who may not: lists leave it out, which nobody has refused them. Requests for nothing else
-are told of by whoever refuses them."""
+"""Lists leave out what a client may not see, and nobody has refused it anything. A handler that refuses a request for
+nothing else tells of it itself."""
 
 
 class VerdictAudit:

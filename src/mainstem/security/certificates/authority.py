@@ -121,7 +121,7 @@ class Authority:
         *,
         itself: bool = False,
     ) -> Issued:
-        """Where the authority expires before the certificate would, both expire then."""
+        """Issues a certificate; it expires with the authority at the latest."""
         ends = self._certificate.not_valid_after_utc
         if not itself and now >= ends:
             raise CertificateRefused(f"{self.name} expired on {ends:%Y-%m-%d}: renew it first")

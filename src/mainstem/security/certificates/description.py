@@ -1,4 +1,4 @@
-"""What a certificate says, as values that can be printed and compared."""
+"""Describes a certificate by values that can be printed and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with certificates and their files."""
+"""Errors of certificates and their files."""
 
 from __future__ import annotations
 

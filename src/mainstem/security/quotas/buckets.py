@@ -1,4 +1,4 @@
-"""What those who are under quotas have used: a bucket for each, of a bounded number."""
+"""Measures what clients under quotas have used: a bucket for each, of a bounded number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SCRAM credentials: made of passwords, checked against passwords, and made up for users that do not exist.
 
-What is kept of a password is what RFC 5802 keeps: a salt, a count of iterations, and two keys. Whoever steals them can
-try passwords at the price of the iterations, and can pretend to be the server; they are as secret as a password file.
+A credential has what RFC 5802 keeps of a password: a salt, a count of iterations, and two keys. A thief of them can try
+passwords at the price of the iterations, and can pretend to be the server; they are as secret as a password file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fits(credential: ScramCredential, password: bytes) -> bool:
 
 
 def absent(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
-    """What stands for the credential of a user that does not exist: the same each time and on each node, as long as
+    """A credential that stands for that of a user that does not exist: the same each time and on each node, as long as
     the cluster's secret stays, and no password fits it that anybody could find."""
     name = user.encode()
 

@@ -1,4 +1,4 @@
-"""What can be wrong with an authentication. Reasons go to the log, never to the peer, and hold no secrets."""
+"""Errors of an authentication. Reasons go to the log, never to the peer, and hold no secrets."""
 
 from __future__ import annotations
 

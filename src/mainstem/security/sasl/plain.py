@@ -11,7 +11,7 @@ from mainstem.security.sasl.steps import PasswordGiven
 NAME = "PLAIN"
 
 PASSWORD_BYTES_MAX = 1024
-"""Far more than anybody types or a program makes up. What is longer is not hashed."""
+"""Far more than anybody types or a program makes up. Longer passwords are refused unhashed."""
 
 
 class Plain:

@@ -1,4 +1,4 @@
-"""What a mechanism answers a token with. Values that hold secrets do not show them."""
+"""The steps with which a mechanism answers a token. Values that hold secrets do not show them."""
 
 from __future__ import annotations
 

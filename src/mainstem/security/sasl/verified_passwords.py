@@ -1,7 +1,7 @@
 """Passwords that were right lately, so that a client that connects often, or ten thousand that connect at once, cost
 one hash each instead of thousands.
 
-What is kept is a keyed hash of the name, the credential and the password; the key is random and lives as long as the
+The cache keeps a keyed hash of the name, the credential and the password; the key is random and lives as long as the
 process. A credential that changes has another hash, so that an old password is not taken.
 """
 

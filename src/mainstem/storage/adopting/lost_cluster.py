@@ -1,7 +1,7 @@
 """Reads from an object store all that a node needs to go on with a cluster, or to show it: which files count (the
 chain), the topics (their list), and where each queue begins and ends (the indexes of the files).
 
-What the store does not say is made up for, so that nothing is deleted and nothing is given twice:
+Where the store does not say something, the reader makes it up so that nothing is deleted and no offset is given twice:
 
     topics       one that is younger than the newest list gets a name made of its number, and keeps what it has
     partitions   as many as the list says, or as the files have
@@ -9,8 +9,8 @@ What the store does not say is made up for, so that nothing is deleted and nothi
                  there again
     terms        behind the largest that the store knows, by more than anybody can have had since
 
-Two nodes that read the same store get the same. Where anything is missing or damaged, nothing is read at all: the ends
-of queues would not be known.
+Two nodes that read the same store get the same. The reader refuses a store of which anything is missing or damaged: it
+would not know the ends of queues.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ one whose disks 1 are lost. Nothing of the running cluster reads it, or waits fo
 
 Changes are written in their order: where change n is, all since the newest image before it are. A leader that cannot go
 on there, because an earlier one left a gap or this one could not hold the changes that the store was too slow for,
-begins with an image. What two images make superfluous is deleted.
+begins with an image. The leader deletes what two images make superfluous.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HELD_MAX = 128
 image."""
 
 CHANGES_PER_IMAGE = 1_000
-"""Whoever reads the chain reads at most two times as many changes."""
+"""A reader of the chain reads at most two times as many changes."""
 
 
 class _Written:

@@ -1,4 +1,4 @@
-"""What counts of a write group in the remote tier, on its way from one replica to another: in pages, of one moment."""
+"""Carries what counts of a write group in the remote tier from one replica to another: in pages, of one moment."""
 
 from __future__ import annotations
 

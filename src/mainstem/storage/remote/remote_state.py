@@ -1,4 +1,4 @@
-"""What a write group's log has decided of its remote files, except for the files that count: those are the manifest's.
+"""Keeps what a write group's log has decided of its remote files. The manifest has the files that count.
 
 A file of the tier goes this way; each step is a change in the log, numbered without gaps:
 

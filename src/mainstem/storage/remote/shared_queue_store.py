@@ -1,9 +1,9 @@
-"""What changes the files of a shared store: its merges and its compactions.
+"""Changes the files of a shared store: its merges and its compactions.
 
-They are those of a queue store of one's own, over the manifest of the remote tier. What differs is how a change comes
-to count: the leader of the write group has its log say so, in one command, and every replica follows. Only the leader
-of a write group works on its files. Inputs are deleted a while after they went (`remote_upkeep.py`), for readers that
-had looked them up.
+They are those of a queue store of one's own, over the manifest of the remote tier, but a change comes to count in
+another way: the leader of the write group has its log say so, in one command, and every replica follows. Only the
+leader of a write group works on its files. It deletes inputs a while after they went (`remote_upkeep.py`), for readers
+that had looked them up.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Says what an object store holds, by what lies in it alone: clusters, their write groups and topics, and up to which
 offset each partition is there. For a cluster whose disks 1 are lost, and for whoever wants to know before they are.
 
-Clusters and write groups are found by listing, folder by folder. What counts the chain says (`chain_reading.py`), what
-topics are called their list does (`topic_list_reading.py`), and which offsets lie in a file its index does: these are
-read whole, a thousandth of the bytes of the files. Nothing is written.
+The survey finds clusters and write groups by listing, folder by folder. The chain says which files count
+(`chain_reading.py`), the list of topics their names (`topic_list_reading.py`), and the index of a file which offsets
+lie in it. The survey reads these whole, a thousandth of the bytes of the files, and writes nothing.
 
-What is damaged or missing is told as a fault of its place, and the rest is gone on with. That the store is out, or
-refuses, ends a survey.
+It reports what is damaged or missing as a fault of its place, and goes on with the rest. It ends where the store is
+out, or refuses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the batches of each queue lie in the objects of a cluster, by the indexes of its files (`store_survey.survey`).
+"""Finds where the batches of each queue lie in the objects of a cluster, by the indexes of its files.
 
-All indexes are held: 64 bytes for 64 KiB of batches.
+It holds all indexes (of `store_survey.survey`): 64 bytes for 64 KiB of batches.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ PAUSE_SECONDS = 5.0
 """Topics that are created one by one share a list: with 200,000 of them it has 25 MB."""
 
 KEPT_LISTS = 2
-"""Whoever reads finds the newest by the head, a moment before the next one comes."""
+"""A reader finds the newest by the head, a moment before the next one comes."""
 
 
 class _Written:
