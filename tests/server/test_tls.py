@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import ssl
+import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from mainstem.process.event_loop import LOOP_VARIABLE
 from mainstem.server.listener_config import ListenerConfig
 from mainstem.server.tls import handshakes, tls_transport
 from mainstem.server.tls.certificates import ListenerCertificate
+from mainstem.server.tls.principals import PrincipalMapping
 
 
 @pytest.fixture
@@ -339,6 +341,108 @@ def test_a_peer_that_only_changes_its_keys_shares_the_loop_and_is_cut_off(
         run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("mainstem")]
     assert "next to no data" in line
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_peer_whose_records_have_next_to_no_data_is_cut_off(
+    authority: Authority, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving(listeners={"TLS": authority.listener()}) as (server, dispatcher):
+            peer = await KeyUpdatingPeer.connect(server.addresses[0], authority.client(), tmp_path / "secrets")
+            await until(lambda: bool(server.connections))
+            frame = (50_000).to_bytes(4, "big") + bytes(50_000)
+            flood = b"".join(peer.data(frame[at : at + size]) for at in range(20_000))
+            assert len(flood) > tls_transport.BARREN_BYTES_MAX
+            peer.writer.write(flood)
+            await until(lambda: not server.connections)
+            assert len(dispatcher.gone) == 1
+            assert await is_accepted(server.addresses[0], authority.client())
+            peer.writer.close()
+
+    with caplog.at_level(logging.WARNING, "mainstem"):
+        run(scenario())
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("mainstem")]
+    assert ("next to no data" if size else "record") in line
+
+
+class GonePlain(asyncio.Transport):
+    """The transport of a peer that is gone, which nobody has been told of yet. As uvloop's it takes no calls then.
+    `gone`: it finds out with the first write."""
+
+    def __init__(self, *, gone: bool) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.gone = gone
+        self.calls: list[str] = []
+
+    def is_closing(self) -> bool:
+        return self.gone
+
+    def pause_reading(self) -> None:
+        self._called("pause_reading")
+
+    def resume_reading(self) -> None:
+        self._called("resume_reading")
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._called("write")
+        self.gone = True
+
+    def close(self) -> None:
+        self._called("close")
+
+    def _called(self, name: str) -> None:
+        if self.gone:
+            raise RuntimeError(f"{name} of a transport whose handler is closed")
+        self.calls.append(name)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_turn_that_comes_too_late_touches_nothing(authority: Authority, gone: bool) -> None:
+    async def scenario() -> None:
+        told: list[str] = []
+        turns = handshakes.Handshakes(LoopClock(), lambda host: True)
+        certificate = ListenerCertificate("TLS", authority.listener())
+        listener = tls_transport.TlsListener(
+            certificate, PrincipalMapping(()), turns, tls_transport.SharedMemory(), told.append, lambda: None
+        )
+        transport = tls_transport.TlsTransport(listener, lambda: pytest.fail("there is no connection"))
+        below = GonePlain(gone=False)
+        transport.connection_made(below)
+        content = hello(authority.client())
+        transport.get_buffer(-1)[: len(content)] = content
+        transport.buffer_updated(len(content))
+        below.gone = gone
+        transport.step()
+        assert below.calls == (["pause_reading"] if gone else ["pause_reading", "write"])
+        transport.connection_lost(ConnectionResetError())
+        assert (len(turns), told) == (0, [])
+
+    run(scenario())
+
+
+def test_a_peer_that_resets_its_connection_while_its_handshake_waits_is_no_fault(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its turn comes when the kernel knows that it is gone, and the event loop does not yet, or has just heard."""
+
+    async def scenario() -> None:
+        async with serving(listeners={"TLS": authority.listener()}) as (server, _):
+            (address,) = server.addresses
+            for _ in range(3):
+                peers = [socket.create_connection((address.host, address.port)) for _ in range(100)]
+                for peer in peers:
+                    peer.sendall(hello(authority.client()))
+                await asyncio.sleep(0)
+                for peer in peers:
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    peer.close()
+                await until(lambda: not server.handshaking)
+            assert await is_accepted(address, authority.client())
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    assert [record.getMessage() for record in caplog.records if record.exc_info or record.name == "asyncio"] == []
 
 
 def test_a_peer_that_changes_its_keys_now_and_then_is_served(authority: Authority, tmp_path: Path) -> None:

@@ -270,8 +270,9 @@ CASES = [
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),
 ]  # fmt: skip
 
-ASKED_APART = {16, 17, 18, 36, 60}
-"""What refuses nobody: ListGroups shows less, ApiVersions, DescribeCluster and the two of SASL answer everybody."""
+ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60}
+"""What refuses nobody: ListGroups shows less, ApiVersions, DescribeCluster and the two of SASL answer everybody.
+Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at any rule."""
 
 
 def codes(message: Any) -> Iterator[int]:

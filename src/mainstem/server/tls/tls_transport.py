@@ -282,8 +282,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._listener.handshakes.wait(self)
 
     def step(self) -> None:
-        """Go on with what has come from the peer."""
-        if self._drops:
+        """Go on with what has come from the peer, unless that has reset the connection while it waited for its turn."""
+        if self._drops or self._plain.is_closing():
             return
         outgoing = self._memory.outgoing
         if self._ssl is None:
@@ -300,6 +300,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         leaving = outgoing.read()
         if leaving:
             self._plain.write(leaving)
+        if self._plain.is_closing():
+            return  # the write found that the peer has gone: `connection_lost` is on its way
         if failure is not None:
             self._refuse(f"no TLS handshake: {in_words(failure)}")
         elif done:
