@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -142,13 +143,17 @@ class TimedNode:
 class Wire:
     """A connection on which requests are messages or whatever bytes a client may think of."""
 
-    def __init__(self, address: str, seconds_max: float, receive_bytes: int | None = None) -> None:
+    def __init__(
+        self, address: str, seconds_max: float, receive_bytes: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(seconds_max)
         self.socket.connect((host, int(port)))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._number = 0
 
     def frame(self, message: Any, version: int) -> bytes:

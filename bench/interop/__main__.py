@@ -1,7 +1,10 @@
 """`python -m bench.interop`: prints one row per client and scenario; `--client` names some clients only.
 
 Environments are made in `~/.cache/mainstem-bench/interop`, once per client and version. Ends with 1 when a scenario
-went well with Kafka and not with Mainstem, but for those that are limits of this version (`LIMITS`).
+went well with Kafka and not with Mainstem, but for those that fail as a limit of this version says they do (`LIMITS`).
+Scenarios that fail with Kafka prove nothing about Mainstem; they are named at the end.
+
+Both nodes have an authorizer, and a listener for TLS and SASL beside the plain one, whose clients are super users.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +26,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.interop import tools
 from bench.interop.programs.scenario import NOT_OFFERED, SECONDS_MAX
 from bench.systems import all_systems
+from bench.systems.guard import Guard
 from bench.systems.kafka import Kafka
 from bench.systems.kafka_jars import VERSION
-from bench.systems.system import Durability, Setup
+from bench.systems.system import Durability, Node, Setup
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = Path.home() / ".cache" / "mainstem-bench"
@@ -34,13 +38,27 @@ INSTALL_SECONDS_MAX = 300.0
 REASON_CHARACTERS_MAX = 160
 """Of what a client says; all of it is in the lines that come while it runs."""
 
-LIMITS = {
-    "transactions": "no transactions in this version",
-    "kafka-transactions": "no transactions in this version",
-    "kafka-acls": "no access control in this version",
-    "kafka-metadata-quorum": "Mainstem's metadata quorum is its own: mainstem cluster status",
+
+class Limit(NamedTuple):
+    reason: str
+    shown_by: Sequence[str]
+    """What a failure says, one of them, that comes of the limit. Any other failure counts."""
+
+
+_NO_TRANSACTIONS = Limit(
+    "no transactions in this version",
+    ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationFailed", "not support LIST_TRANSACTIONS"),
+)
+"""A coordinator of transactions is asked for and refused, by whichever name the client has for that."""
+
+LIMITS: Mapping[str, Limit] = {
+    "transactions": _NO_TRANSACTIONS,
+    "kafka-transactions": _NO_TRANSACTIONS,
+    "kafka-metadata-quorum": Limit(
+        "Mainstem's metadata quorum is its own: mainstem cluster status", ("not support DESCRIBE_QUORUM",)
+    ),
 }
-"""Scenarios that need what this version has not (docs/operations.md, limits), and the word for it."""
+"""Scenarios that need what this version has not (docs/operations.md, limits)."""
 
 SCENARIOS = (
     "round trip", "idempotent producer", "consumer group", "two members", "offsets by time", "topics and configs",
@@ -77,9 +95,21 @@ class Row(NamedTuple):
     outcomes: Mapping[str, str | None]
     """Per system why it failed: empty when it did not, None where the client has no such thing."""
 
+    @property
+    def limit(self) -> Limit | None:
+        """That which Mainstem's failure shows."""
+        limit, failure = LIMITS.get(self.scenario), self.outcomes["mainstem"]
+        if limit is None or not failure or not any(words in failure for words in limit.shown_by):
+            return None
+        return limit
+
     def regrets(self) -> bool:
         """Whether Mainstem fails a client that Kafka serves, for no reason that is known."""
-        return self.outcomes["kafka"] == "" and bool(self.outcomes["mainstem"]) and self.scenario not in LIMITS
+        return self.outcomes["kafka"] == "" and bool(self.outcomes["mainstem"]) and self.limit is None
+
+    def proves_nothing(self) -> bool:
+        """Whether Kafka itself fails the client."""
+        return bool(self.outcomes["kafka"])
 
 
 def python_of(library: Library) -> Path:
@@ -114,39 +144,41 @@ def outcome_of(library: Library, scenario: str, address: str) -> str | None:
     return (done.stdout.strip() or done.stderr.strip() or f"code {done.returncode}").splitlines()[-1]
 
 
-def rows(addresses: Mapping[str, str], kafka: Kafka, chosen: list[str]) -> Iterator[Row]:
+def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator[Row]:
     for library in LIBRARIES:
         if not chosen or library.name in chosen:
             for scenario in SCENARIOS:
-                found = {system: outcome_of(library, scenario, address) for system, address in addresses.items()}
+                found = {system: outcome_of(library, scenario, node.address) for system, node in nodes.items()}
                 if any(outcome is not None for outcome in found.values()):
                     yield Row(library.name, library.version, scenario, found)
-    named = {system: tools.names() for system in addresses}
-    for system, address in addresses.items():
-        admin = AdminClient({"bootstrap.servers": address})
-        topic = named[system][0]
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS_MAX)
     java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path]
     sets = (
         ("kcat", tools.kcat_version() if shutil.which("kcat") else "", tools.KCAT, lambda tool: [tool]),
         ("Kafka's tools", VERSION, tools.KAFKA, lambda tool: [*java, tool]),
+        ("Kafka's tools, secured", VERSION, tools.GUARDED, lambda tool: [*java, tool]),
     )
     for client, version, scenarios, command in sets:
         if version and (not chosen or client in chosen):
-            for system, (topic, group) in named.items():  # each set begins with a topic without messages
-                named[system] = _topic_anew(addresses[system], topic), group
+            words = {system: _words(node) for system, node in nodes.items()}
             for scenario, calls in scenarios.items():
                 yield Row(client, version, scenario, {
-                    system: tools.run(calls, address, *named[system], command)
-                    for system, address in addresses.items()
+                    system: tools.run(calls, words[system], command) for system in nodes
                 })  # fmt: skip
 
 
-def _topic_anew(address: str, old: str) -> str:
-    name = f"{old}-again"
-    admin = AdminClient({"bootstrap.servers": address})  # it must live until the answer is there
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS_MAX)
-    return name
+def _words(node: Node) -> Mapping[str, str]:
+    """What a set of scenarios finds: a topic without messages, a consumer group's name, and who connects how."""
+    guard = node.setup.guard
+    assert guard is not None
+    assert node.guarded is not None
+    topic, group = tools.names()
+    admin = AdminClient({"bootstrap.servers": node.address})  # it must live until the answer is there
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS_MAX)
+    return {
+        "ADDRESS": node.address, "TOPIC": topic, "GROUP": group, "GUARDED": node.guarded,
+        "SETTINGS": str(guard.java_properties(node.guarded)),
+        "ALICE": str(guard.java_properties_of(tools.ALICE, tools.ALICE_PASSWORD, node.guarded)),
+    }  # fmt: skip
 
 
 def table(found: list[Row]) -> str:
@@ -158,10 +190,10 @@ def table(found: list[Row]) -> str:
     lines = ["| client | version | scenario | Kafka | Mainstem | why |", "| --- | --- | --- | --- | --- | --- |"]
     for row in found:
         kafka, mainstem = (row.outcomes[system] for system in ("kafka", "mainstem"))
-        limit = LIMITS.get(row.scenario, "mainstem")
+        who_failed = "mainstem" if row.limit is None else row.limit.reason
         reasons = [
             f"{who}: {outcome[:REASON_CHARACTERS_MAX]}"
-            for who, outcome in (("kafka", kafka), (limit, mainstem))
+            for who, outcome in (("kafka", kafka), (who_failed, mainstem))
             if outcome
         ]
         why = "; ".join(reasons).replace("|", "\\|")
@@ -183,13 +215,15 @@ def main() -> int:
         try:
             for name, system in systems.items():
                 system.prepare()
+                home = Path(directory) / name
                 setup = Setup(
-                    directory=Path(directory) / name, cpus=cpus, cores_count=len(cpus), durability=Durability.ASYNC
-                )
+                    directory=home, cpus=cpus, cores_count=len(cpus), durability=Durability.ASYNC,
+                    guard=Guard(home / "guard", users=True),
+                )  # fmt: skip
                 nodes[name] = system.start(setup)
             kafka = systems["kafka"]
             assert isinstance(kafka, Kafka)
-            for row in rows({name: node.address for name, node in nodes.items()}, kafka, asked.client):
+            for row in rows(nodes, kafka, asked.client):
                 found.append(row)
                 print(f"{row.client} {row.version}, {row.scenario}: {dict(row.outcomes)}", file=sys.stderr, flush=True)
         finally:
@@ -198,6 +232,9 @@ def main() -> int:
     print(table(found))
     regretted = [row for row in found if row.regrets()]
     print(f"\n{len(found)} rows; Kafka serves and Mainstem does not, for no known reason: {len(regretted)}")
+    for row in found:
+        if row.proves_nothing():
+            print(f"Kafka fails, so that the row proves nothing: {row.client} {row.version}, {row.scenario}")
     return 1 if regretted else 0
 
 

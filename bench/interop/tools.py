@@ -13,12 +13,19 @@ TOOL_SECONDS_MAX = 3 * SECONDS_MAX
 LINES = b"one\ntwo\nthree\n"
 
 
+ALICE, ALICE_PASSWORD = "alice", "the password of alice"
+
+
 class Call(NamedTuple):
-    """`says`: what its output must have, somewhere. `ADDRESS` and `TOPIC` stand for themselves in the words."""
+    """`says`: what its output must have, somewhere; `lacks`: what it must not have. Names in capitals, as `ADDRESS`,
+    stand for what `run` is given."""
 
     words: Sequence[str]
     stdin: bytes = b""
     says: str = ""
+    lacks: str = ""
+    refused: bool = False
+    """The node must not do it, so that the tool may end with any code."""
 
 
 KCAT: Mapping[str, Sequence[Call]] = {
@@ -33,6 +40,22 @@ KCAT: Mapping[str, Sequence[Call]] = {
 _GROUP = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _AT = ["--bootstrap-server", "ADDRESS"]
 _TOPIC = ["--topic", "TOPIC"]
+
+_ACLS = "org.apache.kafka.tools.AclCommand"
+_TOPICS = "org.apache.kafka.tools.TopicCommand"
+_CONFIGS = "kafka.admin.ConfigCommand"
+
+
+def _acls(at: Sequence[str]) -> Sequence[Call]:
+    """A rule comes, is listed, goes, and is listed no more."""
+    rule = ["--allow-principal", "User:bob", "--operation", "Read", *_TOPIC]
+    return [
+        Call([_ACLS, *at, "--add", *rule], says="User:bob"),
+        Call([_ACLS, *at, "--list", *_TOPIC], says="principal=User:bob, host=*, operation=READ, permissionType=ALLOW"),
+        Call([_ACLS, *at, "--remove", "--force", *rule]),
+        Call([_ACLS, *at, "--list", *_TOPIC], lacks="User:bob"),
+    ]
+
 
 KAFKA: Mapping[str, Sequence[Call]] = {
     "kafka-topics": [
@@ -69,7 +92,7 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call(["org.apache.kafka.tools.consumer.group.ShareGroupCommand", *_AT, "--list"]),
     ],
     "kafka-transactions": [Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "list"], says="TransactionalId")],
-    "kafka-acls": [Call(["org.apache.kafka.tools.AclCommand", *_AT, "--list"])],
+    "kafka-acls": _acls(_AT),
     "kafka-metadata-quorum": [
         Call(["org.apache.kafka.tools.MetadataQuorumCommand", *_AT, "describe", "--status"], says="LeaderId"),
     ],
@@ -77,14 +100,55 @@ KAFKA: Mapping[str, Sequence[Call]] = {
 """In this order: some read what those before them wrote."""
 
 
+_GUARDED = ["--bootstrap-server", "GUARDED", "--command-config", "SETTINGS"]
+_AS_ALICE = ["--bootstrap-server", "GUARDED", "--command-config", "ALICE"]
+_ALICE = ["--entity-type", "users", "--entity-name", ALICE]
+
+GUARDED: Mapping[str, Sequence[Call]] = {
+    "kafka-topics over SASL_SSL": [Call([_TOPICS, *_GUARDED, *_TOPIC, "--describe"], says="PartitionCount: 1")],
+    "kafka-acls over SASL_SSL": _acls(_GUARDED),
+    "console clients over SASL_SSL": [
+        Call(["org.apache.kafka.tools.ConsoleProducer", *_GUARDED, *_TOPIC], LINES),
+        Call(["org.apache.kafka.tools.consumer.ConsoleConsumer", *_GUARDED, *_TOPIC, "--from-beginning",
+              "--max-messages", "3", "--group", "GROUP", "--timeout-ms", "40000"], says="three"),
+    ],
+    "kafka-configs, SCRAM of users": [
+        Call([_TOPICS, *_AS_ALICE, *_TOPIC, "--describe"], says="uthentication", refused=True),
+        Call([_CONFIGS, *_GUARDED, "--alter", *_ALICE, "--add-config", f"SCRAM-SHA-512=[password={ALICE_PASSWORD}]"],
+             says="Completed"),
+        Call([_CONFIGS, *_GUARDED, "--describe", *_ALICE], says="SCRAM-SHA-512=iterations=4096"),
+    ],
+    "kafka-configs, quotas of users": [
+        Call([_CONFIGS, *_GUARDED, "--alter", *_ALICE, "--add-config", "producer_byte_rate=1048576"],
+             says="Completed"),
+        Call([_CONFIGS, *_GUARDED, "--describe", *_ALICE], says="producer_byte_rate=1048576"),
+        Call([_CONFIGS, *_GUARDED, "--alter", *_ALICE, "--delete-config", "producer_byte_rate"], says="Completed"),
+        Call([_CONFIGS, *_GUARDED, "--describe", *_ALICE], lacks="producer_byte_rate"),
+    ],
+    "a rule lets a user in": [
+        Call([_TOPICS, *_AS_ALICE, *_TOPIC, "--describe"], says="Error while executing topic command",
+             lacks="PartitionCount", refused=True),
+        Call([_ACLS, *_GUARDED, "--add", "--allow-principal", f"User:{ALICE}", "--consumer", *_TOPIC, "--group", "*"]),
+        Call(["org.apache.kafka.tools.consumer.ConsoleConsumer", *_AS_ALICE, *_TOPIC, "--from-beginning",
+              "--max-messages", "3", "--group", "GROUP-alice", "--timeout-ms", "40000"], says="three"),
+        Call([_ACLS, *_AS_ALICE, "--list"], says="uthoriz", refused=True),
+    ],
+    "a user that is removed": [
+        Call([_CONFIGS, *_GUARDED, "--alter", *_ALICE, "--delete-config", "SCRAM-SHA-512"], says="Completed"),
+        Call([_TOPICS, *_AS_ALICE, *_TOPIC, "--describe"], says="uthentication", refused=True),
+    ],
+}  # fmt: skip
+"""Over a listener with TLS and SCRAM, of a node with an authorizer. `SETTINGS` are those of the first user."""
+
+
 def kcat_version() -> str:
     said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=TOOL_SECONDS_MAX)
     return next((word for word in (said.stdout + said.stderr).split() if word[:1].isdigit() and "." in word), "?")
 
 
-def run(calls: Sequence[Call], address: str, topic: str, group: str, command: Callable[[str], Sequence[str]]) -> str:
-    """Why the scenario failed; empty when it did not. `command`: how a tool of this name is called."""
-    stands_for = {"ADDRESS": address, "TOPIC": topic, "GROUP": group}
+def run(calls: Sequence[Call], stands_for: Mapping[str, str], command: Callable[[str], Sequence[str]]) -> str:
+    """Why the scenario failed; empty when it did not. `stands_for`: what names in capitals mean; `command`: how a tool
+    of this name is called."""
 
     def filled(text: str) -> str:
         for name, value in stands_for.items():
@@ -100,8 +164,10 @@ def run(calls: Sequence[Call], address: str, topic: str, group: str, command: Ca
         except subprocess.TimeoutExpired:
             return f"{tool.rpartition('.')[2]} did not end within {TOOL_SECONDS_MAX:.0f} s"
         said = (done.stdout + done.stderr).decode(errors="replace")
-        if done.returncode != 0 or filled(call.says) not in said:
+        if (done.returncode != 0 and not call.refused) or filled(call.says) not in said:
             return _reason(said) or f"{tool.rpartition('.')[2]} ended with code {done.returncode}"
+        if call.lacks and call.lacks in said:
+            return f"{tool.rpartition('.')[2]} still says {call.lacks}"
     return ""
 
 

@@ -39,6 +39,8 @@ class Layout(NamedTuple):
     commands: Sequence[Sequence[str]]
     addresses: Sequence[str]
     """HOST:PORT for Kafka clients."""
+    guarded: str | None
+    """The same, behind the guard."""
 
 
 class Kafka:
@@ -65,7 +67,7 @@ class Kafka:
         layout = self.lay_out(setup)
         begun = time.perf_counter()
         processes = [launch(setup, command, os.environ) for command in layout.commands]
-        node = Node(setup, processes, layout.addresses)
+        node = Node(setup, processes, layout.addresses, guarded=layout.guarded)
         try:
             node.await_ready(begun)
         except BaseException:
@@ -75,31 +77,35 @@ class Kafka:
 
     def lay_out(self, setup: Setup) -> Layout:
         """Directories and configurations, formatted unless they were used before."""
-        ports = free_ports(2 * setup.nodes)
+        *ports, guarded_port = free_ports(2 * setup.nodes + 1)
         kafka, controllers = ports[: setup.nodes], ports[setup.nodes :]
+        guarded = f"127.0.0.1:{guarded_port}" if setup.guard is not None else None
         numbers = range(1, setup.nodes + 1)
         data = [setup.directory / f"data-{number}" for number in numbers]
         files = [setup.directory / f"server-{number}.properties" for number in numbers]
         for number, directory, file in zip(numbers, data, files, strict=True):
             directory.mkdir(parents=True, exist_ok=True)
-            file.write_text(_properties(setup, number, directory, kafka[number - 1], controllers))
+            file.write_text(_properties(setup, number, directory, kafka[number - 1], controllers, guarded))
         java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS,
                 f"-XX:ActiveProcessorCount={setup.cores_count}", "-cp", self.class_path]  # fmt: skip
         if not (data[0] / "meta.properties").exists():
-            self._format(files)
-        return Layout([[*java, "kafka.Kafka", str(file)] for file in files], [f"127.0.0.1:{port}" for port in kafka])
+            self._format(files, [] if setup.guard is None else setup.guard.format_words())
+        commands = [[*java, "kafka.Kafka", str(file)] for file in files]
+        return Layout(commands, [f"127.0.0.1:{port}" for port in kafka], guarded)
 
-    def _format(self, properties: Sequence[Path]) -> None:
+    def _format(self, properties: Sequence[Path], words: Sequence[str]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         for file in properties:
             command = ["java", "-cp", self.class_path, "kafka.tools.StorageTool", "format",
-                       f"--cluster-id={cluster}", "-c", str(file)]  # fmt: skip
+                       f"--cluster-id={cluster}", "-c", str(file), *words]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX)
             if done.returncode != 0:
                 raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")
 
 
-def _properties(setup: Setup, number: int, data: Path, kafka: int, controllers: Sequence[int]) -> str:
+def _properties(
+    setup: Setup, number: int, data: Path, kafka: int, controllers: Sequence[int], guarded: str | None
+) -> str:
     voters = (f"{one}@127.0.0.1:{port}" for one, port in enumerate(controllers, 1))
     in_sync = str(setup.nodes // 2 + 1)
     settings = {
@@ -120,6 +126,8 @@ def _properties(setup: Setup, number: int, data: Path, kafka: int, controllers: 
     }
     if setup.durability is Durability.SYNC:
         settings["log.flush.interval.messages"] = "1"
+    if setup.guard is not None and guarded is not None:
+        settings |= setup.guard.of_kafka(guarded, settings)
     own = "kafka."
     settings |= {key.removeprefix(own): value for key, value in setup.settings.items() if key.startswith(own)}
     return "".join(f"{key}={value}\n" for key, value in settings.items())

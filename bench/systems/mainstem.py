@@ -43,13 +43,16 @@ class Mainstem:
 
     def start(self, setup: Setup) -> Node:
         count = setup.nodes
-        ports = free_ports(3 * count)
+        *ports, guarded_port = free_ports(3 * count + 1)
         kafka, http, rpc = ([f"127.0.0.1:{port}" for port in ports[kind::3]] for kind in range(3))
+        guarded = f"127.0.0.1:{guarded_port}" if setup.guard is not None else None
         settings = {
             "journal.durability": _DURABILITIES[setup.durability],
             "pipeline.mode": "embedded" if setup.splitter else "off",
             **{key: value for key, value in setup.settings.items() if not key.startswith(("kafka.", "bench."))},
         }
+        if setup.guard is not None and guarded is not None:
+            settings |= setup.guard.of_mainstem(guarded)
         scale = setup.settings.get(MERGE_SCALE)
         program = ["mainstem.cli.main"] if scale is None else ["bench.scaled_node", scale]
         commands = []
@@ -68,7 +71,7 @@ class Mainstem:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
         begun = time.perf_counter()
         processes = [launch(setup, command, environment) for command in commands]
-        node = Node(setup, processes, kafka, http[0], RESERVES)
+        node = Node(setup, processes, kafka, http[0], RESERVES, guarded)
         try:
             node.await_ready(begun)
             if count > 1:

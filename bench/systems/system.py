@@ -20,6 +20,7 @@ from typing import Protocol
 from bench import page_cache
 from bench.errors import SystemFailed
 from bench.process_tree import Memory, ProcessTree
+from bench.systems.guard import Guard
 
 START_SECONDS_MAX = 120.0
 """Recovery after a kill with thousands of queues included."""
@@ -56,6 +57,8 @@ class Setup:
     """Whether Mainstem may run its background split."""
     nodes: int = 1
     """More than one: a cluster, every topic of which has that many replicas at the most."""
+    guard: Guard | None = None
+    """Of a single node: what clients meet at a second listener."""
 
 
 class Node:
@@ -68,10 +71,12 @@ class Node:
         addresses: Sequence[str],
         http: str | None = None,
         reserves: tuple[str, ...] = (),
+        guarded: str | None = None,
     ) -> None:
-        """`addresses`: HOST:PORT for Kafka clients, of each process."""
+        """`addresses`: HOST:PORT for Kafka clients, of each process; `guarded`: of the listener behind the guard."""
         self.setup = setup
         self.address = addresses[0]
+        self.guarded = guarded
         self.http = http
         self.start_seconds = 0.0
         self.tree = ProcessTree(*(process.pid for process in processes))

@@ -11,6 +11,9 @@ from bench.interop import tools
 from bench.interop.__main__ import LIMITS, Row, table
 from bench.interop.programs.scenario import NOT_OFFERED, shared_out
 
+TRANSACTIONS = LIMITS["transactions"]
+EXCUSED = TRANSACTIONS.shown_by[0]
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -25,7 +28,8 @@ def row(scenario: str, kafka: str | None, mainstem: str | None) -> Row:
         (row("round trip", "", "boom"), True, "| yes | **no** | mainstem: boom |"),
         (row("round trip", "a | b", "boom"), False, "| **no** | **no** | kafka: a \\| b; mainstem: boom |"),
         (row("round trip", None, None), False, "| not offered | not offered |  |"),
-        (row("transactions", "", "boom"), False, f"| yes | **no** | {LIMITS['transactions']}: boom |"),
+        (row("transactions", "", "boom"), True, "| yes | **no** | mainstem: boom |"),
+        (row("transactions", "", f"E: {EXCUSED}"), False, f"| yes | **no** | {TRANSACTIONS.reason}: E: {EXCUSED} |"),
     ],
 )
 def test_a_row_says_who_serves_the_client_and_what_counts_against_mainstem(found: Row, counts: bool, says: str) -> None:
@@ -33,16 +37,25 @@ def test_a_row_says_who_serves_the_client_and_what_counts_against_mainstem(found
     assert table([found]).splitlines()[-1].endswith(says)
 
 
+def test_a_row_that_kafka_fails_proves_nothing() -> None:
+    assert row("round trip", "boom", "").proves_nothing()
+    assert not row("round trip", "", "boom").proves_nothing()
+    assert not row("round trip", None, None).proves_nothing()
+
+
 def test_a_tool_is_taken_by_its_exit_code_and_by_what_it_says() -> None:
-    def run(script: str, says: str = "") -> str:
-        call = tools.Call([script, "ADDRESS"], b"in", says)
-        return tools.run([call], "host:1", "orders", "readers", lambda tool: ["sh", "-c", tool, "sh"])
+    def run(script: str, says: str = "", lacks: str = "", *, refused: bool = False) -> str:
+        call = tools.Call([script, "ADDRESS"], b"in", says, lacks, refused)
+        return tools.run([call], {"ADDRESS": "host:1"}, lambda tool: ["sh", "-c", tool, "sh"])
 
     assert run("echo $1 topic", "host:1") == ""
     assert run("cat", "in") == ""
     assert run("echo else", "orders") == "else"
     assert run("echo first; echo SomeException: why; echo last; exit 1") == "SomeException: why"
     assert run("exit 4").endswith("ended with code 4")
+    assert run("echo denied; exit 4", "denied", refused=True) == ""
+    assert run("echo done", "denied", refused=True) == "done"
+    assert run("echo here", lacks="here").endswith("still says here")
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,8 @@ CASES = [
     Case(49, lambda version, _: quotas.AlterClientQuotasRequest(entries=(quotas.AlteredQuotas(
         entity=(quotas.QuotaEntityPart(entity_type="user", entity_name="u"),), ops=()),), validate_only=True),
          (rule(Operation.ALTER_CONFIGS, CLUSTER),)),
-    Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(users=None), (DESCRIBE_CLUSTER,)),
+    Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(
+        users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),
 ]  # fmt: skip
@@ -566,6 +567,49 @@ def test_offsets_of_all_topics_are_those_that_may_be_described(version: int) -> 
     run(scenario())
 
 
+def test_what_is_unknown_is_told_to_those_who_may_describe_it() -> None:
+    """Also by an API that takes more than that of a topic which is there."""
+
+    async def scenario() -> None:
+        async with serving(acls=MemoryAcls(DESCRIBE)) as node:
+            client = await node.connect()
+            request = deleting(5, UUID(int=0))
+            (gone,) = (await client.call(request, 5)).responses
+            assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await node.topic("t")
+            (refusal,) = (await client.call(request, 5)).responses
+            assert refusal.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_node_of_the_cluster_may_ask_for_the_ends_of_all_epochs() -> None:
+    async def scenario() -> None:
+        async with serving(acls=MemoryAcls(rule(Operation.CLUSTER_ACTION, CLUSTER))) as node:
+            await node.topic("t")
+            client = await node.connect()
+            (topic,) = (await client.call(ending_epochs(4, UUID(int=0)), 4)).topics
+            assert {partition.error_code for partition in topic.partitions} == {ErrorCode.NONE}
+            await client.close()
+
+    run(scenario())
+
+
+def test_users_whose_credentials_may_not_be_seen_are_refused_by_name() -> None:
+    async def scenario() -> None:
+        async with serving(acls=MemoryAcls()) as node:
+            client = await node.connect()
+            asked_for = tuple(sasl.ScramUserName(name=name) for name in ("an", "bo"))
+            response = await client.call(sasl.DescribeUserScramCredentialsRequest(users=asked_for), 0)
+            assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            found = {result.user: result.error_code for result in response.results}
+            assert found == dict.fromkeys(("an", "bo"), ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            await client.close()
+
+    run(scenario())
+
+
 def bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
@@ -582,6 +626,14 @@ def test_clients_are_told_what_they_may_do() -> None:
             response = await client.call(request, 8)
             assert response.topics[0].topic_authorized_operations == bits(Operation.WRITE, Operation.DESCRIBE)
             assert response.cluster_authorized_operations == 0, "it may not describe the cluster"
+            acls.table.add(absent_readable := rule(Operation.READ, name="absent"))
+            missing = (metadata.MetadataRequestTopic(name="absent"),)
+            absent = dataclasses.replace(request, topics=missing, allow_auto_topic_creation=False)
+            (topic,) = (await client.call(absent, 8)).topics
+            assert topic.topic_authorized_operations == bits(Operation.READ, Operation.DESCRIBE)
+            acls.table.remove(absent_readable)
+            (topic,) = (await client.call(absent, 8)).topics
+            assert topic.topic_authorized_operations == metadata.AUTHORIZED_OPERATIONS_UNKNOWN, "it is refused"
             ask = DescribeClusterRequest(include_cluster_authorized_operations=True)
             assert (await client.call(ask, 1)).cluster_authorized_operations == 0
             acls.table.add(DESCRIBE_CLUSTER)
@@ -595,6 +647,11 @@ def test_clients_are_told_what_they_may_do() -> None:
             ask_group = group_administration.DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
             (group,) = (await called(client, ask_group, 5)).groups
             assert group.authorized_operations == bits(Operation.READ, Operation.DESCRIBE)
+            acls.table.add(rule(Operation.ALTER_CONFIGS, GROUP, "absent"))
+            acls.table.add(rule(Operation.DESCRIBE, GROUP, "absent"))
+            (group,) = (await called(client, dataclasses.replace(ask_group, groups=("absent",)), 5)).groups
+            allowed = bits(Operation.DESCRIBE, Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS)
+            assert group.authorized_operations == allowed, "no group of that name has to be there"
             await client.close()
 
     run(scenario())

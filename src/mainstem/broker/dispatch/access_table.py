@@ -58,6 +58,8 @@ class Each(NamedTuple):
     """The resource that an item is about, in a version; None: the handler refuses it for another reason."""
     partitions: str = ""
     """The field of an item with its partitions, if there can be many."""
+    or_on_cluster: Operation | None = None
+    """The operation on the cluster that is enough for all items."""
 
 
 class Both(NamedTuple):
@@ -130,7 +132,7 @@ ACCESS: Mapping[int, Access] = {
     20: Inside("DELETE on each topic"),
     21: Each(Operation.DELETE, "topics", _topic_item, "partitions"),
     22: Inside("IDEMPOTENT_WRITE on the cluster, or WRITE on some topic"),
-    23: Each(Operation.DESCRIBE, "topics", _topic_of_epoch, "partitions"),
+    23: Each(Operation.DESCRIBE, "topics", _topic_of_epoch, "partitions", Operation.CLUSTER_ACTION),
     29: Whole(Operation.DESCRIBE, _cluster),
     30: Whole(Operation.ALTER, _cluster),
     31: Whole(Operation.ALTER, _cluster),
@@ -148,7 +150,7 @@ ACCESS: Mapping[int, Access] = {
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
     48: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     49: Whole(Operation.ALTER_CONFIGS, _cluster),
-    50: Whole(Operation.DESCRIBE, _cluster),
+    50: Inside("DESCRIBE on the cluster"),  # its response has an error for the whole, and for each user
     51: Inside("ALTER on the cluster"),  # its request has two lists
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
 }  # fmt: skip

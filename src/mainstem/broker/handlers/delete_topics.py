@@ -92,16 +92,23 @@ def _find(broker: Broker, state: DeleteTopicState, verdicts: SessionVerdicts) ->
         return topic if _may_delete(verdicts, topic.name) else _FORBIDDEN
     if state.name is None:
         return ErrorCode.INVALID_REQUEST, "neither a topic name nor a topic id was given"
-    if not _may_delete(verdicts, state.name):
-        return _FORBIDDEN
-    return broker.metadata.topic(state.name) or (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"there is no topic {state.name[:260]!r}",
-    )
+    topic = broker.metadata.topic(state.name)
+    if topic is None and _may_describe(verdicts, state.name):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name[:260]!r}"
+    return topic if topic is not None and _may_delete(verdicts, state.name) else _FORBIDDEN
 
 
 def _may_delete(verdicts: SessionVerdicts, name: str) -> bool:
-    return verdicts.allows(Operation.DELETE, ResourceKind.TOPIC, name)
+    return _may_on_cluster(verdicts) or verdicts.allows(Operation.DELETE, ResourceKind.TOPIC, name)
+
+
+def _may_describe(verdicts: SessionVerdicts, name: str) -> bool:
+    return _may_on_cluster(verdicts) or verdicts.allows(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+
+
+def _may_on_cluster(verdicts: SessionVerdicts) -> bool:
+    """As in Kafka, DELETE on the cluster, which rules for all its operations include, is enough for every topic."""
+    return verdicts.allows_on_cluster(Operation.DELETE)
 
 
 def _unknown_id(topic_id: UUID) -> tuple[ErrorCode, str]:

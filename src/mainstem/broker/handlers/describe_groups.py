@@ -18,10 +18,6 @@ from mainstem.security.acls.authorizer import SessionVerdicts
 
 NOT_FOUND_FROM = 6
 
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""Read, delete and describe: the operations on a consumer group, as Kafka numbers them."""
-
-
 GROUPS_PER_STEP = 100
 """Consumer groups described in one turn of the event loop."""
 
@@ -38,15 +34,11 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, call: RequestCo
     return DescribeGroupsResponse(groups=tuple(shown))
 
 
-def _operations(verdicts: SessionVerdicts, group_id: str) -> int:
-    return GROUP_OPERATIONS & verdicts.operations(ResourceKind.GROUP, group_id)
-
-
 def _shown(
     group: DescribedGroup, request: DescribeGroupsRequest, call: RequestContext, verdicts: SessionVerdicts
 ) -> DescribedGroup:
     if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND and call.version < NOT_FOUND_FROM:
-        return replace(group, error_code=ErrorCode.NONE, error_message=None)
+        group = replace(group, error_code=ErrorCode.NONE, error_message=None)
     if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-        return replace(group, authorized_operations=_operations(verdicts, group.group_id))
+        return replace(group, authorized_operations=verdicts.operations(ResourceKind.GROUP, group.group_id))
     return group

@@ -16,6 +16,7 @@ from mainstem.protocol.messages.sasl import (
     DescribeUserScramCredentialsResponse,
     ScramCredentialInfo,
 )
+from mainstem.security.acls.acl import Operation
 
 USERS_PER_TURN = 250
 """Users described within one turn of the event loop: about a millisecond."""
@@ -24,6 +25,8 @@ USERS_PER_TURN = 250
 async def handle(
     broker: Broker, request: DescribeUserScramCredentialsRequest, call: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
+    if not broker.verdicts(call.session).allows_on_cluster(Operation.DESCRIBE):
+        return _denied(request)
     users = {} if broker.credentials is None else broker.credentials.scram_users()
     if not request.users:
         pace = broker.turns.pace(USERS_PER_TURN)
@@ -35,6 +38,13 @@ async def handle(
         asked = Counter(user.name for user in request.users)
         results = [_answer(name, times, users.get(name, ())) for name, times in asked.items()]
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message=None, results=tuple(results))
+
+
+def _denied(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    """As Kafka's: the error stands for the whole, and for each user that was named."""
+    error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results = tuple(_refused(user.name, error, error.message) for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(error_code=error, error_message=error.message, results=results)
 
 
 def _answer(name: str, times: int, kept: Sequence[ScramCredential]) -> DescribedScramUser:

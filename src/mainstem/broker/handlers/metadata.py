@@ -6,7 +6,8 @@ or so, however large the request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from mainstem.broker.admin.topic_admin import is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.topics.topic_descriptions import Entry, TopicDescriptions
+from mainstem.broker.topics.topic_descriptions import Entry, Operations, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import NodeRole, Topic, nodes_at
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
@@ -49,14 +50,14 @@ _EMPTY_IS_ALL_UNTIL = 0
 
 async def handle(broker: Broker, request: MetadataRequest, call: RequestContext) -> MetadataResponse:
     everything = request.topics is None or (not request.topics and call.version <= _EMPTY_IS_ALL_UNTIL)
-    operations: int | Callable[[Topic], int] = AUTHORIZED_OPERATIONS_UNKNOWN
+    operations: Operations = AUTHORIZED_OPERATIONS_UNKNOWN
     if request.include_topic_authorized_operations:
         operations = partial(_operations, broker, call)
         if broker.authorizer is None:
             operations = EVERYTHING.operations(ResourceKind.TOPIC, "")
     entries: Sequence[Entry] | None = None
     if not everything:
-        entries = await _named_topics(broker, request, call)
+        entries = await _named_topics(broker, request, call, operations)
     elif broker.authorizer is not None:
         entries = await _topics_shown(broker, call)
     nodes = nodes_at(broker.cluster.alive_nodes(), call.session.listener)
@@ -95,8 +96,8 @@ def operations_on_cluster(broker: Broker, call: RequestContext) -> int:
     return verdicts.operations(ResourceKind.CLUSTER, CLUSTER_NAME)
 
 
-def _operations(broker: Broker, call: RequestContext, topic: Topic) -> int:
-    return broker.verdicts(call.session).operations(ResourceKind.TOPIC, topic.name)
+def _operations(broker: Broker, call: RequestContext, topic: str) -> int:
+    return broker.verdicts(call.session).operations(ResourceKind.TOPIC, topic)
 
 
 async def _topics_shown(broker: Broker, call: RequestContext) -> list[Topic]:
@@ -117,7 +118,9 @@ def controller_id(broker: Broker, alive: Container[int]) -> int:
     return leader if leader in alive else broker.node_id
 
 
-async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestContext) -> Sequence[Entry]:
+async def _named_topics(
+    broker: Broker, request: MetadataRequest, call: RequestContext, operations: Operations
+) -> Sequence[Entry]:
     entries: list[Entry] = []
     creatable: dict[int, str] = {}
     """Names to create, with the places of their entries."""
@@ -155,12 +158,12 @@ async def _named_topics(broker: Broker, request: MetadataRequest, call: RequestC
         elif found is None:
             found = await _unknown_topic(broker, asked.name)
             await pace.step(UNKNOWN_COSTS_NAMES)
-        entries.append(found if isinstance(found, Topic) else _refused(found, asked.name))
+        entries.append(found if isinstance(found, Topic) else _missing(found, asked.name, operations))
     if creatable:
         made = await broker.auto_creation.topics(list(creatable.values()))
         for place, name in creatable.items():
             outcome = _told(broker, name, made[name])
-            entries[place] = outcome if isinstance(outcome, Topic) else _refused(outcome, name)
+            entries[place] = outcome if isinstance(outcome, Topic) else _missing(outcome, name, operations)
     return entries
 
 
@@ -200,6 +203,15 @@ def _by_id(broker: Broker, asked: MetadataRequestTopic, call: RequestContext) ->
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=asked.topic_id, partitions=()
         )
     return topic
+
+
+def _missing(error: ErrorCode, name: str, operations: Operations) -> MetadataResponseTopic:
+    """A topic that is not there. As in Kafka, whoever may know that is told what it could do with the topic."""
+    refused = _refused(error, name)
+    if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return refused
+    allowed = operations if isinstance(operations, int) else operations(name)
+    return replace(refused, topic_authorized_operations=allowed)
 
 
 def _refused(error: ErrorCode, name: str) -> MetadataResponseTopic:

@@ -44,19 +44,22 @@ _EPOCH_AT = 10  # behind error code, index and leader
 Entry = Topic | MetadataResponseTopic
 """A topic to describe, or the answer's item instead of a description."""
 
+Operations = int | Callable[[str], int]
+"""The operations that are allowed, a bit each: on every topic, or on the topic of a name."""
+
 Integers = numpy.typing.NDArray[numpy.int64]
 
 
 class TopicDescriptions:
-    """Encodes entries of one answer. `operations`: the operations allowed on every topic, or on one of them. A node
-    that is not `alive` is shown as leading nothing and in sync with nothing."""
+    """Encodes entries of one answer. A node that is not `alive` is shown as leading nothing and in sync with
+    nothing."""
 
     def __init__(
         self,
         leadership: QueueLeadership,
         alive: Container[int],
         version: int,
-        operations: int | Callable[[Topic], int],
+        operations: Operations,
         turns: Turns | None = None,
         routing: QueueRouting | None = None,
         apart: Container[int] = (),
@@ -191,7 +194,7 @@ class TopicDescriptions:
             topic_id=topic.topic_id,
             is_internal=topic.internal,
             partitions=partitions,
-            topic_authorized_operations=operations if isinstance(operations, int) else operations(topic),
+            topic_authorized_operations=operations if isinstance(operations, int) else operations(topic.name),
         )
 
     def _encoded(self, described: Sequence[MetadataResponseTopic]) -> list[bytes]:

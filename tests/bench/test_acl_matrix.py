@@ -1,0 +1,50 @@
+"""What of an answer the matrix of access rules compares, and that its questions are of every API that is judged."""
+
+from __future__ import annotations
+
+import random
+
+from bench.acl_matrix import RULES_MAX, rules_of
+from bench.acl_questions import questions, told
+
+from mainstem.broker.dispatch.access_table import ACCESS, Open
+from mainstem.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from mainstem.protocol.schema import declaration_of
+from mainstem.security.acls.acl import fault_of
+
+
+def records_deleted(*topics: tuple[str, int]) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=name,
+                partitions=(DeleteRecordsPartitionResult(partition_index=0, low_watermark=5, error_code=code),),
+            )
+            for name, code in topics
+        )
+    )
+
+
+def test_answers_are_compared_by_their_errors_whatever_their_order() -> None:
+    answer = told(records_deleted(("a", 0), ("b", 29)))
+    assert answer == told(records_deleted(("b", 29), ("a", 0)))
+    assert answer != told(records_deleted(("a", 0), ("b", 3)))
+    assert answer == told(records_deleted(("a", 0), ("b", 29), ("__internal", 0)))
+
+
+def test_every_api_that_is_judged_is_asked() -> None:
+    asked = {declaration_of(type(question.message)).api_key for question in questions()}
+    assert asked == {key for key, access in ACCESS.items() if not isinstance(access, Open)}
+    names = [question.name for question in questions()]
+    assert len(set(names)) == len(names)
+
+
+def test_rules_are_such_as_can_be_added_and_the_same_for_a_seed() -> None:
+    sets = [rules_of(random.Random(seed)) for seed in range(50)]
+    assert all(1 <= len(rules) <= RULES_MAX for rules in sets)
+    assert not any(fault_of(rule) for rules in sets for rule in rules)
+    assert rules_of(random.Random(7)) == sets[7]
