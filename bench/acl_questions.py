@@ -99,6 +99,8 @@ TOPICS = ("acl-a", "acl-ab", "acl-b")
 ABSENT = "acl-absent"
 RULED = ("acl-a", "acl-ab", "acl-", "acl-absent", "*")
 """Names that rules are about."""
+NOT_ASKED = {38, 39, 40, 41}
+"""The APIs of delegation tokens, which Kafka judges by whose a token is before it looks for rules."""
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
 _WAIT_MS = 5_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from bench.acl_matrix import RULES_MAX, rules_of
-from bench.acl_questions import questions, told
+from bench.acl_questions import NOT_ASKED, questions, told
 
 from mainstem.broker.dispatch.access_table import ACCESS, Open
 from mainstem.protocol.messages.delete_records import (
@@ -38,7 +38,7 @@ def test_answers_are_compared_by_their_errors_whatever_their_order() -> None:
 
 def test_every_api_that_is_judged_is_asked() -> None:
     asked = {declaration_of(type(question.message)).api_key for question in questions()}
-    assert asked == {key for key, access in ACCESS.items() if not isinstance(access, Open)}
+    assert asked == {key for key, access in ACCESS.items() if not isinstance(access, Open)} - NOT_ASKED
     names = [question.name for question in questions()]
     assert len(set(names)) == len(names)
 
