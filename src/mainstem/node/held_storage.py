@@ -22,7 +22,7 @@ from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.cluster.write_group_replication import Consensus
-from mainstem.storage.object_stores.read_only import ReadOnlyStore
+from mainstem.storage.object_stores.guards.read_only import ReadOnlyStore
 from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin

@@ -1,6 +1,8 @@
-"""The pipeline's errors, and the exit codes of a splitter process."""
+"""The pipeline's errors, the ways in which a splitter ends, and the exit codes of its process."""
 
 from __future__ import annotations
+
+import enum
 
 from mainstem.errors import MainstemError
 
@@ -44,6 +46,15 @@ class ArchiveNotWritten(PipelineError):
 
 class JavaMissing(PipelineError):
     """Spark cannot run here; the message says what to install."""
+
+
+class Ended(enum.Enum):
+    """Why a splitter ended, other than by an error."""
+
+    DONE = "all that was there at the start is done"
+    STOPPED = "asked to stop"
+    YIELDED = "another splitter asked for the lease"
+    LEASE_LOST = "the lease was lost"
 
 
 EXIT_DONE = 0

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import MainstemError
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.pipeline.embedded.processes import end_session
-from mainstem.pipeline.endings import Ended
-from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED, UploadFailed
+from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED, Ended, UploadFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import Endpoint, NodeLink, find_endpoint
 from mainstem.pipeline.merge.merge_task import MergeSettings

@@ -25,9 +25,9 @@ from mainstem.storage.object_stores.errors import (
     ObjectStoreTimedOut,
     ObjectStoreUnavailable,
 )
-from mainstem.storage.object_stores.retries import TOKENS_MAX
+from mainstem.storage.object_stores.guards.retries import TOKENS_MAX
+from mainstem.storage.object_stores.guards.wrapped import StoreRequest
 from mainstem.storage.object_stores.urls import GuardedStore
-from mainstem.storage.object_stores.wrapped import StoreRequest
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.ports import ObjectRange
-from mainstem.storage.object_stores.read_only import ReadOnlyStore, StoreIsReadOnly
+from mainstem.storage.object_stores.guards.read_only import ReadOnlyStore, StoreIsReadOnly
 
 
 def test_it_is_read_and_never_written() -> None:

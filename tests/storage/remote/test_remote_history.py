@@ -19,7 +19,7 @@ from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, OutOfReach
 from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
-from mainstem.storage.object_stores.metered import Metered
+from mainstem.storage.object_stores.guards.metered import Metered
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.remote import object_files

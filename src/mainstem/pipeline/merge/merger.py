@@ -18,8 +18,7 @@ from typing import Protocol
 import msgspec
 from pyspark.sql import SparkSession
 
-from mainstem.pipeline.endings import Ended
-from mainstem.pipeline.errors import MergeFailed
+from mainstem.pipeline.errors import Ended, MergeFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.compactor import Compactor

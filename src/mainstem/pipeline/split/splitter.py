@@ -15,7 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mainstem.pipeline.endings import Ended
+from mainstem.pipeline.errors import Ended
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.merger import Merger

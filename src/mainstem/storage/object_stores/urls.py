@@ -22,14 +22,14 @@ from urllib.parse import unquote, urlsplit
 from mainstem.errors import ConfigError
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import ObjectStore
-from mainstem.storage.object_stores.breaker import Breaker
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.object_stores.in_flight import BoundedInFlight
+from mainstem.storage.object_stores.guards.breaker import Breaker
+from mainstem.storage.object_stores.guards.in_flight import BoundedInFlight
+from mainstem.storage.object_stores.guards.metered import Metered
+from mainstem.storage.object_stores.guards.retries import Retrying
+from mainstem.storage.object_stores.guards.wrapped import WrappedStore
 from mainstem.storage.object_stores.local import LocalObjectStore
-from mainstem.storage.object_stores.metered import Metered
 from mainstem.storage.object_stores.names import checked
-from mainstem.storage.object_stores.retries import Retrying
-from mainstem.storage.object_stores.wrapped import WrappedStore
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore, S3Store

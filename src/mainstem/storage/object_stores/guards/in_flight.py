@@ -15,7 +15,7 @@ from typing import TypeVar
 from mainstem.model import Sample
 from mainstem.ports import ObjectStore
 from mainstem.storage.object_stores.errors import ObjectStoreThrottled
-from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
+from mainstem.storage.object_stores.guards.wrapped import StoreRequest, WrappedStore
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
+from mainstem.storage.object_stores.guards.wrapped import StoreRequest, WrappedStore
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectStoreRefused,
     ObjectStoreThrottled,
 )
-from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
+from mainstem.storage.object_stores.guards.wrapped import StoreRequest, WrappedStore
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from mainstem.storage.object_stores.errors import (
     ObjectStoreOutage,
     ObjectStoreThrottled,
 )
-from mainstem.storage.object_stores.wrapped import StoreRequest, WrappedStore
+from mainstem.storage.object_stores.guards.wrapped import StoreRequest, WrappedStore
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Guards around an object store, each of which every request passes."""
