@@ -72,9 +72,9 @@ class ReadPlan(Protocol):
 class Intake(Protocol):
     """Whether the store takes batches as fast as they come."""
 
-    def has_room(self) -> bool:
+    def has_room(self, part: float = 1.0) -> bool:
         """Whether connections that send batches should be read: while batches would wait in memory no longer
-        than a disk takes, and also when they would be refused."""
+        than a disk takes, and also when they would be refused. `part`: of what may wait."""
         ...
 
     def tell_of_room(self, told: Callable[[], object]) -> None:
@@ -376,6 +376,8 @@ class Session:
     """No request may have more bytes, whatever the server would take."""
     muted_until: float = 0.0
     """No requests are taken of it until then (seconds of the monotonic clock); 0: they are."""
+    tenant: str = ""
+    """Whose the client is, told by whoever charges it; empty: nobody's."""
     charged: object | None = None
     """What the client is charged, kept by whoever charges it."""
     verdicts: object | None = None
@@ -489,6 +491,10 @@ class Dispatcher(Protocol):
 
     def has_room(self) -> bool:
         """Whether to dispatch requests that bring batches now."""
+        ...
+
+    def shared(self) -> bool:
+        """Whether several tenants bring batches, so that their connections take turns at it (`Session.tenant`)."""
         ...
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:

@@ -16,7 +16,7 @@ from tests.broker.harness import Serving, call, make_broker, serving
 from tests.fakes.clock import FakeClock
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.broker.throttling import THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
+from mainstem.broker.throttling import SHARED_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
 from mainstem.model import Sample, Topic
 from mainstem.ports import Session
 from mainstem.protocol import codec
@@ -303,6 +303,22 @@ def test_users_of_a_tenant_share_its_quota_beside_their_own() -> None:
     assert throttling.produced(alice, "x", 10_000) == 0
     told = {(it.name, it.labels): it.value for it in throttling.samples()}
     assert told["mainstem_tenant_produced_bytes_total", (("tenant", "acme"),)] == 500 + 125 + 22.5
+
+
+def test_tenants_share_as_long_as_they_have_produced_lately() -> None:
+    table, tenants = QuotaTable(), TenantTable()
+    tenants.set(Tenant("acme", "acme.", users=("alice",)))
+    clock = FakeClock()
+    throttling = Throttling(lambda: table, clock, lambda: tenants)
+    alice, bob = (Session("127.0.0.1", 1, 1, principal=f"User:{name}") for name in ("alice", "bob"))
+    throttling.produced(bob, "x", 1)
+    assert not throttling.producers_differ()
+    throttling.produced(alice, "x", 1)
+    assert throttling.producers_differ()
+    assert (alice.tenant, bob.tenant) == ("acme", "")
+    clock.advance(SHARED_SECONDS)
+    throttling.produced(alice, "x", 1)
+    assert not throttling.producers_differ()
 
 
 def test_connections_of_a_tenant_wait_when_too_many_come() -> None:

@@ -75,6 +75,7 @@ class ScriptedDispatcher:
         self.sessions: set[Session] = set()
         """That requests came with, or bursts."""
         self.room = True
+        self.takes_turns = False
         self.waiting_for_room: list[Callable[[], object]] = []
         self.ends_with: bytes | None = None
         """A burst that contains this is the last on its connection."""
@@ -144,6 +145,9 @@ class ScriptedDispatcher:
 
     def has_room(self) -> bool:
         return self.room
+
+    def shared(self) -> bool:
+        return self.takes_turns
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
         return stop - start > 4 and bytes(frames[start + 4 : start + 5]) in (TOGETHER, PIPELINED)

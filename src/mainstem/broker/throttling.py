@@ -40,6 +40,11 @@ requests up meanwhile, and come back by other connections."""
 _USER = "User:"
 
 
+SHARED_SECONDS = 60.0
+"""For which tenants take turns after the last time that another one produced than before: one that produces now and
+then is not to wait behind what a flood has piled up since."""
+
+
 class _Charged(NamedTuple):
     """What a session's client is charged, kept with what it was found by."""
 
@@ -88,6 +93,9 @@ class Throttling:
         self._quotas = quotas
         self._tenants = tenants
         self.traffic = TenantTraffic()
+        self._producer: Traffic | None = None
+        """Whose client produced last."""
+        self._shared_until = 0.0
         self._monotonic = clock.monotonic
         self._buckets = Buckets()
         self._throttled: Counter[str] = Counter()
@@ -102,7 +110,14 @@ class Throttling:
         charged = self._of(session, client_id)
         if charged.traffic is not None:
             charged.traffic.produced_bytes += size_bytes
+        if charged.traffic is not self._producer:
+            self._producer = charged.traffic
+            self._shared_until = self._monotonic() + SHARED_SECONDS
         return self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
+
+    def producers_differ(self) -> bool:
+        """Whether clients of different tenants have produced lately, or those of a tenant and some of nobody."""
+        return bool(self._shared_until) and self._monotonic() < self._shared_until
 
     def fetched(self, session: Session, client_id: str | None, size_bytes: int) -> int:
         """Charge for batches in a Fetch response, as `produced`."""
@@ -197,6 +212,7 @@ class Throttling:
         charged = _Charged(quotas.version, tenants.version, session.principal, name, buckets, traffic)
         known = isinstance(kept, _Charged) and kept.principal == session.principal
         session.charged = charged
+        session.tenant = "" if tenant is None else tenant.name
         if tenant is not None and not known:
             self._connected(session, tenant.name)
         return charged

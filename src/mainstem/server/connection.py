@@ -31,7 +31,7 @@ import asyncio
 import logging
 import select
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sized
 from functools import partial
 from typing import Protocol, cast
 
@@ -82,8 +82,8 @@ class ConnectionHost(Protocol):
     """The server, as its connections see it."""
 
     @property
-    def waiting_for_room(self) -> Mapping[Connection, None]:
-        """The connections that wait for their turn to bring batches, always the same mapping."""
+    def waiting_for_room(self) -> Sized:
+        """The connections that wait for their turn to bring batches, always the same object."""
         ...
 
     def admit(self, connection: Connection) -> bool:
@@ -126,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self.dispatcher = dispatcher
         self._has_room = dispatcher.has_room
         self._room_queue = host.waiting_for_room
+        self._takes_turns = dispatcher.shared
         self.account = Account("")
         budget = shared.budget
         self._buffer = ReceiveBuffer(
@@ -391,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         until = 0.0
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
-                others_first = self._room_queue and not its_turn
+                others_first = not its_turn and (self._room_queue or self._takes_turns())
                 if (others_first or not self._has_room()) and self._wait_for_room():
                     break
                 if not self._dispatch_burst() and not self._dispatch_one():
@@ -623,11 +624,14 @@ class Connection(asyncio.BufferedProtocol):
             self._host.wait_for_room(self)
         return True
 
-    def room_available(self) -> None:
-        """It is this connection's turn to dispatch a request that brings batches."""
+    def room_available(self) -> int:
+        """It is this connection's turn to dispatch a request that brings batches. Returns the bytes of what it
+        dispatched."""
         self._waiting_for_room = False
+        before = self._buffer.unread
         if not self._dead:
             self._advance(its_turn=True)
+        return max(0, before - self._buffer.unread)
 
     def _pause_reading(self) -> None:
         if self._reading and not self._dead:

@@ -21,6 +21,7 @@ from mainstem.model import HistogramSample, ListenerAddress, Sample
 from mainstem.ports import Clock, Dispatcher
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
+from mainstem.server.fair_turns import FairTurns
 from mainstem.server.listener import Listener
 from mainstem.server.listener_config import DEFAULT_NAME, ListenerConfig
 from mainstem.server.shared import Shared
@@ -61,6 +62,12 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
 
 
+SHARED_TURNS_SECONDS = 0.001
+"""For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
+`DISPATCH_SECONDS_MAX`."""
+SHARED_ROOM_SECONDS = 0.002
+"""Between two looks whether the store has written enough for the next turn of tenants."""
+
 RATE_QUOTA = "the quota connection_creation_rate"
 
 
@@ -93,9 +100,9 @@ class KafkaServer:
         self._empty = asyncio.Event()
         self._empty.set()
         self._to_flush: list[Connection] = []
-        self.waiting_for_room: dict[Connection, None] = {}
-        """Connections whose next request brings batches that the store has no room for, in the order of their
-        turns."""
+        self.waiting_for_room: FairTurns[Connection] = FairTurns()
+        """Connections whose next request brings batches that the store has no room for, or that take turns with those
+        of other tenants."""
         self._bytes_most = 0
         """The most that requests and responses held at any check since memory was given back."""
         self._unread_due = False
@@ -325,7 +332,7 @@ class KafkaServer:
             return
         self._connections.remove(connection)
         self._strangers.forget(connection)
-        self.waiting_for_room.pop(connection, None)
+        self.waiting_for_room.remove(connection)
         host = connection.session.host
         self._per_host[host] -= 1
         if not self._per_host[host]:
@@ -337,10 +344,13 @@ class KafkaServer:
     def wait_for_room(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
         assert self.dispatcher is not None
-        self.waiting_for_room[connection] = None
+        self.waiting_for_room.add(connection, connection.session.tenant)
         if not self._turns_due:
             self._turns_due = True
-            self.dispatcher.tell_of_room(self._give_turn)
+            if self.dispatcher.shared() and self.dispatcher.has_room():
+                asyncio.get_running_loop().call_soon(self._give_turns)
+            else:
+                self.dispatcher.tell_of_room(self._give_turns)
 
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
@@ -449,19 +459,25 @@ class KafkaServer:
             ),
         ]
 
-    def _give_turn(self) -> None:
-        """There is room: let the connection that has waited for longest go on, one in each turn of the loop."""
+    def _give_turns(self) -> None:
+        """There is room: let the connection go on whose turn it is, one in each turn of the loop; several where tenants
+        share it, whose connections come here with all that they bring."""
         assert self.dispatcher is not None
-        waiting = self.waiting_for_room
-        if waiting:
-            connection = next(iter(waiting))
-            del waiting[connection]  # it may come again, behind the others
-            connection.room_available()
+        waiting, dispatcher, loop = self.waiting_for_room, self.dispatcher, asyncio.get_running_loop()
+        shared = dispatcher.shared()
+        until = self.clock.monotonic() + SHARED_TURNS_SECONDS
+        while waiting and not (shared and not dispatcher.has_room()):
+            connection = waiting.take()  # it may come again
+            waiting.charge(connection.session.tenant, connection.room_available())
+            if not shared or self.clock.monotonic() >= until:
+                break
         self._turns_due = bool(waiting)
-        if waiting and self.dispatcher.has_room():
-            asyncio.get_running_loop().call_soon(self._give_turn)
+        if waiting and dispatcher.has_room():
+            loop.call_soon(self._give_turns)
+        elif waiting and shared:  # the store has room, only not for so many
+            loop.call_later(SHARED_ROOM_SECONDS, self._give_turns)
         elif waiting:
-            self.dispatcher.tell_of_room(self._give_turn)
+            dispatcher.tell_of_room(self._give_turns)
 
     def _flush(self) -> None:
         connections, self._to_flush = self._to_flush, []

@@ -117,8 +117,8 @@ class RemoteMessageStore:
             for told in waiting:
                 asyncio.get_running_loop().call_soon(told)
 
-    def has_room(self) -> bool:
-        return self._backlog_bytes <= BACKLOG_BYTES_MAX
+    def has_room(self, part: float = 1.0) -> bool:
+        return self._backlog_bytes <= part * BACKLOG_BYTES_MAX
 
     def tell_of_room(self, told: Callable[[], object]) -> None:
         if self.has_room():

@@ -74,6 +74,10 @@ DECODED_AT_ONCE_BYTES = 4 * 1024
 """A longer request is decoded in slices. Made of the smallest elements, a request of this size has two
 thousand of them: some milliseconds."""
 
+SHARED_BACKLOG_PART = 1 / 16
+"""Of the batches that may wait in the store, while several tenants bring some: 4 MiB by default, which a disk takes in
+some ten milliseconds and which are several blocks, as many as it needs to be kept busy."""
+
 UNASKED_BYTES_MAX = 256 * 1024
 """A request that takes no more memory than this when decoded asks for none, as one that is decoded at once: a
 client that asks for little is served whatever other clients hold."""
@@ -92,11 +96,11 @@ class BrokerDispatcher:
         """Without an `intake` there is always room."""
         self._broker = broker
         self._intake = intake
-        self.has_room: Callable[[], bool] = intake.has_room if intake is not None else lambda: True
-        """See `ports.Dispatcher`."""
         self._monotonic = broker.clock.monotonic
         self._gate = Gate(broker)
-        self._throttling = broker.throttling
+        self._throttling = throttling = broker.throttling
+        self.shared: Callable[[], bool] = throttling.producers_differ if throttling is not None else lambda: False
+        """See `ports.Dispatcher`."""
         served = routes if broker.authorizer is None else guarded(routes)
         self._routes = {route.api.api_key: route for route in served}
         self._latencies = {key: ApiLatency(route.api.name) for key, route in self._routes.items()}
@@ -165,6 +169,13 @@ class BrokerDispatcher:
         last = route.shows_the_way and self._broker.cut_off
         later = self._handle_later(route, handle, call, header, started_at, asked=_Asked(request))
         return Exchange(later, last=last)
+
+    def has_room(self) -> bool:
+        """Implements `ports.Dispatcher`. Tenants that share the store wait in their sockets, where they take turns:
+        what is in the store waits in one line for its disk."""
+        if self._intake is None:
+            return True
+        return self._intake.has_room(SHARED_BACKLOG_PART) if self.shared() else self._intake.has_room()
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
         """Implements `ports.Dispatcher`."""

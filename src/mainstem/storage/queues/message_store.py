@@ -175,8 +175,8 @@ class LocalMessageStore:
 
     # --- intake -------------------------------------------------------------------------------------------
 
-    def has_room(self) -> bool:
-        return self._write_loop.backlog_bytes <= self._backlog_bytes_max or self._refusal() is not None
+    def has_room(self, part: float = 1.0) -> bool:
+        return self._write_loop.backlog_bytes <= part * self._backlog_bytes_max or self._refusal() is not None
 
     def tell_of_room(self, told: Callable[[], object]) -> None:
         if not self._waiting_for_room:
