@@ -8,6 +8,7 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import FeatureLevel, LevelRange, NodeRole
+from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidMembership, InvalidPlacement, InvalidRoles
 
 METADATA_ALONE = (NodeRole.NAMESERVER,)
@@ -84,6 +85,27 @@ def test_some_of_the_roles_take_a_level_that_all_nodes_read() -> None:
         cluster.roles[4] = STORES
         with pytest.raises(FeatureLevelTooLow, match="this takes level 7"):
             await cluster.start(4)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_node_that_holds_nothing_is_missed_soon() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(74)
+        cluster.roles = dict.fromkeys((4, 5), (NodeRole.BROKER,))
+        await cluster.start_all()
+        await asyncio.gather(cluster.start(4), cluster.start(5))
+        await asyncio.sleep(1)
+        assert {node.node_id for node in cluster.running[5].lookups.alive(NodeRole.BROKER)} == {1, 2, 3, 4, 5}
+        await cluster.kill(4)
+        leader = cluster.running[5].lookups.metadata_leader
+        gone = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+        await cluster.kill(gone)
+        await asyncio.sleep(2)
+        lookups = cluster.running[5].lookups
+        assert lookups.verdict(4).state is NodeState.DEAD, "nothing is risked"
+        assert lookups.verdict(gone).state is NodeState.SUSPECTED, "it may only be slow"
         await cluster.close()
 
     simulate(scenario())

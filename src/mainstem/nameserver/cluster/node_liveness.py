@@ -11,7 +11,7 @@ one that does not hear it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,13 @@ class Thresholds(NamedTuple):
     dead_seconds: float
 
 
+OF_NOTHING = Thresholds(suspect_seconds=0.3, refused_seconds=0.3, dead_seconds=1.5)
+"""For nodes that hold nothing and vote on nothing: who holds one for dead too soon only sends clients elsewhere. Three
+heartbeats, since such nodes send one every `QUICK_SECONDS`."""
+
+QUICK_SECONDS = 0.1
+
+
 class Report(NamedTuple):
     """A node's report on itself, from its last heartbeat."""
 
@@ -68,8 +75,15 @@ class NodeLiveness:
     """Holds the last report of every node. `began`: when this node began to lead, in seconds of the clock of
     all times here."""
 
-    def __init__(self, thresholds: Thresholds, began: float, dead: Mapping[int, str] = {}) -> None:
+    def __init__(
+        self,
+        thresholds: Thresholds,
+        began: float,
+        dead: Mapping[int, str] = {},
+        holds_nothing: Callable[[int], bool] = lambda node_id: False,
+    ) -> None:
         self._thresholds = thresholds
+        self._holds_nothing = holds_nothing
         self.began = began
         self._inherited = dict(dead)
         """Nodes that the leader before held for dead, and why."""
@@ -118,7 +132,7 @@ class NodeLiveness:
             why = f"; {heard.report.disk}" if heard.report.disk else ""
             return LivenessVerdict(NodeState.DEAD, f"it said that it stops, {now - heard.at:.1f} s ago{why}")
         silence = now - heard.at
-        limits = self._thresholds
+        limits = OF_NOTHING if self._holds_nothing(node_id) else self._thresholds
         dead_after = limits.refused_seconds if heard.refused else limits.dead_seconds
         reached = heard.reached_by and now - heard.reached_at < limits.dead_seconds
         if silence < limits.suspect_seconds and (silence < dead_after or reached):
