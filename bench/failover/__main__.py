@@ -11,6 +11,7 @@ again. Measured from the kill, for every write group that the victim led (with K
     kafka-python the same of a client that is made like the Java client (100 ms between retries)
 
     python -m bench.failover --kills 100 [--system kafka]
+    python -m bench.failover --brokers 2       one of two brokers without storage, in front of three nodes that store
     python -m bench.failover --majority 10     two of the three killed and started again at once (`majority`)
 
 Prints a table, and with `--json FILE` writes every figure. Some six seconds per kill.
@@ -36,7 +37,7 @@ from typing import NamedTuple
 from bench.__main__ import CACHE
 from bench.failover import majority
 from bench.failover.clients import ClientLoad, KafkaPython, Librdkafka
-from bench.failover.clusters import Cluster, KafkaCluster, MainstemCluster, bootstrap
+from bench.failover.clusters import BrokersCluster, Cluster, KafkaCluster, MainstemCluster, bootstrap
 from bench.failover.knocker import Knocker
 from bench.failover.waiting import RECOVERY_SECONDS_MAX, wait_until
 
@@ -136,6 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--system", choices=["mainstem", "kafka"], default="mainstem")
+    parser.add_argument("--brokers", type=int, default=0, metavar="N", help="kill one of N brokers without storage")
     parser.add_argument("--majority", type=int, default=0, metavar="ROUNDS", help="kill two of the three at a time")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
@@ -146,9 +148,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     randomness = random.Random(options.seed)
     directory = Path(tempfile.mkdtemp(prefix="mainstem-failover-"))
-    cluster: Cluster = (
-        KafkaCluster(directory, CACHE) if options.system == "kafka" else MainstemCluster(directory, options.settings)
-    )
+    cluster: Cluster
+    if options.system == "kafka":
+        cluster = KafkaCluster(directory, CACHE)
+    elif options.brokers:
+        cluster = BrokersCluster(directory, options.settings, options.brokers)
+    else:
+        cluster = MainstemCluster(directory, options.settings)
     kills: list[Kill] = []
     rounds: list[majority.Round] = []
     clients: list[ClientLoad] = []

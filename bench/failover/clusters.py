@@ -21,6 +21,7 @@ from bench.failover.topic import PARTITIONS, TOPIC
 from bench.failover.waiting import RECOVERY_SECONDS_MAX, wait_until
 from bench.systems.kafka import Kafka
 from bench.systems.system import Durability, Setup, brokers_of, launch
+from mainstem.broker.queue_routing import SETTLED_SECONDS
 from mainstem.cli.dev.cluster import START_SECONDS_MAX, DevNode
 
 NODES = 3
@@ -119,7 +120,7 @@ class MainstemCluster:
     def is_well(self) -> bool:
         for asked in self.nodes:
             view = self.get(asked, "/v1/cluster")
-            if any(node["state"] != "alive" for node in view["nodes"]) or len(view["nodes"]) != NODES:
+            if any(node["state"] != "alive" for node in view["nodes"]) or len(view["nodes"]) != len(self.nodes):
                 return False
             for group in view["write_groups"]:
                 if group["leader"] <= 0 or not all(replica["active"] for replica in group["replicas"]):
@@ -145,6 +146,37 @@ class MainstemCluster:
         assert node.process is not None
         node.process.wait()
         node.start()
+
+
+class BrokersCluster(MainstemCluster):
+    """Three nodes that store, and brokers in front of them, which are what is killed: a group is a partition."""
+
+    name = "brokers"
+
+    def __init__(self, directory: Path, settings: Sequence[str], brokers: int) -> None:
+        super().__init__(directory, settings)
+        port = random.choice(PORTS)
+        roles: dict[int, tuple[str, ...]] = dict.fromkeys(range(1, NODES + 1), ("storage", "nameserver"))
+        roles |= dict.fromkeys(range(NODES + 1, NODES + brokers + 1), ("broker",))
+        self.nodes = {
+            node_id: DevNode(directory, node_id, port, NODES, ("pipeline.mode=off", *settings), roles=roles[node_id])
+            for node_id in roles
+        }
+        self.addresses = {node_id: node.kafka for node_id, node in self.nodes.items() if node.serves_clients}
+
+    def make_topic(self) -> None:
+        super().make_topic()
+        self.partitions = {partition: partition for partition in range(PARTITIONS)}
+
+    def start_again(self, node_id: int) -> None:
+        """Clients that know no other broker than the one that was left are told of this one a while later."""
+        super().start_again(node_id)
+        time.sleep(2 * SETTLED_SECONDS)
+
+    def leaders(self, asked: int) -> dict[int, int]:
+        admin = AdminClient({"bootstrap.servers": self.addresses[asked], "log_level": 0})
+        topic = admin.list_topics(TOPIC, METADATA_SECONDS_MAX).topics[TOPIC]
+        return {number: one.leader for number, one in topic.partitions.items()}
 
 
 class KafkaCluster:

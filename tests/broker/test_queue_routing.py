@@ -9,7 +9,7 @@ from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.queue_routing import SETTLED_SECONDS, QueueRouting
 from mainstem.model import Node, NodeRole, queue_id_of
 
 STORES, BROKERS = (1, 2, 3), (4, 5, 6)
@@ -52,3 +52,14 @@ def test_without_such_brokers_leaders_serve_their_queues() -> None:
 
 def test_a_broker_that_others_hold_for_dead_serves_what_it_would_serve() -> None:
     assert routed(4, dead=BROKERS).serves_here(QUEUES[0])
+
+
+def test_clients_are_sent_on_to_a_broker_that_has_been_there_for_a_while() -> None:
+    routing = routed(4)
+    elsewhere = next(queue_id for queue_id in QUEUES if routing.broker_of(queue_id) != 4)
+    here = next(queue_id for queue_id in QUEUES if routing.broker_of(queue_id) == 4)
+    assert routing.look(0.0)
+    assert not routing.is_misplaced(elsewhere), "others may not have heard of it yet"
+    assert not routing.look(SETTLED_SECONDS)
+    assert routing.is_misplaced(elsewhere)
+    assert not routing.is_misplaced(here)

@@ -6,6 +6,7 @@ All stories share one cluster, which has to be well after each; every story has 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,8 @@ from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
+
+from mainstem.broker.queue_routing import SETTLED_SECONDS
 
 STORES, BROKERS = (1, 2, 3), (4, 5)
 ROLES = dict.fromkeys(STORES, "storage,nameserver") | dict.fromkeys(BROKERS, "broker")
@@ -58,6 +61,18 @@ def test_clients_are_sent_to_brokers_alone_and_a_broker_that_dies_takes_nothing_
             seconds=PATIENCE_SECONDS,
             what="each queue at its broker again",
         )
+
+
+@pytest.mark.long
+def test_brokers_and_leaders_die_one_after_the_other_for_a_minute(cluster: Cluster) -> None:
+    """Brokers that are back get their queues back while the load runs."""
+    with load_on(cluster, "minute") as load:
+        for victim in (4, 1, 5, 2, 4, 3, 5, 4):
+            cluster.kill(victim)
+            goes_on(load, "minute")
+            cluster.start(victim)
+            time.sleep(2 * SETTLED_SECONDS if victim in BROKERS else 1.0)
+            goes_on(load, "minute")
 
 
 def test_a_leader_of_write_groups_dies_behind_the_brokers(cluster: Cluster) -> None:

@@ -148,7 +148,7 @@ class AuditWriter:
         """The next partition whose appends come to this node; None: it serves none."""
         for number in range(self._next, self._next + topic.partitions):
             queue_id = topic.queue_id(number % topic.partitions)
-            if self._broker.leadership.serves_here(queue_id):
+            if self._broker.routing.serves_here(queue_id):
                 self._next = number % topic.partitions + 1
                 return queue_id
         return None

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from numpy import intp, uint64
     from numpy.typing import NDArray
 
+SETTLED_SECONDS = 3.0
+"""Many heartbeats: all nodes know the same brokers by then."""
+
+KNOWN_MAX = 100_000
+"""Queues whose brokers are remembered, some ten MB."""
+
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _STEP = 0x9E3779B97F4A7C15
 """The constants of SplitMix64."""
@@ -35,6 +41,12 @@ class QueueRouting:
         self._cluster = cluster
         self._leadership = leadership
         self._apart = apart
+        self._settled: tuple[int, ...] = ()
+        """The brokers, once they have been the same for a while; empty: they have not, or there are none."""
+        self._seen: tuple[tuple[int, ...], float] = ((), 0.0)
+        """The brokers at the last look, and since when these are the same."""
+        self._misplaced: dict[int, bool] = {}
+        """What is known of queues as long as the brokers are the same."""
 
     def brokers(self) -> tuple[int, ...]:
         """The brokers without storage that queues spread over; empty: leaders serve their queues themselves."""
@@ -59,6 +71,30 @@ class QueueRouting:
     def sends_elsewhere(self, queue_id: int) -> bool:
         """Whether queues spread over brokers, and this one goes to another than this node."""
         return bool(self.brokers()) and self.broker_of(queue_id) != self._node_id
+
+    def look(self, now: float) -> bool:
+        """Look at which brokers there are, at a time of the monotonic clock; returns whether they have changed."""
+        brokers, since = self.brokers(), self._seen[1]
+        changed = brokers != self._seen[0]
+        if changed:
+            self._seen = brokers, now
+            self._settled = ()
+            self._misplaced.clear()
+        elif not self._settled and now - since >= SETTLED_SECONDS:
+            self._settled = brokers
+        return changed
+
+    def is_misplaced(self, queue_id: int) -> bool:
+        """Whether a client should be told to look for another broker: it came here before that one was there. While
+        brokers come or go nobody is sent away, since nodes may hear of it in any order."""
+        if not self._settled:
+            return False
+        known = self._misplaced.get(queue_id)
+        if known is None:
+            if len(self._misplaced) >= KNOWN_MAX:
+                self._misplaced.clear()
+            known = self._misplaced[queue_id] = self.sends_elsewhere(queue_id)
+        return known
 
     def serves_here(self, queue_id: int) -> bool:
         """Whether this node is the one that clients are sent to, as far as it knows."""

@@ -28,7 +28,7 @@ from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicD
 from mainstem.node.audit_calls import AuditCalls, serve_audit
 from mainstem.node.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.roles_setup import RolesSetup
-from mainstem.ports import BrokerLeadership, Credentials, Intake, MessageStore, QueueAdmin
+from mainstem.ports import BrokerLeadership, Clock, Credentials, Intake, MessageStore, QueueAdmin
 from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.verdicts import VerdictAudit
@@ -48,6 +48,7 @@ class BrokersStore(NamedTuple):
 
     messages: StoreWithIntake
     leadership: BrokerLeadership
+    routing: QueueRouting
     queue_admin: QueueAdmin
     clock: AgreedClock
     when_serving: Callable[[Callable[[int, bool], None]], None]
@@ -70,16 +71,14 @@ class Compute:
         """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
-        apart = not config.has_role(NodeRole.STORAGE)
-        routing = QueueRouting(config.node_id, nameserver.lookups, store.leadership, apart=apart)
-        groups = _groups(setup, nameserver, store, routing)
+        groups = _groups(setup, nameserver, store)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, kept)
         store.when_serving(groups.served.serving_changed)
         groups.served.start()
         if nameserver.others is not None:
-            setup.background.begin(partial(watch_routing, routing, groups), "queue routing")
+            setup.background.begin(partial(watch_routing, store.routing, groups, setup.ports.clock), "queue routing")
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         stack.push_async_callback(groups.served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -95,27 +94,23 @@ class Compute:
         return cls(groups, dispatcher, broker.audit, store, broker.throttling.traffic)
 
 
-async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator) -> None:
+async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator, clock: Clock) -> None:
     """Tell the coordinator when brokers come or go, until cancelled. Which nodes live is soft state that changes with
     any heartbeat."""
-    before = routing.brokers()
     while True:
-        await asyncio.sleep(ROUTING_SECONDS)
-        if (brokers := routing.brokers()) != before:
-            before = brokers
+        if routing.look(clock.monotonic()):
             groups.served.routing_changed()
+        await asyncio.sleep(ROUTING_SECONDS)
 
 
-def _groups(
-    setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, routing: QueueRouting
-) -> ConsumerGroupCoordinator:
+def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ConsumerGroupCoordinator:
     served = ServedPartitions(
         node_id=setup.config.node_id,
         config=setup.config.groups,
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         leadership=store.leadership,
-        routing=routing,
+        routing=store.routing,
         store=store.messages,
         queue_admin=store.queue_admin,
         clock=store.clock,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.model import FeatureLevel
 from mainstem.nameserver.cluster.node_liveness import NodeState
@@ -89,8 +90,9 @@ class HeldStorage:
     def for_broker(self) -> BrokersStore:
         """This storage as the broker of the same node works over it."""
         storage = self.storage
+        routing = QueueRouting(self._setup.config.node_id, self._nameserver.lookups, self.leadership, apart=False)
         return BrokersStore(
-            storage.messages, self.leadership, self.queue_admin, storage.agreed_clock, self.served.subscribe
+            storage.messages, self.leadership, routing, self.queue_admin, storage.agreed_clock, self.served.subscribe
         )
 
     def balance(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from mainstem.broker.queue_routing import QueueRouting
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.compute import BrokersStore
 from mainstem.node.roles_setup import RolesSetup
@@ -30,10 +31,13 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     calls = others.record_calls if others.record_calls is not None else others.calls
     leaders = LeaderCalls(calls, lookups.heard)
     placement = Placement(lookups.slots())
-    messages = RemoteMessageStore(placement.groups, placement.group_of, leaders, setup.ports.randomness())
+    leadership = RemoteLeadership(placement, leaders, lookups.placements)
+    routing = QueueRouting(setup.config.node_id, lookups, leadership, apart=True)
+    messages = RemoteMessageStore(
+        placement.groups, placement.group_of, leaders, setup.ports.randomness(), routing.is_misplaced
+    )
     setup.stack.push_async_callback(messages.close)
     setup.background.begin(messages.run, "tails of queues")
-    leadership = RemoteLeadership(placement, leaders, lookups.placements)
     queue_admin = ClusterQueueAdmin(
         RemoteQueueAdmin(placement.groups, placement.group_of, leaders),
         setup.config.node_id,
@@ -53,7 +57,7 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     setup.background.begin(look_at_clocks, "agreed clock")
     news = LeaderNews(leaders, placement.groups)
     setup.background.begin(news.run, "leaders of write groups")
-    return BrokersStore(messages, leadership, queue_admin, agreed, news.subscribe)
+    return BrokersStore(messages, leadership, routing, queue_admin, agreed, news.subscribe)
 
 
 class LeaderNews:

@@ -61,7 +61,16 @@ NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
 class RemoteMessageStore:
     """Implements `ports.MessageStore`, `ports.Intake` and `ports.Statistics`. `close` it in the end."""
 
-    def __init__(self, groups: int, group_of: Callable[[int], int], leaders: LeaderCalls, random: Random) -> None:
+    def __init__(
+        self,
+        groups: int,
+        group_of: Callable[[int], int],
+        leaders: LeaderCalls,
+        random: Random,
+        is_misplaced: Callable[[int], bool] = lambda queue_id: False,
+    ) -> None:
+        """`is_misplaced`: clients of such a queue are told to look for its broker. Owners of logs are no clients."""
+        self._is_misplaced = is_misplaced
         self._group_of = group_of
         self._leaders = leaders
         self._lanes = [AppendLane(group, leaders, self._let_go) for group in range(groups)]
@@ -92,8 +101,12 @@ class RemoteMessageStore:
     ) -> PromptFuture[list[AppendResult]]:
         by_group: dict[int, tuple[list[int], list[AppendedBatch], list[memoryview]]] = {}
         count = 0
+        sent_away: list[int] = []
         for place, batch in enumerate(batches):
             count += 1
+            if owner_epoch is None and self._is_misplaced(batch.queue_id):
+                sent_away.append(place)
+                continue
             places, described, views = by_group.setdefault(self._group_of(batch.queue_id), ([], [], []))
             places.append(place)
             described.append(AppendedBatch(len(batch.data), batch.queue_id, *batch[2:]))
@@ -105,6 +118,8 @@ class RemoteMessageStore:
             pending = PendingPart(part, b"".join(views), ticket.expect(places))
             self._backlog_bytes += pending.size
             self._lanes[group].add(pending)
+        if sent_away:
+            ticket.expect(sent_away)([AppendResult(Outcome.NOT_LEADER)] * len(sent_away))
         if acks == 0:
             return PromptFuture.settled([AppendResult(Outcome.OK)] * count)
         ticket.one_settled()
@@ -130,6 +145,9 @@ class RemoteMessageStore:
 
     def read_at_once(self, plan: ReadPlan) -> None:
         while (wanted := plan.wanted(1, ANY_BYTES)).reads:
+            if self._is_misplaced(wanted.reads[0].queue_id):
+                plan.put(_none_of(wanted.reads)[0])
+                continue
             found = self._cache.read(wanted.reads[0], wanted.bytes_max, whole_first=wanted.whole_first)
             if found is None:
                 return
@@ -149,7 +167,8 @@ class RemoteMessageStore:
         while reads.round == begun and (wanted := reads.wanted(READS_MAX, bytes_max)).reads:
             for found in await self._read(wanted.reads, wanted.bytes_max, whole_first=wanted.whole_first):
                 if reads.round == begun:
-                    reads.put(found)
+                    here = not self._is_misplaced(found.queue_id)
+                    reads.put(found if here else found._replace(outcome=Outcome.NOT_LEADER, batches=[]))
         return []
 
     async def _read(self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool) -> list[QueueSlice]:

@@ -448,9 +448,9 @@ class Run:
             queue, group = history.queue(queue_id), storage.group_of(queue_id)
             offset, end_of_split = queue.log_start, queue.end_after(split[group])
             served: list[int] = []
+            what = f"node {node.node_id}: queue store"
             while offset < end_of_split:
                 found = await node.call(storage.queue_store.history.read(queue_id, group, offset, 3000), patience=60)
-                what = f"node {node.node_id}: queue store"
                 if offset < queue.log_start:
                     offset = queue.log_start
                     continue
