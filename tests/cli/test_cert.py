@@ -9,6 +9,7 @@ import pytest
 from tests.cli.documented import documented_keys, keys_of
 
 from mainstem.cli.main import run
+from mainstem.server.tls.revocations import read_lists
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,7 @@ def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("cert authority", []),
         ("cert create", ["--user", "alice"]),
         ("cert renew", ["certs/user-alice.pem"]),
+        ("cert revoke", ["certs/user-alice.pem"]),
         ("cert show", ["certs/user-alice.pem", "certs/users-ca.pem"]),
     ):
         assert run([*name.split(), *arguments, "--json"]) == 0
@@ -50,9 +52,28 @@ def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         assert keys_of(json.loads(capsys.readouterr().out), keys) == keys
 
 
+def test_what_is_revoked_is_in_the_list_of_its_authority(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cert", "authority"]) == 0
+    for name in ("alice", "bob"):
+        assert run(["cert", "create", "--user", name]) == 0
+    assert run(["cert", "create", "--node", "1", "--host", "node-1"]) == 0
+    assert run(["cert", "revoke", "--dir", "certs"]) == 0
+    assert [len(read_lists(f"certs/{kind}.crl").serials) for kind in ("nodes", "users")] == [0, 0]
+    for _ in range(2):  # the second time it is in the list already
+        assert run(["cert", "revoke", "certs/user-alice.pem", "certs/user-bob.pem"]) == 0
+        assert "users.crl: 2 revoked" in capsys.readouterr().out
+    assert run(["cert", "revoke", "--dir", "certs", "--days", "3"]) == 0
+    users, nodes = read_lists("certs/users.crl"), read_lists("certs/nodes.crl")
+    assert {issuer for issuer, _ in users.serials} == {"CN=mainstem users"}
+    assert (len(users.serials), len(nodes.serials)) == (2, 0)
+    assert run(["cert", "revoke", "certs/users-ca.pem"]) == 1
+    assert "is an authority" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["revoke"], "name the certificates, or with --dir"),
         (["create"], "give one of --node, --splitter and --user"),
         (["create", "--user", "a", "--splitter"], "give one of --node, --splitter and --user"),
         (["create", "--user", "a", "--host", "b"], "--host goes with --node"),

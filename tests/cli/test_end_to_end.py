@@ -373,6 +373,7 @@ ELSEWHERE = {
     "cluster transfer-leader", "cluster replace", "split prepare", "store repair", "store repair --manifest",
     "store adopt", "store adopt --export", "store adopt --into", "store give-up", "store verify --objects",
     "acl add", "acl list", "acl remove", "acl why", "cert authority", "cert create", "cert renew", "cert show",
+    "cert revoke", "token create", "token list", "token renew", "token expire",
     "profile add", "profile list", "profile remove", "profile show", "user add", "user list", "user remove",
     "tenant create", "tenant alter", "tenant list", "tenant describe", "tenant usage", "tenant delete",
     "audit tail", "quota list", "quota set", "quota remove", "quota describe",

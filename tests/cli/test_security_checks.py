@@ -13,8 +13,10 @@ from mainstem.cli.main import run
 from mainstem.cli.security_checks import checks
 from mainstem.node.config import NodeConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
+from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.security.certificates import holders
 from mainstem.security.certificates.certificate_directory import CertificateDirectory
+from mainstem.security.tokens.config import DelegationTokenConfig
 from mainstem.server.config import ServerConfig
 from mainstem.server.listener_config import ListenerConfig
 
@@ -95,7 +97,7 @@ def test_ports_that_anybody_reaches(tls: RpcTlsConfig) -> None:
 
 def test_passwords_that_anybody_on_the_way_reads() -> None:
     listener = ListenerConfig(listen="0.0.0.0:9094", protocol="SASL_PLAINTEXT")
-    (check,) = found(NodeConfig(server=ServerConfig(listeners={"OUTSIDE": listener}))).values()
+    check = found(NodeConfig(server=ServerConfig(listeners={"OUTSIDE": listener})))["open passwords"]
     assert check.state is CheckState.WARNING
     assert "encrypts nothing" in check.found
 
@@ -128,6 +130,46 @@ def test_an_authority_of_nodes_and_users_is_named(tls: RpcTlsConfig, tmp_path: P
         if expected:
             assert told["authorities"].state is CheckState.WARNING
             assert "CN=test nodes is in rpc_tls.ca and in server.listeners.OUTSIDE.ca" in told["authorities"].found
+
+
+def test_lists_of_revoked_certificates_are_told_before_they_are_old(tls: RpcTlsConfig, tmp_path: Path) -> None:
+    certs = CertificateDirectory(tmp_path)
+    certs.revoke(certs.create(holders.user("an"), NOW).certificate, NOW)
+    file = certs.list_file(holders.AuthorityKind.USERS)
+    listener = ListenerConfig(
+        listen="127.0.0.1:0", protocol="SSL", certificate=tls.certificate, key=tls.key, client_auth="required",
+        ca=str(certs.authority_file(holders.AuthorityKind.USERS)), crl=str(file),
+    )  # fmt: skip
+    config = NodeConfig(server=ServerConfig(listeners={"OUT": listener}))
+    for days, state in ((0, CheckState.OK), (25, CheckState.WARNING), (31, CheckState.WARNING)):
+        check = found(config, NOW + timedelta(days=days))["server.listeners.OUT.crl"]
+        assert (check.state, "1 certificates are revoked" in check.found) == (state, True), days
+    file.write_text("nonsense")
+    assert found(config)["server.listeners.OUT.crl"].state is CheckState.FAILED
+
+
+def test_settings_that_let_in_more_than_most_people_want(tls: RpcTlsConfig, tmp_path: Path) -> None:
+    def config(protocol: str, *mechanisms: str, everyone: bool, authorizes: bool) -> NodeConfig:
+        over_tls = {"certificate": tls.certificate, "key": tls.key} if protocol == "SASL_SSL" else {}
+        listener = ListenerConfig(listen="127.0.0.1:0", protocol=protocol, mechanisms=mechanisms, **over_tls)  # type: ignore[arg-type]
+        return NodeConfig(
+            server=ServerConfig(listeners={"OUT": listener}),
+            authorizer=AuthorizerConfig(enabled=authorizes, allow_everyone_if_no_acl_found=everyone),
+        )
+
+    weak = {"open resources", "no authorizer", "plain passwords"}
+    for made, expected in (
+        (config("SASL_SSL", "PLAIN", everyone=False, authorizes=True), set()),
+        (config("SASL_PLAINTEXT", "SCRAM-SHA-256", everyone=False, authorizes=True), set()),
+        (config("SASL_PLAINTEXT", "PLAIN", everyone=True, authorizes=True), {"open resources", "plain passwords"}),
+        (config("SASL_SSL", "PLAIN", everyone=True, authorizes=False), {"no authorizer"}),
+    ):
+        assert set(found(made)) & weak == expected
+    key = tmp_path / "token-key"
+    key.write_text("k" * 32)
+    key.chmod(0o640)
+    tokens = NodeConfig(delegation_token=DelegationTokenConfig(secret_key_file=str(key)))
+    assert found(tokens)["delegation_token.secret_key_file"].state is CheckState.WARNING
 
 
 def test_profiles_with_secrets_that_others_can_read(tmp_path: Path) -> None:

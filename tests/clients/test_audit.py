@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.cli.documented import documented_keys, keys_of
 from tests.clients.conftest import SETTINGS
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.patience import PATIENCE_SECONDS
@@ -77,7 +78,10 @@ def used_token(node: Serving, password: Path, capsys: pytest.CaptureFixture[str]
     """Make, list, renew and expire delegation tokens; the secret of one that stays."""
 
     def told(*command: str) -> Any:
-        return json.loads(asked(node, password, capsys, "token", *command, "--json"))
+        answer = json.loads(asked(node, password, capsys, "token", *command, "--json"))
+        documented = documented_keys()[f"token {command[0]}"]
+        assert keys_of(answer, documented) == documented
+        return answer
 
     made = told("create", "--renewer", "bob", "--max-lifetime", "1h")
     other = told("create", "--owner", "bob")

@@ -34,7 +34,7 @@ COMMANDS = {
     "audit": LazyCommand("mainstem.cli.audit", "See who did what."),
     "quota": LazyCommand("mainstem.cli.quota", "Say how much clients may take per second."),
     "tenant": LazyCommand("mainstem.cli.tenant", "Share a cluster between tenants."),
-    "cert": LazyCommand("mainstem.cli.cert", "Make, renew and show certificates."),
+    "cert": LazyCommand("mainstem.cli.cert", "Make, renew, revoke and show certificates."),
     "profile": LazyCommand("mainstem.cli.profile", "Name clusters, and how clients are let in there."),
     "dev": LazyCommand("mainstem.cli.dev", "Run a cluster on this machine."),
     "doctor": LazyCommand("mainstem.cli.doctor", "Check what this machine has and lacks."),

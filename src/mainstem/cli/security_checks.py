@@ -19,6 +19,9 @@ from mainstem.security.certificates.library import require_cryptography
 if TYPE_CHECKING:
     from mainstem.node.config import NodeConfig
 
+LIST_WARNED = timedelta(days=7)
+"""A list of revoked certificates is made for 30 days."""
+
 EXPIRY_WARNED = timedelta(days=30)
 """Certificates are renewed by a job that runs now and then, and by people who are away now and then."""
 
@@ -30,6 +33,10 @@ def checks(config: NodeConfig, now: datetime | None = None) -> Iterator[Check]:
     yield from _reachable_ports(config)
     for key, file in _certificates(config).items():
         yield certificate(key, Path(file), now or datetime.now(UTC))
+    for name, listener in config.server.listeners.items():
+        if listener.crl:
+            yield _revocations(f"server.listeners.{name}.crl", listener.crl, now or datetime.now(UTC))
+    yield from _weak_settings(config)
     for key, file in _keys(config).items():
         yield private_file(key, Path(file), f"chmod 600 {file}")
     yield from _shared_authorities(config)
@@ -50,6 +57,7 @@ def _keys(config: NodeConfig) -> dict[str, str]:
     for name, listener in config.server.listeners.items():
         files[f"server.listeners.{name}.key"] = listener.key or listener.certificate
         files[f"server.listeners.{name}.key_password_file"] = listener.key_password_file
+    files["delegation_token.secret_key_file"] = config.delegation_token.secret_key_file
     return _named(files)
 
 
@@ -78,6 +86,54 @@ def _reachable_ports(config: NodeConfig) -> Iterator[Check]:
                 CheckState.WARNING,
                 f"server.listeners.{name}.listen = {listener.listen}: {listener.protocol} encrypts nothing",
                 "take SASL_SSL",
+            )
+
+
+def _revocations(key: str, file: str, now: datetime) -> Check:
+    """Whether a list of revoked certificates can be read, and is young."""
+    from mainstem.server.tls.revocations import read_lists
+
+    try:
+        found = read_lists(file)
+    except (OSError, ValueError) as error:
+        return Check(key, CheckState.FAILED, f"{file}: {error}", "a node cannot start with that")
+    told = f"{file}: {len(found.serials)} certificates are revoked"
+    if found.next_update_at is None:
+        return Check(key, CheckState.OK, told)
+    ends = datetime.fromtimestamp(found.next_update_at, UTC)
+    told = f"{told}; it is to be replaced by {ends:%Y-%m-%d}"
+    advice = f"write it anew: mainstem cert revoke --dir {Path(file).parent}"
+    if ends <= now:
+        return Check(key, CheckState.WARNING, f"{told}, which has passed", advice)
+    if ends - now < LIST_WARNED:
+        return Check(key, CheckState.WARNING, f"{told}, in {(ends - now).days} days", advice)
+    return Check(key, CheckState.OK, told)
+
+
+def _weak_settings(config: NodeConfig) -> Iterator[Check]:
+    """Settings that are allowed, and let in or show more than most people want."""
+    if config.authorizer.enabled and config.authorizer.allow_everyone_if_no_acl_found:
+        yield Check(
+            "open resources",
+            CheckState.WARNING,
+            "authorizer.allow_everyone_if_no_acl_found = true: whatever no rule is about is everybody's",
+            "add the rules that are missing, then set it to false",
+        )
+    if config.sasl_mechanisms and not config.authorizer.enabled:
+        yield Check(
+            "no authorizer",
+            CheckState.WARNING,
+            "clients show who they are, and authorizer.enabled = false lets each of them do everything",
+            "authorizer.enabled = true, with authorizer.super_users",
+        )
+    for name, mechanisms in config.sasl_mechanisms.items():
+        listener = config.server.listeners[name]
+        if "PLAIN" in mechanisms and listener.protocol == "SASL_PLAINTEXT":
+            yield Check(
+                "plain passwords",
+                CheckState.WARNING,
+                f"server.listeners.{name} offers PLAIN without TLS: passwords cross the network as they are",
+                f"take SASL_SSL, or SCRAM alone: server.listeners.{name}.mechanisms",
             )
 
 

@@ -457,6 +457,17 @@ class KafkaServer:
                 )
                 for certificate in certificates
             ),
+            *(
+                Sample(
+                    "mainstem_revocation_list_expires_seconds",
+                    "gauge",
+                    "Seconds until a listener's list of revoked certificates is to be replaced.",
+                    certificate.list_expires_at - now,
+                    (("listener", certificate.name),),
+                )
+                for certificate in certificates
+                if certificate.list_expires_at is not None
+            ),
         ]
 
     def _give_turns(self) -> None:

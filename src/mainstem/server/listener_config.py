@@ -43,6 +43,9 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ca: str = ""
     """ssl.truststore.certificates: the authorities whose certificates are accepted from clients."""
 
+    crl: str = ""
+    """Lists of certificates that these authorities have revoked (CRLs); empty: none is. Read again when it changes."""
+
     client_auth: Literal["none", "requested", "required"] = "none"
     """ssl.client.auth."""
 
@@ -79,11 +82,13 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             self._validate_plain(where)
         elif not self.certificate:
             raise ConfigError(f"{where}.certificate is missing: {self.protocol} shows clients a certificate")
+        elif self.crl and self.client_auth == "none":
+            raise ConfigError(f"{where}.crl is given, and client_auth = none asks no client for a certificate")
         elif self.client_auth != "none" and not self.ca:
             raise ConfigError(f"{where}.ca is missing: without it no certificate of a client is accepted")
 
     def _validate_plain(self, where: str) -> None:
-        for key in ("certificate", "key", "key_password_file", "ca"):
+        for key in ("certificate", "key", "key_password_file", "ca", "crl"):
             if getattr(self, key):
                 raise ConfigError(f"{where}.{key} is given, and {self.protocol} has no TLS; take SSL, or leave it out")
         if self.client_auth != "none":

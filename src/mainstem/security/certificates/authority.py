@@ -7,6 +7,7 @@ be used for binds those it issues, too: none of the users' authority is accepted
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519Pri
 
 AUTHORITY_LIFETIME = timedelta(days=3652)
 CERTIFICATE_LIFETIME = timedelta(days=365)
+LIST_LIFETIME = timedelta(days=30)
+"""Of a list of revoked certificates: somebody looks after them as often."""
 CLOCK_SLACK = timedelta(hours=1)
 """A certificate is valid from so long before it is made: the clocks of those who see it first may be behind."""
 
@@ -112,6 +115,19 @@ class Authority:
                 builder = builder.add_extension(value, critical=extension.critical)
         return self._signed(builder, used, now, lifetime, itself=itself)
 
+    def revocation_list(self, revoked: Sequence[x509.RevokedCertificate], now: datetime, lifetime: timedelta) -> bytes:
+        """A list of certificates of this authority that count no more, in PEM format."""
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._certificate.subject)
+            .last_update(now - CLOCK_SLACK)
+            .next_update(now + lifetime)
+            .add_extension(_authority_identifier(self._certificate), critical=False)
+        )
+        for one in revoked:
+            builder = builder.add_revoked_certificate(one)
+        return builder.sign(self._key, _hash_for(self._key)).public_bytes(serialization.Encoding.PEM)
+
     def _signed(
         self,
         builder: x509.CertificateBuilder,
@@ -167,6 +183,14 @@ def parsed_certificates(content: bytes, where: object) -> list[x509.Certificate]
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise CertificateUnreadable(f"{where}: no certificate in PEM format ({_first_line(error)})") from None
+
+
+def parsed_list(content: bytes, where: object) -> x509.CertificateRevocationList:
+    """A list of revoked certificates in PEM format. Raises CertificateUnreadable naming `where`."""
+    try:
+        return x509.load_pem_x509_crl(content)
+    except ValueError as error:
+        raise CertificateUnreadable(f"{where}: no list of revoked certificates ({_first_line(error)})") from None
 
 
 def parsed_key(content: bytes, where: object) -> SigningKey:

@@ -7,6 +7,7 @@ authority.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -16,14 +17,17 @@ from cryptography import x509
 from mainstem.security.certificates.authority import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,
+    LIST_LIFETIME,
     Authority,
     new_authority,
     parsed_certificates,
     parsed_key,
+    parsed_list,
 )
 from mainstem.security.certificates.errors import CertificateRefused, CertificateUnreadable
 from mainstem.security.certificates.holders import AuthorityKind, CertificateHolder
-from mainstem.security.certificates.pem_files import key_of, read_file, require_absent, write_pair
+from mainstem.security.certificates.pem_files import CERTIFICATE_MODE, key_of, read_file, require_absent, write_pair
+from mainstem.whole_file import write_whole
 
 
 class WrittenCertificate(NamedTuple):
@@ -31,6 +35,14 @@ class WrittenCertificate(NamedTuple):
 
     certificate: Path
     key: Path
+    until: datetime
+
+
+class WrittenList(NamedTuple):
+    """A list of revoked certificates that was written, how many are in it, and when another is due."""
+
+    file: Path
+    revoked: int
     until: datetime
 
 
@@ -84,11 +96,50 @@ class CertificateDirectory:
         write_pair(path, made.certificate, made.key if new_key else None, replace=True)
         return WrittenCertificate(path, key_of(path), made.until)
 
+    def revoke(self, path: Path, now: datetime, lifetime: timedelta = LIST_LIFETIME) -> WrittenList:
+        """Add a certificate to the list of those that its authority has revoked. Raises CertificateError, OSError."""
+        certificate = parsed_certificates(read_file(path), path)[0]
+        if certificate.issuer == certificate.subject:
+            raise CertificateRefused(f"{path} is an authority: whoever trusts it has to be told to trust it no more")
+        kind, authority = self._kind_and_issuer_of(certificate, path)
+        revoked = [one for one in self._revoked(kind) if one.serial_number != certificate.serial_number]
+        builder = x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now)
+        return self._write_list(kind, authority, [*revoked, builder.build()], now, lifetime)
+
+    def renew_lists(self, now: datetime, lifetime: timedelta = LIST_LIFETIME) -> list[WrittenList]:
+        """Write the lists of both authorities anew, with what is in them. Raises CertificateError, OSError."""
+        return [
+            self._write_list(kind, self._authority(self.authority_file(kind)), self._revoked(kind), now, lifetime)
+            for kind in AuthorityKind
+        ]
+
+    def list_file(self, kind: AuthorityKind) -> Path:
+        return self._directory / f"{kind.value}.crl"
+
+    def _revoked(self, kind: AuthorityKind) -> list[x509.RevokedCertificate]:
+        file = self.list_file(kind)
+        return list(parsed_list(read_file(file), file)) if file.exists() else []
+
+    def _write_list(
+        self,
+        kind: AuthorityKind,
+        authority: Authority,
+        revoked: Sequence[x509.RevokedCertificate],
+        now: datetime,
+        lifetime: timedelta,
+    ) -> WrittenList:
+        file = self.list_file(kind)
+        write_whole(file, authority.revocation_list(revoked, now, lifetime), CERTIFICATE_MODE)
+        return WrittenList(file, len(revoked), now + lifetime)
+
     def _issuer_of(self, certificate: x509.Certificate, path: Path) -> Authority:
+        return self._kind_and_issuer_of(certificate, path)[1]
+
+    def _kind_and_issuer_of(self, certificate: x509.Certificate, path: Path) -> tuple[AuthorityKind, Authority]:
         for kind in AuthorityKind:
             file = self.authority_file(kind)
             if file.exists() and (authority := self._authority(file)).signed(certificate):
-                return authority
+                return kind, authority
         raise CertificateRefused(
             f"{path} is a certificate of {certificate.issuer.rfc4514_string()}, which is not an authority of "
             f"{self._directory}; name its directory with --dir"

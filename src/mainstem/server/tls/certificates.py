@@ -15,6 +15,7 @@ from pathlib import Path
 from mainstem.errors import ConfigError
 from mainstem.server.listener_config import ListenerConfig
 from mainstem.server.tls import x509
+from mainstem.server.tls.revocations import Revocations
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +36,13 @@ class ListenerCertificate:
         self._config = config
         self._stamp = self._stamp_now()
         self.context, self.expires_at = self._made()
+        self.revocations = self._read_revocations()
+        """None: the listener has no list of revoked certificates."""
+        self._revocations_stamp = _stamp(config.crl)
 
     def look(self) -> None:
         """Use the files as they are now, if they have changed."""
+        self._look_at_revocations()
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return
@@ -48,6 +53,36 @@ class ListenerCertificate:
             logger.error("the certificate of listener %s stays as it was: %s", self.name, error)
         else:
             logger.info("listener %s shows new connections the certificate that its files have now", self.name)
+
+    @property
+    def list_expires_at(self) -> float | None:
+        """When its list of revoked certificates is to be replaced, in seconds since the epoch; None: there is none, or
+        it does not say."""
+        return None if self.revocations is None else self.revocations.next_update_at
+
+    def _read_revocations(self) -> Revocations | None:
+        """Raises ConfigError."""
+        if not self._config.crl:
+            return None
+        try:
+            return Revocations(self._config.crl)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"server.listeners.{self.name}.crl = {self._config.crl!r} cannot be used: {_in_words(error)}; it takes "
+                "lists of revoked certificates in PEM format"
+            ) from error
+
+    def _look_at_revocations(self) -> None:
+        stamp = _stamp(self._config.crl)
+        if self.revocations is None or stamp == self._revocations_stamp:
+            return
+        self._revocations_stamp = stamp
+        try:
+            self.revocations.read_again()
+        except (OSError, ValueError) as error:
+            logger.error("the revoked certificates of listener %s stay as they were: %s", self.name, _in_words(error))
+        else:
+            logger.info("listener %s goes by the revoked certificates that its file has now", self.name)
 
     def _made(self) -> tuple[ssl.SSLContext, float]:
         config = self._config

@@ -179,6 +179,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._drops = self._ended = True
         self._handshake_over()
+        if self._listener.certificate.revocations is not None:
+            self._listener.certificate.revocations.forget(self._revoked)
         self._held = b""
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
@@ -314,6 +316,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if principal is None:
             self._refuse("no rule of principal_mapping_rules matches the subject of the peer's certificate")
             return
+        if not self._is_admitted():
+            self._refuse("the certificate that the peer shows is revoked")
+            return
         self._principal = principal
         self._handshake_over()
         self._listener.done()
@@ -331,6 +336,20 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             return self._listener.mapping.principal(x509.subject(certificate))
         except ValueError:
             return None
+
+    def _is_admitted(self) -> bool:
+        """Whether the certificate of the peer is not revoked; it is looked at again whenever the list changes."""
+        assert self._ssl is not None
+        certificate, revocations = self._ssl.getpeercert(binary_form=True), self._listener.certificate.revocations
+        if certificate is None or revocations is None:
+            return True
+        try:
+            return revocations.admits(certificate, self._revoked)
+        except ValueError:
+            return False
+
+    def _revoked(self) -> None:
+        self._cut_off("its certificate was revoked meanwhile")
 
     def _too_late(self) -> None:
         if not self._drops:

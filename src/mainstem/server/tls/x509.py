@@ -1,4 +1,5 @@
-"""What certificates say, read from their DER: the subject as Java writes it, and when they expire.
+"""What certificates say, read from their DER: the subject as Java writes it, and when they expire; and what lists of
+revoked certificates say.
 
 Kafka's principal of a certificate is its subject as `X500Principal.getName()` has it (RFC 2253): the last part first,
 attributes by short names where the RFC has one, else by number with their encoded value. Access rules compare that
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 SEQUENCE, SET, OBJECT_IDENTIFIER = 0x30, 0x31, 0x06
+BOOLEAN, INTEGER = 0x01, 0x02
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
 VERSION = 0xA0
 
@@ -37,8 +40,18 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 def subject(certificate: bytes) -> str:
     """The subject of a certificate in DER form. Raises ValueError."""
+    return _name(_fields(certificate)[4])
+
+
+def identity(certificate: bytes) -> tuple[str, int]:
+    """The issuer of a certificate in DER form, as text, and its serial number. Raises ValueError."""
+    serial, _, issuer, *_ = _fields(certificate)
+    return _name(issuer), int.from_bytes(serial, signed=True)
+
+
+def _name(encoded: bytes) -> str:
     names = []
-    for tag, _, relative, _ in reversed(list(_parts(_fields(certificate)[4]))):
+    for tag, _, relative, _ in reversed(list(_parts(encoded))):
         _expect(tag, SET)
         attributes = [_attribute(value) for _, _, value, _ in _parts(relative)]
         names.append("+".join(attributes))
@@ -48,6 +61,55 @@ def subject(certificate: bytes) -> str:
 def expires_at(certificate: bytes) -> float:
     """When a certificate in DER form ends, in seconds since the epoch. Raises ValueError."""
     _, (tag, _, value, _) = _parts(_fields(certificate)[3])
+    return _moment(tag, value)
+
+
+class RevocationList(NamedTuple):
+    """Which certificates of an issuer are revoked, by serial number. `next_update_at`: when another list takes its
+    place, in seconds since the epoch; None: it does not say."""
+
+    issuer: str
+    serials: frozenset[int]
+    next_update_at: float | None
+
+
+def revocation_list(encoded: bytes) -> RevocationList:
+    """Reads a list (CRL) in DER form. Raises ValueError; also for one with a critical extension."""
+    signed = _signed(encoded)
+    fields = [(tag, value) for tag, _, value, _ in _parts(signed)]
+    if fields and fields[0][0] == INTEGER:  # the version
+        del fields[0]
+    if len(fields) < 3 or [fields[0][0], fields[1][0]] != [SEQUENCE, SEQUENCE]:
+        raise ValueError("a list of revoked certificates with too few fields")
+    _, (_, issuer), _, *rest = fields  # the algorithm, the issuer, when it was made
+    next_update_at, serials = None, frozenset[int]()
+    for tag, value in rest:
+        if tag in (UTC_TIME, GENERALIZED_TIME):
+            next_update_at = _moment(tag, value)
+        elif tag == SEQUENCE:
+            serials = frozenset(_revoked(entry) for _, _, entry, _ in _parts(value))
+        elif tag == VERSION:  # as the version of certificates, the extensions have number 0
+            ((_, _, extensions, _),) = _parts(value)
+            _refuse_critical(extensions)
+    return RevocationList(_name(issuer), serials, next_update_at)
+
+
+def _revoked(entry: bytes) -> int:
+    (tag, _, serial, _), _, *more = _parts(entry)
+    _expect(tag, INTEGER)
+    for _, _, extensions, _ in more:
+        _refuse_critical(extensions)
+    return int.from_bytes(serial, signed=True)
+
+
+def _refuse_critical(extensions: bytes) -> None:
+    for _, _, extension, _ in _parts(extensions):
+        if any(tag == BOOLEAN and any(value) for tag, _, value, _ in _parts(extension)):
+            raise ValueError("a list of revoked certificates with a critical extension, which changes what it means")
+
+
+def _moment(tag: int, value: bytes) -> float:
+    """In seconds since the epoch."""
     text = value.decode("ascii")
     if tag == UTC_TIME:
         text = ("19" if text >= "50" else "20") + text
@@ -58,14 +120,21 @@ def expires_at(certificate: bytes) -> float:
 
 def _fields(certificate: bytes) -> list[bytes]:
     """Serial number, algorithm, issuer, validity, subject and what follows."""
-    ((tag, _, content, _),) = _parts(certificate)
-    _expect(tag, SEQUENCE)
-    tag, _, signed, _ = next(_parts(content))
-    _expect(tag, SEQUENCE)
+    signed = _signed(certificate)
     fields = [value for tag, _, value, _ in _parts(signed) if tag != VERSION]
     if len(fields) < 6:
         raise ValueError("a certificate with too few fields")
     return fields
+
+
+def _signed(encoded: bytes) -> bytes:
+    """What is signed in a certificate or a list."""
+    ((tag, _, content, _),) = _parts(encoded)
+    _expect(tag, SEQUENCE)
+    for first, _, signed, _ in _parts(content):
+        _expect(first, SEQUENCE)
+        return signed
+    raise ValueError("DER of which nothing is signed")
 
 
 def _attribute(encoded: bytes) -> str:
