@@ -71,7 +71,7 @@ class FeatureLevel(enum.IntEnum):
     """Quotas of tenants; delegation tokens."""
 
     ELASTIC = 7
-    """Nodes that have only some of the roles."""
+    """Nodes that have only some of the roles; nodes that are drained."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:

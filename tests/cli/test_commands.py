@@ -20,9 +20,18 @@ from tests.cli.documented import documented_keys, keys_of
 from tests.cli.fake_node import serving
 from tests.console.views import FakeViews
 
+from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
-from mainstem.console.views import ClusterView, DiskView, ReplicaView, SharedStoreView, SplitEndpoint, WriteGroupView
+from mainstem.console.views import (
+    ClusterView,
+    DiskView,
+    DrainView,
+    ReplicaView,
+    SharedStoreView,
+    SplitEndpoint,
+    WriteGroupView,
+)
 
 
 def all_commands() -> list[list[str]]:
@@ -276,6 +285,20 @@ def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.Capt
     assert run([*words.split(), "--http", node, "--json"]) == 0
     documented = documented_keys()[words]
     assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
+
+
+def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    left = DrainView(node=3, groups_left=[0, 2], votes=True, empty=False, waits_for=["write group 0: add a node"])
+    assert left_of(left, 4) == "2 of 4 write groups to go, votes on the metadata; waits: write group 0: add a node"
+    assert left_of(DrainView(node=3, groups_left=[], votes=False, empty=True), 4) == "empty"
+    with serving({"/v1/cluster/drain": (200, b"{}")}) as address:
+        words = ["cluster", "drain", "3", "--http", address, "--token", "t"]
+        assert run([*words, "--json"]) == 0
+        told = capsys.readouterr().out
+        assert keys_of(json.loads(told), documented_keys()["cluster drain"]) == documented_keys()["cluster drain"]
+        assert run([*words, "--cancel"]) == 0
+        assert capsys.readouterr().out == "node 3 is not drained any more\n"
+        assert run([*words, "--cancel", "--wait"]) == 2
 
 
 @pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])

@@ -164,6 +164,9 @@ class FakeViews:
     async def replace_node(self, old: int, new: int) -> str | None:
         return None
 
+    async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
+        return None
+
     async def transfer_leader(self, group: int, to: int) -> str | None:
         if group > 0:
             return f"there is no write group {group}"

@@ -22,6 +22,7 @@ from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
 from mainstem.console.views import (
+    DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
     NodeViews,
@@ -68,6 +69,7 @@ class Console:
             Route("/v1/cluster", self._limited(self._cluster)),
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
+            Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
             Route("/v1/tenants/usage", self._limited(self._tenant_usage)),
@@ -128,6 +130,10 @@ class Console:
     async def _replace_node(self, request: Request) -> Response:
         wanted = await self._posted(request, ReplaceNodeRequest)
         return _done(await self._views.cluster.replace_node(wanted.old, wanted.new))
+
+    async def _drain_node(self, request: Request) -> Response:
+        wanted = await self._posted(request, DrainNodeRequest)
+        return _done(await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
 
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)

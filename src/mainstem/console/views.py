@@ -71,6 +71,20 @@ class DiskView(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int
 
 
+class DrainView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that gives away what it holds, or has done so."""
+
+    node: int
+    groups_left: Sequence[int]
+    """Write groups that it may still hold something of."""
+    votes: bool
+    """Whether it votes on the metadata."""
+    empty: bool
+    """Whether it holds nothing, and does not vote: the node may stop for good."""
+    waits_for: Sequence[str] = ()
+    """Why something does not go on, in words."""
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nodes: Sequence[NodeView]
@@ -80,6 +94,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """None where the store is shared."""
     topics: int
     partitions: int
+    drains: Sequence[DrainView] = ()
     metadata_leader: int = -1
     """The node id of the metadata's leader; -1: this node knows none."""
     feature_level: int = 1
@@ -175,6 +190,14 @@ class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     old: int
     new: int
+
+
+class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/cluster/drain`."""
+
+    node: int
+    cancel: bool = False
+    """The node keeps what it has, and may get replicas again."""
 
 
 class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -607,6 +630,11 @@ class ClusterViews(Protocol):
     async def replace_node(self, old: int, new: int) -> str | None:
         """Have every replica of one node move to another. Returns why that cannot be, or None when it is
         under way."""
+        ...
+
+    async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
+        """Have a node give away all that it holds, or stop that. Returns why that cannot be, or None when it is
+        noted."""
         ...
 
 

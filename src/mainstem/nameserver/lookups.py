@@ -228,6 +228,11 @@ class MetadataLookups:
         """Per write group the nodes of its replicas, preferred leader first; empty until groups are placed."""
         return dict(self._state.placements)
 
+    @property
+    def draining(self) -> frozenset[int]:
+        """The nodes that give away what they hold, and those that have."""
+        return frozenset(self._state.node_table.draining)
+
     def preferred_leader(self, group: int) -> int:
         """The node that should lead the write group; -1: the write group is not placed."""
         replicas = self._state.placements.get(group)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from mainstem.model import Node, Sample
 from mainstem.nameserver.acl_administration import AclAdministration
 from mainstem.nameserver.administration import MetadataAdministration
 from mainstem.nameserver.beginning import Beginning, begin
+from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
 from mainstem.nameserver.cluster.level_raising import LevelRaising
@@ -55,6 +56,7 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.commands import Event, NodeRegistered
+from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.waits import MetadataWaits
@@ -111,6 +113,7 @@ class Nameserver:
         )
         """Drives this node's member of the metadata quorum."""
         clock_ms = ports.clock.now_ms if ports is not None else _now_ms
+        self._sleep = sleep
         self.proposer = Proposer(quorum, replica, clock_ms, config.changes_waiting_max)
         self._leaders = WriteGroupLeaders()
         self.heartbeats: Heartbeats | None = None
@@ -151,6 +154,13 @@ class Nameserver:
     def credentials(self, random_bytes: Callable[[int], bytes]) -> MetadataCredentials:
         """The users of the cluster, for its brokers. `random_bytes`: unpredictable ones, as many as asked for."""
         return MetadataCredentials(self.lookups, self._requests, random_bytes)
+
+    def draining(self, standings: Callable[[], Awaitable[Standings]]) -> Draining:
+        """Empties drained nodes, when it is run. `standings` asks the leaders of the write groups."""
+        return Draining(
+            self.quorum, self.replica, self.proposer, self._requests, self.lookups.alive,
+            self.operations.change_member, standings, self._sleep, max(1, len(self._config.peers)),
+        )  # fmt: skip
 
     @classmethod
     async def open(

@@ -23,6 +23,7 @@ from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.metadata import (
     CHANGE_MEMBER,
     ChangeMember,
+    WantDraining,
     Wanted,
     WantFeatureLevel,
     WantMove,
@@ -81,7 +82,9 @@ class ClusterOperations:
         the live node that suits best. The storage roles carry it out later. Returns the new node; raises
         `InvalidPlacement`."""
         if new is None:
-            racks = {node.node_id: node.rack for node in self._lookups.alive(NodeRole.STORAGE)}
+            draining = self._lookups.draining
+            alive = self._lookups.alive(NodeRole.STORAGE)
+            racks = {node.node_id: node.rack for node in alive if node.node_id not in draining}
             placements = self._replica.state.placements
             new = replacement_for(old, placements.get(group, ()), racks, placements)
         if new is None:
@@ -90,6 +93,17 @@ class ClusterOperations:
         if isinstance(outcome, NameserverError):
             raise outcome
         return new
+
+    async def set_draining(self, node_id: int, *, draining: bool) -> None:
+        """Have a node give away what it holds, which begins within a second; or stop that, where moves that are under
+        way are finished. Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        if self._lookups.feature_level < FeatureLevel.ELASTIC:
+            raise FeatureLevelTooLow(
+                f"the cluster is at feature level {self._lookups.feature_level}, draining a node takes level "
+                f"{FeatureLevel.ELASTIC}: mainstem cluster feature-level --raise, once all nodes run a version that "
+                "has it"
+            )  # a leader of an older version would not understand the request
+        await self._change(WantDraining(node_id, draining))
 
     async def change_member(self, old: int, new: int) -> None:
         """Replace voter `old` of the metadata quorum by node `new`, which is registered and runs; 0 for none.

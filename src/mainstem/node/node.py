@@ -28,7 +28,10 @@ from mainstem.console.token_file import token_of
 from mainstem.console.views import NodeViews
 from mainstem.errors import MainstemError
 from mainstem.model import Node, NodeRole
+from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
@@ -176,8 +179,9 @@ class RunningNode:
         if stores:
             nodes = roles.nameserver.lookups.nodes()
             await reports.check_stores([node.node_id for node in nodes if node.stores])
+        draining = self._start_draining(roles.nameserver, reports)
         health = NodeHealth(roles.nameserver, roles.storage if stores else None, self._supervision)
-        views = self._views(roles, health, reports, rpc_address, splitter, remote_store)
+        views = self._views(roles, health, reports, draining, rpc_address, splitter, remote_store)
         measured = self._measured(roles, server, remote_store)
         http, console = self._console(views, measured, write_dir, heap)
         if splitter is not None:
@@ -198,6 +202,17 @@ class RunningNode:
         stack.callback(giving_back.cancel)
         kafka = str(server.advertised) if server is not None else NO_KAFKA
         return Addresses(kafka, str(http), str(Address(*rpc_address)), config.node_id)
+
+    def _start_draining(self, nameserver: Nameserver, reports: NodeReports) -> Draining:
+        """Nodes that are drained are emptied while this node leads the metadata."""
+
+        async def standings() -> Standings:
+            return await reports.standings([node.node_id for node in nameserver.lookups.nodes() if node.stores])
+
+        draining = nameserver.draining(standings)
+        task = self._supervision.start(draining.run, "drains")
+        self._stack.callback(task.cancel)
+        return draining
 
     def _bound_server(self) -> KafkaServer:
         server = KafkaServer(self._config.server, self._clock, give_memory_back)
@@ -255,6 +270,7 @@ class RunningNode:
         roles: Roles,
         health: NodeHealth,
         reports: NodeReports,
+        draining: Draining,
         rpc: tuple[str, int],
         splitter: SplitterEnd | None,
         remote_store: GuardedStore | None,
@@ -271,6 +287,7 @@ class RunningNode:
             node=roles.setup.identity,
             reports=reports,
             leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
+            draining=draining,
         )
         compute = roles.compute
         audit, traffic = (compute.audit, compute.traffic) if compute is not None else (None, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from mainstem.model import OWN_LEVELS
+from mainstem.nameserver.state.drain_plan import GroupStanding
 from mainstem.node.store_directory import StoreUnsupported
 from mainstem.raft import RaftError
 from mainstem.rpc.errors import RpcError
@@ -102,6 +103,10 @@ class NodeReports:
         reports = await asyncio.gather(*map(self._report, node_ids))
         return dict(zip(node_ids, reports, strict=True))
 
+    async def standings(self, node_ids: list[int]) -> dict[int, GroupStanding]:
+        """The members of the write groups whose leaders are among these nodes and answer."""
+        return standings_of(led_groups((await self.of(node_ids)).values()))
+
     async def _report(self, node_id: int) -> NodeReport | None:
         if node_id == self._node_id or self._calls is None:
             return self.own()
@@ -136,3 +141,24 @@ class NodeReports:
             raise WriteGroupsNotLed(str(error)) from error
         except RaftError as error:
             raise TransferRefused(f"write group {group} cannot be led by node {to}: {error}") from error
+
+
+def led_groups(reports: Iterable[NodeReport | None]) -> dict[int, LedWriteGroup]:
+    """Per write group what its leader reports; of two that lead it, the one of the newer term."""
+    led: dict[int, LedWriteGroup] = {}
+    for report in reports:
+        for group in report.led if report is not None else ():
+            if group.group not in led or led[group.group].term < group.term:
+                led[group.group] = group
+    return led
+
+
+def standings_of(led: Mapping[int, LedWriteGroup]) -> dict[int, GroupStanding]:
+    return {
+        number: GroupStanding(
+            voters=frozenset(it.node for it in group.members if it.voter),
+            members=frozenset(it.node for it in group.members),
+            active=frozenset(it.node for it in group.members if it.active),
+        )
+        for number, group in led.items()
+    }

@@ -6,6 +6,7 @@ import click
 
 from mainstem.address import Address, AddressError, parsed
 from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views import ClusterView, DiskView, NodeView, ReplicaView
@@ -27,6 +28,8 @@ def command(http: str, as_json: bool) -> None:
     print_text(f"cluster {view.cluster_id}: {contents}")
     print_text(f"feature level {view.feature_level}{_higher(view)}\n")
     _print_nodes(view)
+    for drain in view.drains:
+        print_text(f"node {drain.node} is drained: {left_of(drain, len(view.write_groups))}")
     print_text()
     print_table(
         [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "~REPLICAS"],

@@ -49,6 +49,7 @@ from mainstem.nameserver.state.commands import (
     RemoveAcl,
     RemoveDelegationToken,
     RemoveScramCredential,
+    SetDraining,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -65,6 +66,7 @@ from mainstem.rpc.messages.metadata import (
     WantConfigs,
     WantCredentials,
     WantDeletions,
+    WantDraining,
     Wanted,
     WantedAcl,
     WantedCredential,
@@ -154,6 +156,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: registration_of(wanted, state.feature_level)]
         case WantMove(group=group, old=old, new=new):
             return [lambda _: MoveReplica(group, old, new)]
+        case WantDraining(node_id=node_id, draining=draining):
+            return [lambda _: SetDraining(node_id, draining)]
         case WantFeatureLevel(level=level):
             return [lambda _: RaiseFeatureLevel(level)]
         case WantAcls(acls=acls):

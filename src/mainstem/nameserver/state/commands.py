@@ -69,6 +69,13 @@ class MoveReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     new: int
 
 
+class SetDraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="set_draining"):
+    """The node gives away what it holds, and gets nothing; or no longer."""
+
+    node_id: int
+    draining: bool
+
+
 class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="create_topic"):
     """`number` is the next topic number: numbers only go up, and none is used twice."""
 
@@ -266,6 +273,7 @@ KnownCommand = (
     | RegisterNode
     | PlaceWriteGroups
     | MoveReplica
+    | SetDraining
     | CreateTopic
     | AddPartitions
     | ChangeTopicConfigs
@@ -303,6 +311,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.SECURED
         case AddDelegationToken() | MoveTokenExpiry() | RemoveDelegationToken():
             return FeatureLevel.TENANTED
+        case SetDraining():
+            return FeatureLevel.ELASTIC
         case _:
             return FeatureLevel.FIRST
 

@@ -23,6 +23,7 @@ from mainstem.nameserver.state.commands import (
     NodeRegistered,
     PlaceWriteGroups,
     RegisterNode,
+    SetDraining,
     WriteGroupsPlaced,
 )
 
@@ -36,6 +37,8 @@ class NodeTable:
         self.placements: dict[int, tuple[int, ...]] = {}
         """Per write group its replicas' nodes, preferred leader first; empty until the write groups are
         placed."""
+        self.draining: set[int] = set()
+        """The nodes that give away what they hold, and those that have."""
 
     @property
     def copies(self) -> int:
@@ -86,7 +89,15 @@ class NodeTable:
             )
         if command.new == command.old:
             raise InvalidPlacement(f"write group {command.group}: its replica is on node {command.old} already")
+        if command.new in self.draining:
+            raise InvalidPlacement(
+                f"node {command.new} is drained, and takes nothing: mainstem cluster drain {command.new} --cancel"
+            )
         self._check_replicas(command.group, _moved(replicas, command))
+
+    def check_draining(self, command: SetDraining) -> None:
+        if command.node_id not in self.nodes:
+            raise InvalidPlacement(f"node {command.node_id} is not registered in this cluster")
 
     def _check_replicas(self, group: int, replicas: Sequence[int]) -> None:
         unknown = [node_id for node_id in replicas if node_id not in self.nodes]
@@ -121,12 +132,21 @@ class NodeTable:
         self.placements[command.group] = _moved(replicas, command)
         return WriteGroupsPlaced(dict(self.placements))
 
+    def drain(self, command: SetDraining) -> None:
+        if command.node_id not in self.nodes:
+            raise InconsistentCommand(f"node {command.node_id} is drained before it is registered")
+        if command.draining:
+            self.draining.add(command.node_id)
+        else:
+            self.draining.discard(command.node_id)
+
     # snapshots
 
     def commands(self) -> Iterator[Command]:
         commands: list[Command] = list(self.registered.values())
         if self.placements:
             commands.append(PlaceWriteGroups([list(self.placements[group]) for group in sorted(self.placements)]))
+        commands += [SetDraining(node_id, draining=True) for node_id in sorted(self.draining)]
         return iter(commands)
 
 

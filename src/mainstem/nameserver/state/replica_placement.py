@@ -33,14 +33,15 @@ def _choose(group: int, racks: Mapping[int, str | None], replicas: int, held: Co
     while len(chosen) < replicas:
         best = min(
             (node_id for node_id in order if node_id not in chosen),
-            key=lambda node_id: (used[_rack(racks, node_id)], held[node_id], turn[node_id]),
+            key=lambda node_id: (used[rack_of(racks, node_id)], held[node_id], turn[node_id]),
         )
         chosen.append(best)
-        used[_rack(racks, best)] += 1
+        used[rack_of(racks, best)] += 1
     return chosen
 
 
-def _rack(racks: Mapping[int, str | None], node_id: int) -> object:
+def rack_of(racks: Mapping[int, str | None], node_id: int) -> object:
+    """What no two replicas should share; a node that names no rack is one of its own."""
     rack = racks[node_id]
     return node_id if rack is None else rack
 
@@ -54,8 +55,8 @@ def replacement_for(
     """The node that should take over the replica of `old`: from a rack without another of its replicas if
     there is one, then the node with the fewest replicas. None: all nodes in `racks` hold one already."""
     held = Counter(node_id for group in placements.values() for node_id in group)
-    kept = {_rack(racks, node_id) for node_id in replicas if node_id != old and node_id in racks}
+    kept = {rack_of(racks, node_id) for node_id in replicas if node_id != old and node_id in racks}
     candidates = [node_id for node_id in racks if node_id not in replicas]
     if not candidates:
         return None
-    return min(candidates, key=lambda node_id: (_rack(racks, node_id) in kept, held[node_id], node_id))
+    return min(candidates, key=lambda node_id: (rack_of(racks, node_id) in kept, held[node_id], node_id))

@@ -59,6 +59,7 @@ from mainstem.nameserver.state.commands import (
     RemoveDelegationToken,
     RemoveScramCredential,
     RemoveTenant,
+    SetDraining,
     SetScramCredential,
     SetTenant,
     UnknownCommand,
@@ -227,6 +228,8 @@ class MetadataState:
                 self.node_table.check_placement(command, self._cluster.write_groups)
             case MoveReplica():
                 self.node_table.check_move(command)
+            case SetDraining():
+                self.node_table.check_draining(command)
             case CreateTopic():
                 nodes, copies = len(self.node_table.with_role(NodeRole.STORAGE)), self.node_table.copies
                 self.topic_table.check_new(command, pending, nodes, copies)
@@ -346,6 +349,9 @@ class MetadataState:
                 return self.node_table.place(command)
             case MoveReplica():
                 return self.node_table.move(command)
+            case SetDraining():
+                self.node_table.drain(command)
+                return None
             case CreateTopic():
                 return self._followed(self.topic_table.create(command))
             case AddPartitions():

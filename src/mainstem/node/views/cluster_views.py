@@ -9,15 +9,18 @@ import mainstem
 from mainstem.address import Address
 from mainstem.console.views import (
     ClusterView,
+    DrainView,
     NodeView,
     ReplicaView,
     WriteGroupView,
 )
 from mainstem.model import OWN_LEVELS, Node, NodeRole
+from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.drain_plan import Standings, left_on
 from mainstem.node.config import NodeConfig
-from mainstem.node.node_reports import NodeReports
+from mainstem.node.node_reports import NodeReports, led_groups, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
@@ -39,6 +42,7 @@ class LocalClusterViews:
         node: Node,
         reports: NodeReports,
         leader_of: Callable[[int], int],
+        draining: Draining,
     ) -> None:
         """`storage` None: this node has none, and no `store_dir`."""
         self._config = config
@@ -50,16 +54,13 @@ class LocalClusterViews:
         self._node = node
         self._reports = reports
         self._leader_of = leader_of
+        self._draining = draining
 
     async def cluster(self) -> ClusterView:
         topics, partitions = self._nameserver.lookups.totals()
         nodes = self._nameserver.lookups.nodes()
         reports = await self._reports.of([node.node_id for node in nodes])
-        led: dict[int, LedWriteGroup] = {}
-        for report in reports.values():
-            for group in report.led if report is not None else ():
-                if group.group not in led or led[group.group].term < group.term:
-                    led[group.group] = group
+        led = led_groups(reports.values())
         return ClusterView(
             cluster_id=self._nameserver.lookups.cluster_id(),
             nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
@@ -70,6 +71,7 @@ class LocalClusterViews:
             store_disk=own_disk(
                 self._own_store_dir, self._storage.queue_store.stored.file_bytes() if self._storage is not None else 0
             ),
+            drains=self._drains(standings_of(led)),
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.lookups.metadata_leader,
@@ -123,6 +125,35 @@ class LocalClusterViews:
             replicas=replicas,
         )
 
+    def _drains(self, standings: Standings) -> list[DrainView]:
+        """How far each drained node is, and what it waits for."""
+        lookups = self._nameserver.lookups
+        placements, obstacles = lookups.placements(), self._draining.plan(standings).obstacles
+        vote = self._draining.vote_to_move()
+        views = []
+        for node_id in sorted(lookups.draining):
+            left = left_on(node_id, placements, standings)
+            votes = node_id in lookups.metadata_voters
+            waits = [obstacles[group] for group in left if group in obstacles]
+            if votes and vote is None:
+                waits.append(
+                    "it votes on the metadata, and no other node takes its vote: add one that is not drained and has "
+                    "the role nameserver"
+                )
+            views.append(
+                DrainView(node=node_id, groups_left=left, votes=votes, empty=not left and not votes, waits_for=waits)
+            )
+        return views
+
+    async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
+        if self._nameserver.others is None:
+            return "this node is a cluster of its own: there is no other node to take what it holds"
+        try:
+            await self._nameserver.operations.set_draining(node_id, draining=not cancel)
+        except NameserverError as error:
+            return str(error)
+        return None
+
     async def transfer_leader(self, group: int, to: int) -> str | None:
         try:
             groups = self._nameserver.lookups.write_groups()
@@ -137,6 +168,8 @@ class LocalClusterViews:
         if why := self._unfit(old, new):
             return why
         both = [group for group, replicas in placements.items() if old in replicas and new in replicas]
+        if new in nameserver.lookups.draining:
+            return f"node {new} is drained, and takes nothing: mainstem cluster drain {new} --cancel"
         if old == new or both:
             why = f"it has replicas of the same write groups ({both[0]}, …)" if both else "it is the same node"
             return f"node {new} cannot take the place of node {old}: {why}"

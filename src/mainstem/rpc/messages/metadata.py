@@ -116,6 +116,13 @@ class WantMove(msgspec.Struct, frozen=True, tag="move"):
     new: NodeId
 
 
+class WantDraining(msgspec.Struct, frozen=True, tag="draining"):
+    """The node shall give away what it holds, or no longer."""
+
+    node_id: NodeId
+    draining: bool
+
+
 class WantPlacement(msgspec.Struct, frozen=True, tag="placement"):
     """Place the write groups on the nodes there are."""
 
@@ -239,6 +246,7 @@ Wanted = (
     | WantProducerIds
     | WantNode
     | WantMove
+    | WantDraining
     | WantPlacement
     | WantFeatureLevel
     | WantAcls

@@ -1,0 +1,175 @@
+"""Plans how nodes that are drained become empty: which replicas may move now, where to, and what stands against it. No
+I/O.
+
+A move is a change of placement. It is under way as long as the write group's members are not those that placement
+wants, so that nothing else needs to be remembered of it: whoever leads the metadata plans on from the same facts.
+
+Invariants: no two replicas of a write group on one node; a write group has one move under way at a time, and begins it
+only while all of its other replicas follow; the number of racks that it spans does not go down; a node gives away one
+replica at a time, and takes one. Each replica of a drained node moves once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from mainstem.nameserver.state.replica_placement import rack_of, replacement_for
+
+
+class GroupStanding(NamedTuple):
+    """The members of a write group, as its leader tells them: what a majority has committed."""
+
+    voters: frozenset[int]
+    members: frozenset[int]
+    """Learners included."""
+    active: frozenset[int]
+    """Those that the leader has heard from lately, itself included."""
+
+
+class PlannedMove(NamedTuple):
+    group: int
+    old: int
+    new: int
+
+
+class DrainPlan(NamedTuple):
+    """What may begin now; and by write group, in words, what keeps a replica from moving or from arriving."""
+
+    moves: list[PlannedMove]
+    obstacles: dict[int, str]
+
+
+class VoteMove(NamedTuple):
+    """The vote of node `old` on the metadata goes to node `new`; 0: to none, as there are enough without it."""
+
+    old: int
+    new: int
+
+
+Placements = Mapping[int, tuple[int, ...]]
+Standings = Mapping[int, GroupStanding]
+
+
+def plan_drains(
+    placements: Placements,
+    standings: Standings,
+    racks: Mapping[int, str | None],
+    takers: Collection[int],
+    draining: Collection[int],
+) -> DrainPlan:
+    """`standings` lacks the write groups of which no leader tells; `racks` has all nodes; `takers` live, store and are
+    not drained."""
+    into, out_of = _under_way(placements, standings)
+    planned = dict(placements)
+    plan = DrainPlan([], {})
+    for group, replicas in sorted(placements.items()):
+        standing = standings.get(group)
+        leaving = [node_id for node_id in replicas if node_id in draining]
+        if standing is None or not _is_settled(replicas, standing):
+            if (standing is None and leaving) or (standing is not None and standing.members & set(draining)):
+                _note(plan, group, _stuck(replicas, standing))
+            continue
+        old = next((node_id for node_id in leaving if node_id not in out_of), None)
+        if old is None:
+            continue
+        able = [new for new in takers if new not in replicas and _keeps_racks(racks, replicas, old, new)]
+        why = _unable(old, replicas, takers) if not able else _not_following(old, replicas, standing)
+        _note(plan, group, why)
+        free = [new for new in able if new not in into]
+        if why or not free:
+            continue
+        new = replacement_for(old, replicas, {it: racks.get(it) for it in (*free, *replicas)}, planned)
+        assert new is not None, "there is a free one"
+        plan.moves.append(PlannedMove(group, old, new))
+        planned[group] = tuple(new if it == old else it for it in replicas)
+        into.add(new)
+        out_of.add(old)
+    return plan
+
+
+def left_on(node_id: int, placements: Placements, standings: Standings) -> list[int]:
+    """The write groups that a node may still hold something of: placement wants it there, it is a member, or no leader
+    tells whether it is. A learner that is not wanted counts, and so does a member whose successor only learns."""
+    return [
+        group
+        for group, replicas in sorted(placements.items())
+        if node_id in replicas or group not in standings or node_id in standings[group].members
+    ]
+
+
+def plan_vote(
+    draining: Collection[int],
+    voters: frozenset[int],
+    learners: frozenset[int],
+    seats: int,
+    heirs: Collection[int],
+) -> VoteMove | None:
+    """The next vote on the metadata that leaves a drained node. `seats`: how many votes there shall be, which never
+    become fewer; `heirs` live and may vote. A change that was begun is finished first, with the same node. None: there
+    is none to move, or nobody to take it."""
+    for old in sorted(voters & frozenset(draining)):
+        if len(voters) > seats:
+            return VoteMove(old, 0)
+        able = [new for new in heirs if new not in voters and new not in draining]
+        if able:
+            return VoteMove(old, min(able, key=lambda new: (new not in learners, new)))
+    return None
+
+
+def _under_way(placements: Placements, standings: Standings) -> tuple[set[int], set[int]]:
+    """The nodes that are taking a replica, and those that are giving one away. Where no leader tells, a replica may
+    be on its way to each of the nodes that placement names."""
+    into: set[int] = set()
+    out_of: set[int] = set()
+    for group, replicas in placements.items():
+        standing = standings.get(group)
+        if standing is None:
+            into.update(replicas)
+        else:
+            into |= set(replicas) - standing.voters
+            out_of |= standing.members - set(replicas)
+    return into, out_of
+
+
+def _is_settled(replicas: Collection[int], standing: GroupStanding) -> bool:
+    """Whether the replicas that placement wants, and no others, are members with a vote. A learner is no copy."""
+    return standing.voters == standing.members == frozenset(replicas)
+
+
+def _keeps_racks(racks: Mapping[int, str | None], replicas: Collection[int], old: int, new: int) -> bool:
+    before = {rack_of(racks, it) for it in replicas}
+    after = {rack_of(racks, it) for it in (*replicas, new) if it != old}
+    return len(after) >= len(before)
+
+
+def _note(plan: DrainPlan, group: int, why: str) -> None:
+    if why:
+        plan.obstacles[group] = f"write group {group}: {why}"
+
+
+def _stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
+    """Why a move that is under way does not go on; empty: it does."""
+    if standing is None:
+        return "no leader of it tells who its members are"
+    silent = sorted(set(replicas) - standing.voters - standing.active)
+    if silent:
+        return (
+            f"its new replica, on node {silent[0]}, is not there yet: start that node, or have another one take its "
+            f"place (mainstem cluster replace {silent[0]} NODE)"
+        )
+    return ""
+
+
+def _not_following(old: int, replicas: Collection[int], standing: GroupStanding) -> str:
+    silent = sorted(set(replicas) - {old} - standing.active)
+    return f"its replica on node {silent[0]} does not follow; a move would make it less safe" if silent else ""
+
+
+def _unable(old: int, replicas: Collection[int], takers: Collection[int]) -> str:
+    if all(new in replicas for new in takers):
+        return "every node that lives, stores and is not drained has a replica of it already: add a node"
+    return (
+        f"every other node is in the rack of another of its replicas: add a node to the rack of node {old}, or choose "
+        f"one (mainstem cluster replace {old} NODE)"
+    )

@@ -1,0 +1,54 @@
+"""A node is added to three, and one of the three is drained and stopped, under the load of an idempotent producer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import goes_on, load_on
+from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.free_port import HOST, free_port
+from tests.patience import PATIENCE_SECONDS
+from tests.serving import Serving, eventually
+
+TOPIC = "staying"
+DRAINED, NEW = 3, 4
+SETTINGS = ("pipeline.mode=off", "nameserver.write_groups=3")
+
+
+def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, *SETTINGS)
+    peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
+    new = Serving(tmp_path / f"node-{NEW}", f"node_id={NEW}", f"nameserver.peers={json.dumps(peers)}", *SETTINGS)
+    new.kafka, new.http, new.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
+    drained = cluster.nodes[DRAINED]
+    try:
+        cluster.start().wait_until_well()
+        with load_on(cluster, TOPIC) as load:
+            asked = cluster.nodes[1]
+            mainstem(asked, "cluster", "drain", str(DRAINED))
+            eventually(
+                lambda: "add a node" in mainstem(asked, "cluster", "status"),
+                seconds=PATIENCE_SECONDS,
+                what="a drain that says what it waits for",
+            )
+            cluster.nodes[NEW] = new
+            cluster.start(NEW)
+            told = mainstem_json(asked, "cluster", "drain", str(DRAINED), "--wait")
+            assert told == {"node": DRAINED, "draining": True, "empty": True}
+            view = cluster.get("/v1/cluster", 1)
+            for group in view["write_groups"]:
+                assert {one["node"] for one in group["replicas"] if one["voter"]} == {1, 2, NEW}
+                assert group["leader"] != DRAINED
+            goes_on(load, TOPIC)
+            cluster.stop(DRAINED)
+            cluster.nodes.pop(DRAINED)
+            goes_on(load, TOPIC)
+            cluster.kill(1)
+            goes_on(load, TOPIC)  # by two of three, the new one among them
+            cluster.start(1)
+    finally:
+        cluster.close()
+        new.close()
+        drained.close()

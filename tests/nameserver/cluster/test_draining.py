@@ -1,0 +1,134 @@
+"""Nodes are drained by whoever leads the metadata, through deaths of leaders, until they hold and vote nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.nameserver.nameservers import Nameservers, simulate
+
+from mainstem.model import FeatureLevel
+from mainstem.nameserver.errors import InvalidPlacement
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.drain_plan import GroupStanding
+
+COPY_SECONDS = 2.5
+"""For which a new replica learns."""
+
+
+class WriteGroups:
+    """Stands for the storage roles: the members of each write group follow what a node knows of placement, later."""
+
+    def __init__(self, cluster: Nameservers) -> None:
+        self._cluster = cluster
+        self.voters: dict[int, frozenset[int]] = {}
+        self.stands_still = False
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(COPY_SECONDS)
+            lookups = self._cluster.running[min(self._cluster.running)].lookups
+            for group, replicas in lookups.placements().items():
+                if not self.stands_still:
+                    self.voters[group] = frozenset(replicas)
+
+    async def standings(self) -> dict[int, GroupStanding]:
+        return {group: GroupStanding(voters, voters, voters) for group, voters in self.voters.items()}
+
+
+@asynccontextmanager
+async def draining_cluster(seed: int) -> AsyncIterator[tuple[Nameservers, WriteGroups]]:
+    """Three nodes that hold everything, and a fourth that holds nothing."""
+    cluster = Nameservers(seed, write_groups=3)
+    groups = WriteGroups(cluster)
+    async with asyncio.TaskGroup() as tasks:
+        await cluster.start_all()
+        await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+        await cluster.start(4)
+        works = [tasks.create_task(groups.follow())]
+        works += [tasks.create_task(drains(it, groups)) for it in cluster.running.values()]
+        try:
+            yield cluster, groups
+        finally:
+            for work in works:
+                work.cancel()
+            await cluster.close()
+
+
+async def drains(nameserver: Nameserver, groups: WriteGroups) -> None:
+    await nameserver.draining(groups.standings).run()
+
+
+def holds(cluster: Nameservers, node_id: int) -> bool:
+    lookups = cluster.running[min(cluster.running)].lookups
+    return any(node_id in replicas for replicas in lookups.placements().values())
+
+
+@pytest.mark.parametrize("drains_leader", [True, False], ids=["the leader", "another node"])
+def test_a_drained_node_gives_away_its_replicas_and_its_vote(drains_leader: bool) -> None:
+    async def scenario() -> None:
+        async with draining_cluster(81) as (cluster, _):
+            leader = await cluster.elected()
+            node_id = leader if drains_leader else next(it for it in (1, 2, 3) if it != leader)
+            others = {1, 2, 3, 4} - {node_id}
+            asked = cluster.running[4]
+            assert asked.lookups.feature_level >= FeatureLevel.ELASTIC
+            await asked.operations.set_draining(node_id, draining=True)
+            await cluster.until(lambda: not holds(cluster, node_id))
+            await cluster.until(lambda: asked.lookups.metadata_voters == others)
+            assert all(set(replicas) == others for replicas in asked.lookups.placements().values())
+            assert cluster.leader() != node_id
+            with pytest.raises(InvalidPlacement, match=rf"node {node_id} is drained.*--cancel"):
+                await asked.operations.move_replica(0, 4, node_id)
+
+    simulate(scenario())
+
+
+def test_a_drain_goes_on_under_the_next_leader_with_one_move_at_a_time() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(82) as (cluster, groups):
+            leader = await cluster.elected()
+            node_id, other = (it for it in (1, 2, 3) if it != leader)
+            await cluster.running[other].operations.set_draining(node_id, draining=True)
+            lookups = cluster.running[other].lookups
+            await cluster.until(lambda: any(4 in replicas for replicas in lookups.placements().values()))
+            groups.stands_still = True
+            await cluster.kill(leader)
+            await cluster.elected()
+            await asyncio.sleep(10)
+            moved = [replicas for replicas in lookups.placements().values() if 4 in replicas]
+            assert len(moved) == 1, "the move of the last leader is still under way"
+            await cluster.start(leader)
+            groups.stands_still = False
+            await cluster.until(lambda: not holds(cluster, node_id) and node_id not in lookups.metadata_voters)
+
+    simulate(scenario())
+
+
+def test_a_drain_that_is_cancelled_begins_no_other_move_and_outlives_restarts() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(83) as (cluster, groups):
+            leader = await cluster.elected()
+            node_id, other = (it for it in (1, 2, 3) if it != leader)
+            groups.stands_still = True
+            nameserver = cluster.running[other]
+            with pytest.raises(InvalidPlacement, match="node 9 is not registered"):
+                await nameserver.operations.set_draining(9, draining=True)
+            await nameserver.operations.set_draining(node_id, draining=True)
+            await cluster.until(lambda: bool(nameserver.lookups.placements()))
+            for number in range(200):  # more than the log keeps: a snapshot takes its place
+                await nameserver.administration.create_topic(f"t{number}", 1, 1, {"retention.ms": "1000"})
+            await cluster.kill(node_id)
+            back = await cluster.start(node_id)
+            await cluster.until(lambda: back.lookups.draining == {node_id})
+            await nameserver.operations.set_draining(node_id, draining=False)
+            groups.stands_still = False
+            placements = nameserver.lookups.placements()
+            await asyncio.sleep(10)
+            assert nameserver.lookups.placements() == placements
+            assert node_id in nameserver.lookups.metadata_voters
+            await cluster.settled()
+
+    simulate(scenario())

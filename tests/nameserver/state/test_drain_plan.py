@@ -1,0 +1,150 @@
+"""Drained nodes become empty by moves that make no write group less safe, whatever nodes and racks there are."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstem.nameserver.state.drain_plan import (
+    GroupStanding,
+    PlannedMove,
+    VoteMove,
+    left_on,
+    plan_drains,
+    plan_vote,
+)
+from mainstem.nameserver.state.replica_placement import place_write_groups, rack_of
+
+RACKS = st.dictionaries(st.integers(1, 30), st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=9)
+
+
+class MovingCluster:
+    """Write groups whose members follow placement one membership step at a time, in any order."""
+
+    def __init__(self, racks: dict[int, str | None], groups: int, replicas: int, rng: random.Random) -> None:
+        self.racks = racks
+        self.rng = rng
+        placed = place_write_groups(groups, racks, replicas)
+        self.placements = {group: tuple(chosen) for group, chosen in enumerate(placed)}
+        self.voters = {group: frozenset(chosen) for group, chosen in self.placements.items()}
+        self.learners: dict[int, frozenset[int]] = dict.fromkeys(self.placements, frozenset())
+        self.moves: list[PlannedMove] = []
+
+    def standings(self) -> dict[int, GroupStanding]:
+        members = {group: self.voters[group] | self.learners[group] for group in self.placements}
+        return {group: GroupStanding(self.voters[group], members[group], members[group]) for group in members}
+
+    def begin(self, moves: list[PlannedMove]) -> None:
+        for move in moves:
+            replicas = self.placements[move.group]
+            assert self.voters[move.group] == frozenset(replicas), "a second move of a write group"
+            assert not self.learners[move.group], "a second move of a write group"
+            moved = tuple(move.new if it == move.old else it for it in replicas)
+            assert len(set(moved)) == len(moved), "two replicas on one node"
+            spans = [len({rack_of(self.racks, it) for it in nodes}) for nodes in (replicas, moved)]
+            assert spans[1] >= spans[0], "fewer racks than before"
+            self.placements[move.group] = moved
+            self.moves.append(move)
+        into = Counter(node for group in self.placements for node in {*self.placements[group]} - self.voters[group])
+        out_of = Counter(node for group in self.placements for node in self.voters[group] - {*self.placements[group]})
+        assert max([*into.values(), *out_of.values()], default=0) <= 1, "more than one move per node and direction"
+
+    def step(self) -> bool:
+        """A write group takes a step; False: none has any to take."""
+        moving = [group for group in self.placements if self.voters[group] != frozenset(self.placements[group])]
+        if not moving:
+            return False
+        group = self.rng.choice(moving)
+        (new,) = frozenset(self.placements[group]) - self.voters[group] or {0}
+        if not new:
+            self.voters[group] = frozenset(self.placements[group])
+        elif new in self.learners[group]:
+            self.learners[group] = frozenset()
+            self.voters[group] |= {new}
+        else:
+            self.learners[group] = frozenset({new})
+        return True
+
+
+@given(RACKS, st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**16), st.data())
+def test_drained_nodes_are_emptied_or_it_is_told_why_not(
+    racks: dict[int, str | None], groups: int, replicas: int, seed: int, data: st.DataObject
+) -> None:
+    draining = data.draw(st.sets(st.sampled_from(sorted(racks)), max_size=3))
+    cluster = MovingCluster(racks, groups, replicas, random.Random(seed))
+    held = sum(node in draining for chosen in cluster.placements.values() for node in chosen)
+    while True:
+        plan = plan_drains(cluster.placements, cluster.standings(), racks, racks.keys() - draining, draining)
+        cluster.begin(plan.moves)
+        if not cluster.step() and not plan.moves:
+            break
+    assert all(move.old in draining and move.new not in draining for move in cluster.moves)
+    left = sum(node in draining for chosen in cluster.placements.values() for node in chosen)
+    assert len(cluster.moves) == held - left, "a replica moves once"
+    stuck = {group for node in draining for group in left_on(node, cluster.placements, cluster.standings())}
+    assert stuck == set(plan.obstacles), "what stays has a reason, and nothing else has"
+    if len(racks.keys() - draining) >= replicas and not any(racks.values()):
+        assert not stuck
+
+
+TRIO: dict[int, str | None] = dict.fromkeys((1, 2, 3, 4))
+ALL = frozenset({1, 2, 3})
+
+
+def standing(voters: set[int], learners: set[int] = frozenset(), silent: set[int] = frozenset()) -> GroupStanding:  # type: ignore[assignment]
+    members = frozenset(voters | learners)
+    return GroupStanding(frozenset(voters), members, members - silent)
+
+
+@pytest.mark.parametrize(
+    ("placed", "known", "words"),
+    [
+        ((1, 2, 3), standing({1, 2, 3}, silent={2}), "its replica on node 2 does not follow"),
+        ((1, 2, 3), None, "no leader of it tells"),
+        ((1, 2, 4), standing({1, 2, 3}, {4}, {4}), "its new replica, on node 4, is not there yet"),
+    ],
+    ids=["another replica is away", "nobody leads", "the new node died"],
+)
+def test_what_would_be_less_safe_waits_and_says_why(
+    placed: tuple[int, ...], known: GroupStanding | None, words: str
+) -> None:
+    plan = plan_drains({0: placed}, {} if known is None else {0: known}, TRIO, {1, 2, 4}, {3})
+    assert plan.moves == []
+    assert words in plan.obstacles[0]
+
+
+def test_a_dead_node_is_drained_as_a_live_one_is() -> None:
+    plan = plan_drains({0: (1, 2, 3)}, {0: standing({1, 2, 3}, silent={3})}, TRIO, {1, 2, 4}, {3})
+    assert plan == ([PlannedMove(0, 3, 4)], {})
+
+
+def test_a_learner_is_no_copy() -> None:
+    """Until the new replica has a vote the old one is still needed, and the next move waits."""
+    placements, learns = {0: (1, 2, 4), 1: (1, 2, 3)}, standing({1, 2, 3}, {4})
+    assert left_on(3, placements, {0: learns, 1: standing({1, 2, 3})}) == [0, 1]
+    assert plan_drains(placements, {0: learns, 1: standing({1, 2, 3})}, TRIO, {1, 2, 4}, {3}).moves == []
+    done = {0: standing({1, 2, 4}), 1: standing({1, 2, 3})}
+    assert plan_drains(placements, done, TRIO, {1, 2, 4}, {3}).moves == [PlannedMove(1, 3, 4)]
+    assert left_on(3, {0: (1, 2, 4)}, {0: standing({1, 2, 3, 4})}) == [0], "it still votes"
+    assert left_on(3, {0: (1, 2, 4)}, {}) == [0], "nobody tells that it does not"
+
+
+@pytest.mark.parametrize(
+    ("voters", "learners", "heirs", "move"),
+    [
+        (ALL, frozenset(), {1, 2, 3, 4, 5}, VoteMove(3, 4)),
+        (ALL, frozenset({5}), {1, 2, 3, 4, 5}, VoteMove(3, 5)),
+        (ALL | {4}, frozenset(), {1, 2, 3, 4, 5}, VoteMove(3, 0)),
+        (ALL, frozenset(), {1, 2, 3}, None),
+        (frozenset({1, 2, 4}), frozenset(), {1, 2, 4, 5}, None),
+    ],
+    ids=["to another", "to one that learns already", "enough without it", "nobody there", "it has none"],
+)
+def test_votes_never_become_fewer(
+    voters: frozenset[int], learners: frozenset[int], heirs: set[int], move: VoteMove | None
+) -> None:
+    assert plan_vote({3}, voters, learners, 3, heirs) == move
