@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Node, Topic
-from mainstem.nameserver.administration import MetadataAdministration
+from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import (
     InvalidConfig,

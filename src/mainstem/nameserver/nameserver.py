@@ -26,8 +26,11 @@ from typing import Any
 
 from mainstem.errors import is_of_disk
 from mainstem.model import Node, Sample
-from mainstem.nameserver.acl_administration import AclAdministration
-from mainstem.nameserver.administration import MetadataAdministration
+from mainstem.nameserver.administration.acl_administration import AclAdministration
+from mainstem.nameserver.administration.credential_administration import MetadataCredentials
+from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
+from mainstem.nameserver.administration.quota_administration import QuotaAdministration
+from mainstem.nameserver.administration.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.beginning import Beginning, begin
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
@@ -39,7 +42,6 @@ from mainstem.nameserver.cluster.start_check import OldCopy
 from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
 from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, Facts
 from mainstem.nameserver.config import NameserverConfig
-from mainstem.nameserver.credential_administration import MetadataCredentials
 from mainstem.nameserver.directory import member_id, open_directory
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
@@ -51,14 +53,12 @@ from mainstem.nameserver.quorum.proposer import Proposer
 from mainstem.nameserver.quorum.quorum_member import QuorumMember
 from mainstem.nameserver.quorum.standing import Standing
 from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
-from mainstem.nameserver.quota_administration import QuotaAdministration
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.commands import Event, NodeRegistered
 from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.nameserver.state.replica import Listener
-from mainstem.nameserver.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
