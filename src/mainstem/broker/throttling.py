@@ -29,6 +29,7 @@ from mainstem.security.quotas.quota import (
     REQUEST_PERCENTAGE,
 )
 from mainstem.security.quotas.quota_table import QuotaTable
+from mainstem.security.quotas.sharing import QuotaPart, QuotaUse
 from mainstem.security.quotas.token_bucket import TokenBucket
 from mainstem.security.tenants.tenant_table import TenantTable
 from mainstem.security.tenants.traffic import TenantTraffic, Traffic
@@ -85,10 +86,15 @@ UNLIMITED = Unlimited()
 
 
 class Throttling:
-    """`quotas`, `tenants`: the tables of this moment."""
+    """`quotas`, `tenants`: the tables of this moment. `nodes`: how many nodes share quotas of bytes; None: each has
+    them whole. Implements `QuotaUser`."""
 
     def __init__(
-        self, quotas: Callable[[], QuotaTable], clock: Clock, tenants: Callable[[], TenantTable] = TenantTable
+        self,
+        quotas: Callable[[], QuotaTable],
+        clock: Clock,
+        tenants: Callable[[], TenantTable] = TenantTable,
+        nodes: Callable[[], int] | None = None,
     ) -> None:
         self._quotas = quotas
         self._tenants = tenants
@@ -97,7 +103,7 @@ class Throttling:
         """Whose client produced last."""
         self._shared_until = 0.0
         self._monotonic = clock.monotonic
-        self._buckets = Buckets()
+        self._buckets = Buckets(nodes)
         self._throttled: Counter[str] = Counter()
 
     @property
@@ -167,6 +173,14 @@ class Throttling:
         self._throttled[key] += 1
         session.muted_until = max(session.muted_until, self._monotonic() + seconds)
         return max(1, round(seconds * 1000))
+
+    def quotas_used(self) -> Sequence[QuotaUse]:
+        """Implements `QuotaUser`."""
+        return self._buckets.used(self._monotonic())
+
+    def quotas_parted(self, parts: Iterable[QuotaPart]) -> None:
+        """Implements `QuotaUser`."""
+        self._buckets.parted(parts, self._monotonic())
 
     def samples(self) -> Iterable[Sample]:
         for key in (*OF_CLIENTS, CONNECTION_CREATION_RATE):

@@ -63,6 +63,7 @@ from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
 from mainstem.rpc.raft.raft_member import METADATA_QUORUM
+from mainstem.security.quotas.sharing import QuotaUser
 from mainstem.supervised import Supervision
 
 STOP_SECONDS_MAX = 2.0
@@ -284,6 +285,11 @@ class Nameserver:
         """The storage role names a write group's leader; the other nodes hear of it within a second."""
         if self._leaders.learn(group, node_id, term) and self.heartbeats is not None:
             self.heartbeats.beat_now()
+
+    def share_quotas(self, user: QuotaUser) -> None:
+        """From now on this node's broker tells the leader what its clients use of quotas, and hears its parts."""
+        if self.heartbeats is not None:
+            self.heartbeats.quota_user = user
 
     def when_found_late(self, listener: Callable[[OldCopy], None]) -> None:
         """Call `listener` if this node learns only after it has spoken that it runs on an older copy of its

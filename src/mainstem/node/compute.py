@@ -91,7 +91,14 @@ class Compute:
         routes = READ_ONLY_ROUTES if config.read_only else ROUTES
         dispatcher = await stack.enter_async_context(BrokerDispatcher(broker, routes, intake=store.messages))
         assert broker.throttling is not None
+        if config.quota.cluster_wide:
+            nameserver.share_quotas(broker.throttling)
         return cls(groups, dispatcher, broker.audit, store, broker.throttling.traffic)
+
+
+def _brokers(nameserver: Nameserver) -> int:
+    """How many nodes serve clients, as far as this one knows."""
+    return sum(NodeRole.BROKER in node.roles for node in nameserver.lookups.alive_nodes())
 
 
 async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator, clock: Clock) -> None:
@@ -147,7 +154,12 @@ def _broker(
         authorizer=_authorizer(setup, nameserver, audit),
         acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
         audit=audit,
-        throttling=Throttling(nameserver.lookups.quotas, ports.clock, nameserver.lookups.tenants),
+        throttling=Throttling(
+            nameserver.lookups.quotas,
+            ports.clock,
+            nameserver.lookups.tenants,
+            partial(_brokers, nameserver) if config.quota.cluster_wide and nameserver.others is not None else None,
+        ),
         quota_admin=nameserver.quota_administration,
         timestamps_now_ms=store.clock.judged_ms,
         turns=setup.turns,

@@ -25,6 +25,7 @@ from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.security.audit.config import AuditConfig
+from mainstem.security.quotas.config import QuotaConfig
 from mainstem.security.sasl.config import SaslConfig
 from mainstem.security.tokens.config import DelegationTokenConfig
 from mainstem.server.config import ServerConfig
@@ -93,6 +94,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     server: ServerConfig = ServerConfig()
     authorizer: AuthorizerConfig = AuthorizerConfig()
     audit: AuditConfig = AuditConfig()
+    quota: QuotaConfig = QuotaConfig()
     sasl: SaslConfig = SaslConfig()
     delegation_token: DelegationTokenConfig = DelegationTokenConfig()
     broker: BrokerConfig = BrokerConfig()

@@ -52,6 +52,7 @@ class FairTurns(Generic[T]):
         """An item waits no more, if it did."""
         if (sharer := self._sharer_of.pop(item, None)) is not None:
             self._left(item, sharer)
+            self._start_over_if_empty()
 
     def take(self) -> T:
         """The item whose turn it is; it does not wait any more. Tell afterwards what it took (`charge`)."""
@@ -69,16 +70,21 @@ class FairTurns(Generic[T]):
 
     def charge(self, sharer: str, amount: int) -> None:
         """A turn of the sharer took so much."""
-        if not self._sharer_of:  # nobody waits for what it had too much of
-            self._times.clear()
-            self._heap.clear()
-            self._now = 0
+        if self._start_over_if_empty():  # nobody waits for what it had too much of
             return
         self._times[sharer] = max(self._times.get(sharer, 0), self._now) + amount
         if sharer in self._waiting:
             self._enter(sharer)
         if len(self._times) > SHARERS_KEPT_MAX:
             self._times = {name: time for name, time in self._times.items() if time > self._now}
+
+    def _start_over_if_empty(self) -> bool:
+        if self._sharer_of:
+            return False
+        self._times.clear()
+        self._heap.clear()
+        self._now = 0
+        return True
 
     def _enter(self, sharer: str) -> None:
         """From now on the sharer waits with its time of now."""

@@ -2,15 +2,15 @@
 are dead.
 
 One task per node sends a heartbeat every `heartbeat_seconds`, and at once when this node's own write groups have
-news. The nodes' clocks travel the same way (`clocks`). All of it is soft: nothing is logged, and a new leader begins
-with what it last heard from the leader before it.
+news. The nodes' clocks travel the same way (`clocks`), and so do uses and parts of the quotas that nodes share. All
+of it is soft: nothing is logged, and a new leader begins with what it last heard from the leader before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mainstem.model import LevelRange, NodeRole
@@ -39,9 +39,12 @@ from mainstem.rpc.messages.metadata import (
     NodeHeartbeat,
     NodeVerdict,
     NotMetadataLeader,
+    ToldPart,
+    ToldUse,
     WriteGroupLeader,
 )
 from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.security.quotas.sharing import QuotaPart, QuotaSharing, QuotaUse, QuotaUser
 
 DEAD_ASKED_SECONDS = 5.0
 """Between two questions to other nodes about dead ones: a node may have come back where only others hear
@@ -95,6 +98,9 @@ class Heartbeats:
         self._dead_asked_at = ports.clock.monotonic()
         self._clocks = Clocks(node_id, ports.clock)
         self._now = asyncio.Event()
+        self.quota_user: QuotaUser | None = None
+        """This node's broker, where the nodes share quotas."""
+        self._sharing: QuotaSharing | None = None
         self._touched_at = ports.clock.monotonic()
         """When the metadata leader last answered, or this node led."""
 
@@ -153,7 +159,9 @@ class Heartbeats:
     async def _beat(self) -> None:
         if self._group.serves:
             await self._lead()
-        elif (leader := self._group.whom_to_ask()) and not await self._tell(leader):
+        elif not (leader := self._group.whom_to_ask()):
+            self._quotas_used()  # this node's parts run out, whether anybody hears of them or not
+        elif not await self._tell(leader):
             self._group.asked_in_vain()
 
     async def _tell(self, leader: int, *, leaves: bool = False) -> bool:
@@ -170,6 +178,7 @@ class Heartbeats:
             level_newest=self._replica.levels.newest,
             leaves=leaves,
             now_ms=max(0, self._ports.clock.now_ms()),
+            quotas=[ToldUse(*use) for use in self._quotas_used()],
         )
         try:
             reply = await self._ports.calls.call(
@@ -185,6 +194,8 @@ class Heartbeats:
         self._touched_at = self._ports.clock.monotonic()
         self._learn_leaders(reply.leaders)
         self._clocks.learn(reply.clocks)
+        if self.quota_user is not None:
+            self.quota_user.quotas_parted(QuotaPart(it.quota, it.per_second) for it in reply.quotas)
         if reply.term < self._verdicts_term:
             return
         self._verdicts_term = reply.term
@@ -213,7 +224,18 @@ class Heartbeats:
             dead.pop(self._node_id, None)
             self._liveness = NodeLiveness(self._thresholds, self._ports.clock.monotonic(), dead, self._holds_nothing)
             self._liveness_term = self._group.term
+            self._sharing = None
         return self._liveness
+
+    def _quotas_used(self) -> Sequence[QuotaUse]:
+        return () if self.quota_user is None else self.quota_user.quotas_used()
+
+    def _parts(self, node_id: int, uses: Iterable[QuotaUse]) -> list[QuotaPart]:
+        """A node's parts of quotas, as this leader deals them out."""
+        now = self._ports.clock.monotonic()
+        if self._sharing is None:
+            self._sharing = QuotaSharing(now)
+        return self._sharing.told(node_id, uses, now)
 
     async def _lead(self) -> None:
         now = self._touched_at = self._ports.clock.monotonic()
@@ -221,6 +243,8 @@ class Heartbeats:
         condition = self._condition()
         own = Report(self._replica.applied_index, condition.disk, condition.lag_bytes, self._replica.levels)
         liveness.heard(self._node_id, now, own)
+        if self.quota_user is not None:
+            self.quota_user.quotas_parted(self._parts(self._node_id, self.quota_user.quotas_used()))
         self._judge(liveness, now)
         silent = self._silent(liveness, now)
         if silent:
@@ -315,6 +339,7 @@ class Heartbeats:
                 self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes, levels))
             if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)
+        parts = self._parts(node_id, (QuotaUse(it.quota, it.whole, it.used, it.held_back) for it in beat.quotas))
         verdicts = [NodeVerdict(node, it.state.value, it.reason) for node, it in self.verdicts.items()]
         return Reply(
             HeartbeatReply(
@@ -322,5 +347,6 @@ class Heartbeats:
                 leaders=self._leaders.told(),
                 verdicts=verdicts[:1_000],
                 clocks=self._clocks.told(),
+                quotas=[ToldPart(*part) for part in parts],
             )
         )

@@ -308,6 +308,29 @@ class WriteGroupLeader(msgspec.Struct, frozen=True, array_like=True):
 WriteGroupLeaders = Annotated[list[WriteGroupLeader], msgspec.Meta(max_length=65_536)]
 
 
+QUOTAS_MAX = 1_000
+"""In one heartbeat: 40 kB."""
+
+QuotaId = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+PerSecond = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ToldUse(msgspec.Struct, frozen=True, array_like=True):
+    """What a node's clients take of a quota that the nodes share."""
+
+    quota: QuotaId
+    whole: PerSecond
+    used: PerSecond
+    held_back: bool
+
+
+class ToldPart(msgspec.Struct, frozen=True, array_like=True):
+    """A node's part of a quota."""
+
+    quota: QuotaId
+    per_second: PerSecond
+
+
 class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node lives; its connection tells which node. `leaders`: the leaders of write groups it knows, itself
     among them."""
@@ -326,6 +349,7 @@ class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The node stops: this is its last heartbeat."""
     now_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The node's clock in ms; 0: its version does not report it."""
+    quotas: Annotated[list[ToldUse], msgspec.Meta(max_length=QUOTAS_MAX)] = []
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
@@ -352,6 +376,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     leaders: WriteGroupLeaders = []
     verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
     clocks: Annotated[list[NodeClock], msgspec.Meta(max_length=1_001)] = []
+    quotas: Annotated[list[ToldPart], msgspec.Meta(max_length=QUOTAS_MAX)] = []
 
 
 class Reach(msgspec.Struct, frozen=True):
