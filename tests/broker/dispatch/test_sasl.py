@@ -25,7 +25,9 @@ from mainstem.broker.authentications import REFUSED
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.model import Node, QueueRange
 from mainstem.ports import Burst, Exchange, Session, always
+from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.headers import RequestHeader, request_frame
 from mainstem.protocol.messages import (
     ApiVersionsRequest,
     CreateDelegationTokenRequest,
@@ -36,6 +38,7 @@ from mainstem.protocol.messages import (
     SaslHandshakeRequest,
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.schema import declaration_of
 from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.security.tokens.token_logins import TokenLogins
 from mainstem.security.tokens.token_secrets import TokenSecrets
@@ -369,6 +372,49 @@ def test_long_requests_are_not_taken_before() -> None:
             assert (await client.response(36, 2)).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
     run(story())
+
+
+def test_whatever_bytes_strangers_send_the_listener_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Requests of a SASL conversation, spoilt in a few bytes; those that happen to be right let nobody in."""
+    chosen = Random(11)
+
+    def request(message: Any, version: int) -> bytes:
+        key = declaration_of(type(message)).api_key
+        assert key is not None
+        return request_frame(RequestHeader(key, version, 1, "fuzz"), codec.write(message, version))
+
+    shakes = [request(SaslHandshakeRequest(mechanism=name), version) for name in MECHANISMS for version in (0, 1)]
+    tokens = [
+        request(SaslAuthenticateRequest(auth_bytes=content), version)
+        for content in (b"\0an\0pear", b"n,,n=an,r=anonceofaclient", b"n,,n=an,r=anonceofaclient,tokenauth=true")
+        for version in (0, 1, 2)
+    ]
+    tokens += [len(content).to_bytes(4, "big") + content for content in (b"\0an\0pear", b"n,,n=an,r=anonce")]
+
+    def spoilt(whole: bytes) -> bytes:
+        changed = bytearray(whole)
+        for _ in range(chosen.randrange(0, 4)):
+            changed[chosen.randrange(len(changed))] = chosen.randrange(256)
+        return bytes(changed[: chosen.choice((len(changed), chosen.randrange(1, len(changed) + 1)))])
+
+    async def story() -> None:
+        async with house() as node:
+            bystander = await node.connect()
+            assert (await plain(bystander)).error_code == ErrorCode.NONE
+            host, port = node.server.addresses[1]
+            for _ in range(400):
+                _, writer = await asyncio.open_connection(host, port)
+                writer.write(spoilt(chosen.choice(shakes)) + spoilt(chosen.choice(tokens)))
+                writer.close()
+            while len(node.server.connections) > 1:  # noqa: ASYNC110  # nobody tells
+                await asyncio.sleep(0.01)
+            assert set(node.principals()) <= {"User:an", "User:ANONYMOUS"}
+            assert node.principals().count("User:an") == 1
+            assert await is_served(bystander)
+
+    with caplog.at_level(logging.WARNING):
+        run(story())
+    assert [record.getMessage() for record in caplog.records if record.exc_info or record.name == "asyncio"] == []
 
 
 def test_old_clients_send_tokens_as_they_are() -> None:

@@ -29,8 +29,11 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.nameserver.state.topic_config import topic_settings
+from mainstem.ports import Session
 from mainstem.rpc.messages.metadata import WantAcls, WantedAcl
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
+from mainstem.security.acls.authorizer import Authorizer
+from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.storage.disks.disk_files import DiskFiles
 
 RULE = Acl(ResourceKind.TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
@@ -154,3 +157,61 @@ def test_a_change_made_by_one_node_is_known_to_all() -> None:
         await cluster.close()
 
     simulate(story())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_revoked_is_refused_within_a_second_and_by_who_does_not_hear_within_its_time(seed: int) -> None:
+    """A node that is cut off goes by the rules it has for `staleness_ms`, and lets nobody in then; an election of the
+    metadata's leader is no outage."""
+    cluster = Nameservers(seed=seed)
+    staleness_seconds = 10.0
+    config = AuthorizerConfig(enabled=True, staleness_ms=int(staleness_seconds * 1000))
+
+    async def story() -> None:
+        await cluster.start_all()
+        await cluster.settled()
+        loop = asyncio.get_running_loop()
+        sessions = {node_id: session_of(RULE) for node_id in cluster.running}
+        authorizers = {
+            node_id: Authorizer(config, it.lookups.acls, it.lookups.unheard_seconds)
+            for node_id, it in cluster.running.items()
+        }
+
+        def allows(node_id: int) -> bool:
+            return authorizers[node_id].of(sessions[node_id]).allows(RULE.operation, RULE.kind, RULE.name)
+
+        leader = await cluster.elected()
+        assert await cluster.running[leader].acl_administration.add_acls([RULE]) == [None]
+        await cluster.until(lambda: all(map(allows, sessions)))
+        apart, hears = (it for it in cluster.running if it != leader)
+        cluster.network.cut = {frozenset({apart, leader}), frozenset({apart, hears})}
+        cut_at = loop.time()
+        assert await cluster.running[leader].acl_administration.remove_acls([RULE]) == [None]
+        revoked_at = loop.time()
+        await cluster.until(lambda: not allows(leader) and not allows(hears))
+        assert loop.time() - revoked_at <= 1.0
+        assert allows(apart), "it cannot know yet"
+        await cluster.until(lambda: not allows(apart))
+        assert staleness_seconds - 1.0 <= loop.time() - cut_at <= staleness_seconds + 1.0
+        assert RULE in cluster.running[apart].lookups.acls(), "it still has not heard"
+        cluster.network.cut = set()
+        await cluster.until(lambda: RULE not in cluster.running[apart].lookups.acls())
+        await cluster.elected()
+        await cluster.until(lambda: not any(authorizer.is_stale for authorizer in authorizers.values()))
+        leader = await cluster.elected()
+        assert await cluster.running[leader].acl_administration.add_acls([RULE]) == [None]
+        await cluster.until(lambda: all(map(allows, sessions)))
+        await cluster.kill(leader)
+        served = [node_id for node_id in sessions if node_id != leader]
+        refused = 0
+        while not any(cluster.running[node_id].quorum.serves for node_id in served):
+            refused += not all(map(allows, served))
+            await asyncio.sleep(0.05)
+        assert refused == 0
+        await cluster.close()
+
+    simulate(story())
+
+
+def session_of(rule: Acl) -> Session:
+    return Session("10.0.0.1", 1, 1, principal=rule.principal)

@@ -46,9 +46,10 @@ class TokenSecrets:
         """The token that has this secret; None: there is none."""
         if (known := self._ids.get(secret)) is not None and tokens.get(known) is not None:
             return known
+        before = {token_id: kept for kept, token_id in self._ids.items()}  # who guesses has each hashed once
         ids = {}
         for number, token in enumerate(tokens, 1):
-            ids[self.secret_of(token.token_id)] = token.token_id
+            ids[before.get(token.token_id) or self.secret_of(token.token_id)] = token.token_id
             if number % IDS_PER_TURN == 0:
                 await asyncio.sleep(0)
         self._ids = ids
