@@ -81,7 +81,7 @@ class DrainView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it votes on the metadata."""
     empty: bool
     """Whether it holds nothing, and does not vote: the node may stop for good."""
-    waits_for: Sequence[str] = ()
+    waits_for: Sequence[str] = []
     """Why something does not go on, in words."""
 
 
@@ -94,7 +94,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """None where the store is shared."""
     topics: int
     partitions: int
-    drains: Sequence[DrainView] = ()
+    drains: Sequence[DrainView] = []
     metadata_leader: int = -1
     """The node id of the metadata's leader; -1: this node knows none."""
     feature_level: int = 1

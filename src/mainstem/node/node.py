@@ -210,8 +210,9 @@ class RunningNode:
             return await reports.standings([node.node_id for node in nameserver.lookups.nodes() if node.stores])
 
         draining = nameserver.draining(standings)
-        task = self._supervision.start(draining.run, "drains")
-        self._stack.callback(task.cancel)
+        if nameserver.others is not None:
+            task = self._supervision.start(draining.run, "drains")
+            self._stack.callback(task.cancel)
         return draining
 
     def _bound_server(self) -> KafkaServer:

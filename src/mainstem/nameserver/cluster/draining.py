@@ -63,7 +63,7 @@ class Draining:
             except (NotLeading, Unsettled):
                 pass  # another node leads now, and goes on
             except (NameserverError, RaftError) as error:
-                log.warning("drained nodes are not empty yet: %s", error)
+                log.debug("drained nodes are not empty yet; tried again soon: %s", error)
 
     def plan(self, standings: Standings) -> DrainPlan:
         """What a leader would begin now, and what stands against the rest."""
