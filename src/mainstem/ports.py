@@ -108,7 +108,8 @@ class MessageStore(Protocol):
     ) -> PromptFuture[list[AppendResult]]:
         """Append whole batches, in order. The copy is made before this returns; the future resolves when
         every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed, and on `copies_min` nodes
-        where that is more than a majority; it may differ by write group) with one result each.
+        where that is more than a majority; it may differ by write group) with one result each. With 0 a store elsewhere
+        has not seen the batches yet: the results say OK, and no offsets.
 
         `owner_epoch` is what `QueueAdmin.own` gave the writer of an internal queue. If the writer is not the present
         owner of each of the queues, or writes without an epoch to a queue that has an owner, every batch is `FENCED`

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from random import Random
 from typing import Any
 
 from tests.fakes.simulated_loop import SimulatedLoop
+from tests.storage.small_node import new_batch
 
-from mainstem.model import AppendResult, Buffer, Outcome
+from mainstem.model import AppendResult, Buffer, Outcome, queue_id_of
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.brokers import AppendedBatch, AppendPart, BatchesAppended
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
 from mainstem.rpc.wire.method import Method, Reply
 from mainstem.storage_link.append_lane import MESSAGE_BYTES_MAX, UNDER_WAY_MAX, AppendLane, PendingPart
 from mainstem.storage_link.leader_calls import LEADER_WAIT_SECONDS, LeaderCalls
+from mainstem.storage_link.remote_message_store import RemoteMessageStore
+
+QUEUE, OTHER = queue_id_of(1, 0), queue_id_of(1, 1)
 
 
 class Nodes:
@@ -192,3 +197,25 @@ def test_without_a_leader_producers_are_told_to_look_for_one() -> None:
         assert not lane.nodes.messages
 
     told(story)
+
+
+def test_clients_of_a_misplaced_queue_are_sent_away_and_owners_and_who_wants_no_answer_are_not() -> None:
+    async def run() -> None:
+        nodes = Nodes()
+        leaders = LeaderCalls(nodes, lambda group: (1, 1))
+        store = RemoteMessageStore(1, lambda queue_id: 0, leaders, Random(1), lambda queue_id: queue_id == QUEUE)
+        batch = new_batch(QUEUE)
+        (away,) = await store.append([batch], -1)
+        assert away.outcome is Outcome.NOT_LEADER
+        there, here = await store.append([batch, new_batch(OTHER)], -1)
+        assert (there.outcome, here.outcome) == (Outcome.NOT_LEADER, Outcome.OK)
+        assert len(nodes.appended) == 1
+        (owners,) = await store.append([batch], -1, owner_epoch=5)
+        assert owners.outcome is Outcome.OK
+        assert store.append([batch], 0).done()
+        await asyncio.sleep(0.1)
+        assert len(nodes.appended) == 3
+        await store.close()
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(run())

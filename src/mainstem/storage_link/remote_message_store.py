@@ -104,7 +104,8 @@ class RemoteMessageStore:
         sent_away: list[int] = []
         for place, batch in enumerate(batches):
             count += 1
-            if owner_epoch is None and self._is_misplaced(batch.queue_id):
+            # who wants no answer could not be sent away
+            if acks and owner_epoch is None and self._is_misplaced(batch.queue_id):
                 sent_away.append(place)
                 continue
             places, described, views = by_group.setdefault(self._group_of(batch.queue_id), ([], [], []))
