@@ -23,6 +23,7 @@ from bench.machine import CpuSets
 from bench.metrics import Figures, figures_of
 from bench.process_tree import ProcessTree
 from bench.results import Results, Row
+from bench.systems.guard import Guard
 from bench.systems.system import Durability, Node, Setup, System
 from bench.topics import Queues
 from bench.window import Window
@@ -84,6 +85,8 @@ class Session:
     """More than one: a cluster of as many, each topic with a replica on every node."""
     heap: str = ""
     """Of each JVM, in place of the bench's."""
+    guarded: bool = False
+    """The node has a listener for TLS beside the plain one."""
     all_cores: bool = False
     """The node may use the load's core too while it is measured: for sessions whose helpers need one."""
 
@@ -167,6 +170,7 @@ class Stage:
                 heap=self.session.heap or self.bench.heap,
                 nodes=self.session.nodes,
                 splitter=splitter,
+                guard=Guard(self.bench.directory / "guard", users=False) if self.session.guarded else None,
             )
         )
         return self._node

@@ -144,7 +144,12 @@ class Wire:
     """A connection on which requests are messages or whatever bytes a client may think of."""
 
     def __init__(
-        self, address: str, seconds_max: float, receive_bytes: int | None = None, tls: ssl.SSLContext | None = None
+        self,
+        address: str,
+        seconds_max: float,
+        receive_bytes: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        session: ssl.SSLSession | None = None,
     ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
@@ -153,7 +158,7 @@ class Wire:
         self.socket.settimeout(seconds_max)
         self.socket.connect((host, int(port)))
         if tls is not None:
-            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host, session=session)
         self._number = 0
 
     def frame(self, message: Any, version: int) -> bytes:

@@ -81,6 +81,8 @@ class _Load:
     """PREFIX:COUNT: the topics PREFIX-0 … PREFIX-(COUNT-1), which exist."""
     partitions: int
     """Of each topic."""
+    tls_address: str | None = None
+    """HOST:PORT where the same broker speaks TLS, and where the load goes then."""
     connections: int = 1
     in_flight: int = 5
     """Requests each connection has unanswered at most."""
@@ -151,13 +153,20 @@ def build(directory: Path) -> Path:
         )
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / f"load.{os.getpid()}"  # renamed when whole: another process may be building too
-    command = [compiler, *COMPILER_FLAGS, "-o", str(unfinished), *map(str, sources), "-lm"]
+    tls = ["-DLOAD_WITH_TLS", "-lssl", "-lcrypto"] if has_openssl(compiler) else []
+    command = [compiler, *COMPILER_FLAGS, "-o", str(unfinished), *map(str, sources), "-lm", *tls]
     compiled = subprocess.run(command, capture_output=True, text=True)
     if compiled.returncode != 0:
         unfinished.unlink(missing_ok=True)
         raise LoadError(f"{' '.join(command)}\n{compiled.stderr}")
     unfinished.replace(binary)
     return binary
+
+
+def has_openssl(compiler: str) -> bool:
+    """Whether its headers are there, without which the program speaks no TLS."""
+    command = [compiler, "-include", "openssl/ssl.h", "-fsyntax-only", "-x", "c", "/dev/null"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 class Running:

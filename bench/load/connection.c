@@ -14,7 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PIECES_PER_SEND = 1024 /* UIO_MAXIOV: the kernel refuses more */ };
+enum {
+    PIECES_PER_SEND = 1024, /* UIO_MAXIOV: the kernel refuses more */
+    ENCRYPTED_AT_ONCE = 64 << 10,
+};
 
 int connect_to(const char *address)
 {
@@ -55,7 +58,7 @@ int connect_to(const char *address)
     return connected;
 }
 
-void connection_open(struct connection *connection, uint32_t number, const char *address,
+void connection_open(struct connection *connection, uint32_t number, const char *address, bool tls,
                      uint32_t in_flight_max, size_t receive_bytes)
 {
     *connection = (struct connection){
@@ -67,12 +70,19 @@ void connection_open(struct connection *connection, uint32_t number, const char 
         .in = allocate(receive_bytes, 1),
         .in_capacity = receive_bytes,
     };
+    if (tls) {
+        connection->tls = tls_open(connection->socket, address);
+        connection->out = allocate(ENCRYPTED_AT_ONCE, 1);
+    }
     fcntl(connection->socket, F_SETFL, fcntl(connection->socket, F_GETFL) | O_NONBLOCK);
 }
 
 void connection_close(struct connection *connection)
 {
+    if (connection->tls != NULL)
+        tls_close(connection->tls);
     close(connection->socket);
+    free(connection->out);
     free(connection->flights);
     free(connection->in);
 }
@@ -150,13 +160,35 @@ static _Noreturn void lost(const struct connection *connection, const char *how)
          connection->count, oldest + REQUEST_HEAD_BYTES);
 }
 
+/* The pieces in one stretch, as clients encrypt them, or a record would be made of each. */
+static ssize_t send_encrypted(struct connection *connection, const struct iovec *pieces, int count)
+{
+    size_t bytes = 0;
+    for (int piece = 0; piece < count && bytes < ENCRYPTED_AT_ONCE; piece++) {
+        size_t left = ENCRYPTED_AT_ONCE - bytes;
+        size_t some = pieces[piece].iov_len < left ? pieces[piece].iov_len : left;
+        memcpy(connection->out + bytes, pieces[piece].iov_base, some);
+        bytes += some;
+    }
+    return tls_write(connection->tls, connection->out, bytes);
+}
+
+static ssize_t send_pieces(struct connection *connection, struct iovec *pieces, int count)
+{
+    if (connection->tls != NULL)
+        return send_encrypted(connection, pieces, count);
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+    return sendmsg(connection->socket, &message, MSG_NOSIGNAL);
+}
+
 bool connection_write(struct connection *connection)
 {
     struct iovec pieces[PIECES_PER_SEND];
     while (connection->written < connection->count) {
         int count = gather(connection, pieces);
-        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
-        ssize_t sent = sendmsg(connection->socket, &message, MSG_NOSIGNAL);
+        ssize_t sent = send_pieces(connection, pieces, count);
+        if (sent == 0)
+            lost(connection, "the broker closed it");
         if (sent < 0) {
             if (errno == EINTR)
                 continue;
@@ -199,7 +231,8 @@ const struct flight *connection_forget(struct connection *connection)
 static size_t receive(struct connection *connection, uint8_t *to, size_t bytes, int flags)
 {
     for (;;) {
-        ssize_t received = recv(connection->socket, to, bytes, flags);
+        ssize_t received = connection->tls != NULL ? tls_read(connection->tls, to, bytes)
+                                                   : recv(connection->socket, to, bytes, flags);
         if (received > 0)
             return (size_t)received;
         if (received == 0)

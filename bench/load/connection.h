@@ -8,6 +8,7 @@
 #ifndef LOAD_CONNECTION_H
 #define LOAD_CONNECTION_H
 
+#include "tls.h"
 #include "wire.h"
 
 #include <stdbool.h>
@@ -32,6 +33,8 @@ struct flight {
 
 struct connection {
     int socket;
+    struct tls *tls; /* NULL: bytes cross the socket as they are */
+    uint8_t *out;    /* with TLS: what is encrypted next, gathered from the pieces */
     uint32_t number;
     const char *address;
 
@@ -49,7 +52,7 @@ struct connection {
 };
 
 /* Connects (blocking; fails with a reason). Capacities: requests in flight; bytes of the receive buffer. */
-void connection_open(struct connection *connection, uint32_t number, const char *address,
+void connection_open(struct connection *connection, uint32_t number, const char *address, bool tls,
                      uint32_t in_flight_max, size_t receive_bytes);
 void connection_close(struct connection *connection);
 
@@ -97,6 +100,12 @@ const struct flight *connection_forget(struct connection *connection);
 
 /* One receive into the buffer behind what is unread there. False when nothing has come. */
 bool connection_receive(struct connection *connection);
+
+/* Whether bytes have come that no event tells of: receive again. */
+static inline bool connection_pending(const struct connection *connection)
+{
+    return connection->tls != NULL && tls_pending(connection->tls);
+}
 
 /* Receives and drops up to `bytes` bytes without copying them out of the kernel; how many. The receive buffer
  * must be empty: what is in it is lost. */

@@ -275,9 +275,13 @@ static void loop_until_over(struct consumer *consumer)
         watch_time(consumer, now_ns);
         for (int number = 0; number < events && !consumer->over; number++) {
             struct event event = event_loop_event(&consumer->loop, number);
-            if (event.connection != NULL && event.readable &&
-                fetch_response_receive(&consumer->responses[event.connection->number], event.connection))
+            if (event.connection == NULL || !event.readable)
+                continue;
+            do {
+                if (!fetch_response_receive(&consumer->responses[event.connection->number], event.connection))
+                    break;
                 take_received(consumer, event.connection, now_ns);
+            } while (!consumer->over && connection_pending(event.connection));
         }
     }
 }
@@ -339,8 +343,8 @@ static void prepare_connections(struct consumer *consumer)
     for (uint32_t number = 0; number < consumer->connection_count; number++) {
         consumer->responses[number] =
             (struct fetch_response){.queues = &options->queues, .check_crc = options->check_crc};
-        connection_open(&consumer->connections[number], number, options->address,
-                        (uint32_t)options->in_flight, FETCH_RECEIVE_BYTES);
+        connection_open(&consumer->connections[number], number, options_load_address(options),
+                        options->tls_address != NULL, (uint32_t)options->in_flight, FETCH_RECEIVE_BYTES);
         event_loop_add(&consumer->loop, &consumer->connections[number]);
     }
 }

@@ -26,6 +26,8 @@ static struct options parsed;
 
 static const struct row ROWS[] = {
     {"--address", FOR_BOTH, TEXT, &parsed.address, 0, 0, "HOST:PORT of one broker, which leads all the queues unless --leaders is given"},
+    {"--tls-address", FOR_BOTH, TEXT, &parsed.tls_address, 0, 0,
+     "HOST:PORT where the same broker speaks TLS: the load goes there, questions about topics to --address"},
     {"--topics", FOR_BOTH, TEXT, &topics, 0, 0,
      "PREFIX:COUNT, topics PREFIX-0 to PREFIX-(COUNT-1), which exist"},
     {"--partitions", FOR_BOTH, WHOLE, &partitions, 1, QUEUE_COUNT_MAX, "of each topic"},
@@ -159,6 +161,8 @@ static void check(int command)
              parsed.queues.count);
     if (parsed.leaders && parsed.no_check)
         fail("--leaders asks for metadata, which --no-check leaves out");
+    if (parsed.leaders && parsed.tls_address != NULL)
+        fail("--leaders sends to the addresses that metadata names, and --tls-address is none of them");
     if (parsed.request_batches == 0)
         parsed.request_batches = parsed.queues_per_request;
     if (parsed.request_batches != parsed.queues_per_request)

@@ -12,6 +12,7 @@ enum { FROM_LATEST = -1, FROM_EARLIEST = -2 }; /* as in ListOffsets; an offset o
 struct options {
     const char *command; /* produce, fetch or self-check */
     const char *address;
+    const char *tls_address; /* NULL: the load goes to `address`, in the clear */
     struct queues queues;
     uint64_t connections, in_flight;
     double seconds;  /* 0: until the bytes (or the end) */
@@ -32,6 +33,11 @@ struct options {
     uint64_t max_bytes, partition_max_bytes, min_bytes, max_wait_ms;
     double rate_bytes; /* bytes a second; 0: as fast as they come */
 };
+
+static inline const char *options_load_address(const struct options *options)
+{
+    return options->tls_address != NULL ? options->tls_address : options->address;
+}
 
 /* Fails on anything unknown, missing or out of range; `--help` prints what there is and exits 0. */
 void options_parse(struct options *options, int count, char **arguments);

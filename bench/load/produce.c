@@ -228,8 +228,11 @@ static void handle(struct producer *producer, struct event event, uint64_t now_n
     struct connection *connection = event.connection;
     if (connection == NULL)
         return;
-    if (event.readable && connection_receive(connection))
+    while (event.readable && connection_receive(connection)) {
         take_answers(producer, connection, now_ns);
+        if (!connection_pending(connection))
+            break;
+    }
     if (producer->options->acks == 0)
         count_unanswered(producer, connection, now_ns);
     if (producer->options->rate == 0)
@@ -315,8 +318,9 @@ static void open_connections(struct producer *producer)
     producer->to_write = allocate(options->connections, sizeof(struct connection *));
     for (uint32_t number = 0; number < producer->connection_count; number++) {
         struct connection *connection = &producer->connections[number];
-        connection_open(connection, number, producer->routes.nodes[number % producer->routes.node_count].address,
-                        (uint32_t)options->in_flight, receive_bytes);
+        const char *address = producer->routes.nodes[number % producer->routes.node_count].address;
+        connection_open(connection, number, options->tls_address != NULL ? options->tls_address : address,
+                        options->tls_address != NULL, (uint32_t)options->in_flight, receive_bytes);
         event_loop_add(&producer->loop, connection);
     }
 }

@@ -13,6 +13,7 @@ from bench.workloads import (
     large_requests,
     long_term_store,
     many_queues,
+    over_tls,
     real_clients,
     small_requests,
     splitting,
@@ -33,4 +34,5 @@ WORKLOADS: tuple[Workload, ...] = (
     long_term_store.WORKLOAD,
     everything.WORKLOAD,
     tiering.WORKLOAD,
+    over_tls.WORKLOAD,
 )

@@ -11,14 +11,16 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.load import Fetch, LoadError, Produce, build, run, start
+from bench.load import Fetch, LoadError, Produce, build, has_openssl, run, start
 from bench.metrics import pooled_ms
+from bench.systems.guard import Guard
+from bench.systems.system import free_ports
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.list_offsets.v1.request import ListOffsetsRequest
 from kio.schema.metadata.v4.request import MetadataRequest
@@ -121,6 +123,29 @@ def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
         assert (back["bytes"], back["batches"], back["records"]) == (bytes_sent, batches_sent, records_sent)
     nothing_new = run(binary, Fetch(address=node.kafka, topics="back:3", partitions=8, from_="latest", until_end=True))
     assert (nothing_new["requests"], nothing_new["records"]) == (0, 0)
+
+
+def test_what_is_produced_over_tls_comes_back(binary: Path, tmp_path: Path) -> None:
+    """More of it than OpenSSL reads ahead, in answers that end anywhere in a record; questions about topics are asked
+    in the clear. Where there are no headers of OpenSSL the program says what to install."""
+    guard = Guard(tmp_path / "guard", users=False)
+    encrypted = f"127.0.0.1:{free_ports(1)[0]}"
+    settings = [f"{key}={value}" for key, value in guard.of_mainstem(encrypted).items()]
+    with closing(Serving(tmp_path / "node", "pipeline.mode=off", *settings).start()) as node:
+        create_topics(node, "tls", count=1, partitions=8)
+        where: dict[str, Any] = {"address": node.kafka, "tls_address": encrypted, "topics": "tls:1", "partitions": 8}
+        load = Produce(**where, bytes=3_000_000, record_bytes=1_000, queues_per_request=8, connections=2)
+        if not has_openssl("cc"):
+            with pytest.raises(LoadError, match="apt-get install libssl-dev"):
+                run(binary, load)
+            return
+        sent = run(binary, load)
+        back = run(binary, Fetch(**where, queues_per_request=4, connections=2, until_end=True, check_crc=True))
+        assert (sent["errors"], back["errors"]) == ({}, {})
+        assert (back["gaps"], back["checksum_errors"]) == (0, 0)
+        assert (back["bytes"], back["records"]) == (sent["bytes"], sent["records"])
+        with pytest.raises(LoadError, match="no TLS with"):
+            run(binary, replace(load, tls_address=node.kafka))
 
 
 def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
