@@ -54,7 +54,7 @@ class Guard:
 
     def java_properties(self, address: str) -> Path:
         """The file of settings for Java clients, written for this address."""
-        self._made.write_client_settings([address], "")
+        self._made.write_client_settings([address], self._made.http(""))
         return self._made.java_properties
 
     def java_properties_of(self, user: str, password: str, address: str) -> Path:

@@ -398,7 +398,7 @@ def test_a_closed_port_says_what_to_do(
         (["consume", "t", "-g", "g", "--tail", "3"], "--group excludes --until and --tail"),
         (["consume", "t", "--bootstrap", "nowhere"], "'nowhere' is not an address: the port is missing"),
         (["consume", "t", "--bootstrap", "127.0.0.1:1,::1:9092"], "an IPv6 host stands in brackets"),
-        (["cluster", "status", "--http", "http://127.0.0.1:9080"], "leave out http://"),
+        (["cluster", "status", "--http", "ftp://127.0.0.1:9080"], "it takes HOST:PORT or https://HOST:PORT"),
         (["doctor", "--bootstrap", "nowhere"], "the port is missing"),
         (["produce", "t", "--json-lines", "--whole"], "--json-lines excludes --whole"),
         (["produce", "t", "--keep-partitions"], "--keep-partitions needs --json-lines"),

@@ -6,9 +6,13 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import stat
 import subprocess
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +20,7 @@ import pytest
 from tests.cli.test_dev_cluster import DEV_CLUSTER_PORTS, MAINSTEM, dev_cluster, lines_until
 from tests.free_port import free_ports
 from tests.patience import PATIENCE_SECONDS
-from tests.serving import FIRST_MEMBER_WAITS_FOR_NOBODY
+from tests.serving import FIRST_MEMBER_WAITS_FOR_NOBODY, eventually
 
 
 class Secured(NamedTuple):
@@ -27,6 +31,10 @@ class Secured(NamedTuple):
     @property
     def kafka(self) -> str:
         return f"127.0.0.1:{self.port + 1}"
+
+    def properties(self) -> dict[str, str]:
+        lines = (self.directory / "client.properties").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)
 
     def run(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         """Our own command, as somebody who has done what the cluster told."""
@@ -59,6 +67,41 @@ def test_our_own_commands_are_let_in_with_the_profile(secured: Secured) -> None:
     secured.output("consume", "ours", "--group", "g")
     assert '"lag": 0' in secured.output("group", "describe", "g", "--json")
     secured.output("bench", "produce", "--records", "100", "--progress")
+
+
+def test_the_http_port_speaks_tls_and_asks_who_comes(secured: Secured, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{secured.port + 101}"
+    context = ssl.create_default_context(cafile=secured.properties()["ssl.ca.location"])
+
+    def status(path: str, user: str | None = None, password: str = "") -> int:
+        with closing(HTTPSConnection(address, timeout=PATIENCE_SECONDS, context=context)) as visitor:
+            shown = b64encode(f"{user}:{password}".encode()).decode()
+            visitor.request("GET", path, headers={} if user is None else {"authorization": f"Basic {shown}"})
+            return visitor.getresponse().status
+
+    right = secured.properties()["sasl.password"]
+    assert [status(path) for path in ("/healthz", "/readyz", "/v1/split/endpoint")] == [200, 200, 200]
+    for path in ("/metrics", "/v1/cluster", "/v1/topics"):
+        assert [status(path), status(path, "admin", "guessed"), status(path, "nobody", right)] == [401] * 3
+        assert status(path, "admin", right) == 200
+    secured.output("user", "add", "carol", "--password-file", "-", stdin="carols password\n")
+    assert status("/v1/cluster", "carol", "carols password") == 403
+    secured.output("acl", "add", "User:carol", "describe", "cluster")
+    eventually(lambda: status("/v1/cluster", "carol", "carols password") == 200, what="a rule that every node knows")
+    carols = tmp_path / "carol.properties"
+    kept = [f"{key}={value}" for key, value in secured.properties().items() if not key.startswith("sasl.")]
+    carols.write_text("\n".join([*kept, "sasl.username=carol", "sasl.password=carols password"]))
+    http = ("--http", f"https://{address}", "--client-config", str(carols))
+    assert '"alive"' in secured.output("cluster", "status", "--json", *http)
+    refused = secured.run("tenant", "create", "acme", "--prefix", "acme-", *http)
+    assert refused.returncode == 1
+    assert "User:carol may not: it takes ALTER on the cluster" in refused.stderr
+    secured.output("tenant", "create", "acme", "--prefix", "acme-")
+    plain = secured.run("cluster", "status", "--http", address)
+    assert plain.returncode == 1
+    with socket.create_connection(("127.0.0.1", secured.port + 101), PATIENCE_SECONDS) as stranger:
+        stranger.sendall(b"GET /v1/cluster HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b"HTTP" not in stranger.recv(64)
 
 
 def test_batches_are_exported_over_tls(secured: Secured, tmp_path: Path) -> None:

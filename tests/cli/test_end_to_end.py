@@ -428,11 +428,19 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_audit_dropped_total",
     "mainstem_audit_records_total",
     "mainstem_authentications_total",
+    "mainstem_http_certificate_expires_seconds",
+    "mainstem_http_handshakes_total",
+    "mainstem_http_tls_failures_total",
+    "mainstem_link_backlog_bytes",
+    "mainstem_link_reads_total",
+    "mainstem_link_tail_bytes",
+    "mainstem_link_tail_reads_total",
+    "mainstem_link_tails",
     "mainstem_quota_throttled_total",
     "mainstem_shared_store_bytes",
 }
-"""Metrics of nodes that audit, with a listener that speaks SASL, with clients over their quotas, with a shared
-store."""
+"""Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port, that are no storage,
+with clients over their quotas, with a shared store."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

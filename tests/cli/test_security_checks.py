@@ -11,6 +11,7 @@ import pytest
 from mainstem.cli.check import Check, CheckState
 from mainstem.cli.main import run
 from mainstem.cli.security_checks import checks
+from mainstem.console.config import ConsoleConfig
 from mainstem.node.config import NodeConfig
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.security.acls.config import AuthorizerConfig
@@ -100,6 +101,13 @@ def test_passwords_that_anybody_on_the_way_reads() -> None:
     check = found(NodeConfig(server=ServerConfig(listeners={"OUTSIDE": listener})))["open passwords"]
     assert check.state is CheckState.WARNING
     assert "encrypts nothing" in check.found
+
+
+def test_visitors_over_http(tls: RpcTlsConfig) -> None:
+    asks = NodeConfig(http="0.0.0.0:9080", console=ConsoleConfig(users=True))
+    assert list(found(asks)) == ["open passwords"]
+    over_tls = ConsoleConfig(users=True, certificate=tls.certificate, key=tls.key)
+    assert list(found(NodeConfig(http="0.0.0.0:9080", console=over_tls))) == ["console.certificate", "console.key"]
 
 
 def test_listeners_are_looked_at_like_node_rpc(tls: RpcTlsConfig) -> None:

@@ -14,6 +14,7 @@ from mainstem.console.application import Console
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.views import ClusterView, SplitView, StoreUsageView, StoreView, TopicView
+from mainstem.console.visitors import Visitors
 from mainstem.model import HistogramSample, Sample
 
 
@@ -109,8 +110,8 @@ def test_errors_are_json() -> None:
 
 def test_the_feature_level_is_raised_by_a_post_or_refused_with_a_reason() -> None:
     views = FakeViews()
-    guard = ChangeGuard("secret", ("node",))
-    application = Console(views.all(), [Counters()], ConsoleConfig(), guard).application()
+    guard, visitors = ChangeGuard(("node",)), Visitors("secret")
+    application = Console(views.all(), [Counters()], ConsoleConfig(), guard, visitors).application()
 
     async def post(level: object) -> httpx.Response:
         transport = httpx.ASGITransport(application)

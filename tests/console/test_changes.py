@@ -22,6 +22,7 @@ from mainstem.console.config import ConsoleConfig
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.errors import TokenUnusable
 from mainstem.console.token_file import TOKEN_NAME, read_token, token_of
+from mainstem.console.visitors import Visitors
 
 TOKEN = "0123456789abcdef"
 SOUND = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json", "host": "127.0.0.1:9080"}
@@ -36,11 +37,12 @@ def post(
     headers: Mapping[str, str | None],
     content: bytes = CHANGE,
     *,
-    guard: ChangeGuard | None = None,
+    visitors: Visitors | None = None,
     stream: bool = False,
 ) -> tuple[httpx.Response, FakeViews]:
     views = FakeViews()
-    application = Console(views.all(), [], ConsoleConfig(), guard or ChangeGuard(TOKEN, ("node-1",))).application()
+    visitors = visitors or Visitors(TOKEN)
+    application = Console(views.all(), [], ConsoleConfig(), ChangeGuard(("node-1",)), visitors).application()
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -83,7 +85,7 @@ def test_only_who_has_the_token_changes_anything(headers: Mapping[str, str | Non
 
 
 def test_without_a_token_nothing_is_changed() -> None:
-    answer, _ = post({"authorization": "Bearer "}, guard=ChangeGuard())
+    answer, _ = post({"authorization": "Bearer "}, visitors=Visitors())
     assert answer.status_code == 401
 
 
@@ -106,7 +108,7 @@ def test_what_is_announced_to_be_large_is_refused_before_it_is_read(announced: s
         headers = [(name.encode(), value.encode()) for name, value in sent.items()]
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, never)
         with pytest.raises(HTTPException) as refused:
-            await ChangeGuard(TOKEN).body_of(request)
+            await ChangeGuard().body_of(request)
         return refused.value
 
     assert asyncio.run(story()).status_code == 413
@@ -114,8 +116,8 @@ def test_what_is_announced_to_be_large_is_refused_before_it_is_read(announced: s
 
 def test_who_hangs_up_in_the_middle_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        guard = ChangeGuard(TOKEN)
-        server = ConsoleServer(Console(FakeViews().all(), [], ConsoleConfig(), guard).application, ConsoleConfig())
+        console = Console(FakeViews().all(), [], ConsoleConfig(), visitors=Visitors(TOKEN))
+        server = ConsoleServer(console.application, ConsoleConfig())
         host, port = server.bind("127.0.0.1", 0)
         serving = asyncio.ensure_future(server.serve())
         for _ in range(3):

@@ -7,6 +7,7 @@ import logging
 import msgspec
 import pytest
 
+from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
 from mainstem.node.config import NodeConfig
 from mainstem.node.open_ports import open_ports, refuse_open_ports
@@ -33,6 +34,7 @@ def with_listener(protocol: str, **settings: str) -> NodeConfig:
         (NodeConfig(listen=("10.0.0.7:9092",)), ["listen"]),
         (NodeConfig(listen=("node-1:9092",), http="[::]:9080", rpc="node-1:9093"), ["listen", "http", "rpc"]),
         (NodeConfig(rpc="0.0.0.0:9093", rpc_tls=TLS), []),
+        (NodeConfig(http="0.0.0.0:9080", console=ConsoleConfig(users=True)), []),
         (NodeConfig(roles=("nameserver",), listen=("0.0.0.0:9092",)), []),
         (NodeConfig(listen=("0.0.0.0:9092",), authorizer=AuthorizerConfig(enabled=True)), []),
         (

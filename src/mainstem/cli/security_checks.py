@@ -45,7 +45,11 @@ def checks(config: NodeConfig, now: datetime | None = None) -> Iterator[Check]:
 
 def _certificates(config: NodeConfig) -> dict[str, str]:
     """Files of certificates by the keys that name them."""
-    files = {"rpc_tls.certificate": config.rpc_tls.certificate, "rpc_tls.ca": config.rpc_tls.ca}
+    files = {
+        "rpc_tls.certificate": config.rpc_tls.certificate,
+        "rpc_tls.ca": config.rpc_tls.ca,
+        "console.certificate": config.console.certificate,
+    }
     for name, listener in config.server.listeners.items():
         files[f"server.listeners.{name}.certificate"] = listener.certificate
         files[f"server.listeners.{name}.ca"] = listener.ca
@@ -53,7 +57,12 @@ def _certificates(config: NodeConfig) -> dict[str, str]:
 
 
 def _keys(config: NodeConfig) -> dict[str, str]:
-    files = {"rpc_tls.key": config.rpc_tls.key}
+    console = config.console
+    files = {
+        "rpc_tls.key": config.rpc_tls.key,
+        "console.key": console.key or console.certificate,
+        "console.key_password_file": console.key_password_file,
+    }
     for name, listener in config.server.listeners.items():
         files[f"server.listeners.{name}.key"] = listener.key or listener.certificate
         files[f"server.listeners.{name}.key_password_file"] = listener.key_password_file
@@ -87,6 +96,17 @@ def _reachable_ports(config: NodeConfig) -> Iterator[Check]:
                 f"server.listeners.{name}.listen = {listener.listen}: {listener.protocol} encrypts nothing",
                 "take SASL_SSL",
             )
+    if (
+        config.console.users
+        and not config.console.certificate
+        and not is_loopback(parsed(config.http, port_min=0).host)
+    ):
+        yield Check(
+            "open passwords",
+            CheckState.WARNING,
+            f"http = {config.http}: visitors' passwords are not encrypted",
+            "set console.certificate",
+        )
 
 
 def _revocations(key: str, file: str, now: datetime) -> Check:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
+from mainstem.cli.clients.client_settings import http_address
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.console.views import SplitEndpoint
 
@@ -17,4 +18,6 @@ def become(http: str, master: str | None, more: tuple[str, ...], *, once: bool, 
         # A wrong address is told here in a second, not by Spark in ten.
         HttpNode(http).get("/v1/split/endpoint", SplitEndpoint)
     arguments = [*only, *(["--master", master] if master else []), *(["--once"] if once else []), *more]
-    os.execv(sys.executable, [sys.executable, "-m", "mainstem.pipeline.main", "--node", f"http://{http}", *arguments])
+    os.execv(
+        sys.executable, [sys.executable, "-m", "mainstem.pipeline.main", "--node", http_address(http).url, *arguments]
+    )

@@ -32,6 +32,7 @@ from mainstem.console.views import (
     TenantRequest,
     TransferLeaderRequest,
 )
+from mainstem.console.visitors import Visitors
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
 
@@ -53,19 +54,21 @@ class Console:
         statistics: Sequence[Statistics],
         config: ConsoleConfig,
         guard: ChangeGuard | None = None,
+        visitors: Visitors | None = None,
     ) -> None:
-        """Without a `guard` every change is refused."""
+        """Without `visitors` everybody reads, and nobody changes anything."""
         self._views = views
         self._statistics = statistics
         self._config = config
         self._guard = guard or ChangeGuard()
+        self._visitors = visitors or Visitors()
         self._in_flight = 0
 
     def application(self) -> Starlette:
         routes = [
             Route("/healthz", self._healthz),
             Route("/readyz", self._readyz),
-            Route("/metrics", self._limited(self._metrics)),
+            Route("/metrics", self._limited(self._metrics, open_to_all=self._config.open_metrics)),
             Route("/v1/cluster", self._limited(self._cluster)),
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
@@ -83,12 +86,16 @@ class Console:
             Route("/v1/store/give-up", self._limited(self._give_up), methods=["POST"]),
             Route("/v1/store/usage", self._limited(self._store_usage)),
             Route("/v1/store/usage/{name}", self._limited(self._store_usage)),
-            Route("/v1/split/endpoint", self._limited(self._split_endpoint)),
+            Route("/v1/split/endpoint", self._limited(self._split_endpoint, open_to_all=True)),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error})
 
-    def _limited(self, handler: Handler) -> Handler:
+    def _limited(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
+        """`open_to_all`: nobody is asked who they are. A splitter shows its certificate where the endpoint sends it."""
+
         async def limited(request: Request) -> Response:
+            if not open_to_all:
+                await self._visitors.admit(request, change=request.method == "POST")
             if self._in_flight >= self._config.requests_in_flight_max:
                 raise HTTPException(503, "too many requests at once; try again", headers={"Retry-After": "1"})
             self._in_flight += 1

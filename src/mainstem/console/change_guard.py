@@ -1,19 +1,19 @@
-"""Allows a change over HTTP to holders of the node's token, in a request that no web page can send.
+"""Takes a change over HTTP only in a request that no web page can send.
 
-A page in any browser of the node's network can send requests here, too. So a change has to come
+A page in any browser of the node's network can send requests here, too, and browsers add the password of a user who
+gave it once. So a change has to come
 
 * as JSON, which a page of another origin may not send without permission;
 * for a Host that is an address, `localhost` or the node's own name, which a name that an attacker points here
   is not;
-* without an Origin, or from the node's own;
-* with the token, which no page knows.
+* without an Origin, or from the node's own.
 
-The body of a change is small, and a larger one is refused before it is read.
+Who may change anything is decided by `visitors.py`. The body of a change is small, and a larger one is refused before
+it is read.
 """
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -29,10 +29,9 @@ JSON = "application/json"
 
 class ChangeGuard:
     """Checks the requests that change something. `hosts`: the node's names, besides addresses and
-    `localhost`. An empty token matches none."""
+    `localhost`."""
 
-    def __init__(self, token: str = "", hosts: Collection[str] = ()) -> None:
-        self._token = token
+    def __init__(self, hosts: Collection[str] = ()) -> None:
         self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
 
     async def body_of(self, request: Request) -> bytes:
@@ -58,14 +57,6 @@ class ChangeGuard:
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             raise HTTPException(403, f"changes are not taken from the pages of {origin[:100]!r}")
-        given = request.headers.get("authorization", "")
-        wanted = f"Bearer {self._token}"
-        if not self._token or not hmac.compare_digest(given.encode(), wanted.encode()):
-            raise HTTPException(
-                401,
-                "a change needs the node's token (Authorization: Bearer …), the file http-token in its write_dir",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
         size = request.headers.get("content-length", "0")
         if not size.isdecimal() or int(size) > BODY_BYTES_MAX:
             raise _too_large()

@@ -8,8 +8,20 @@ from mainstem.errors import ConfigError
 
 
 class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of the HTTP port."""
+    """The HTTP port: whom it lets in, its certificate, its limits."""
 
+    users: bool = False
+    """Whether visitors show who they are: users of the cluster, by password or token of the issuer. With
+    `authorizer.enabled`, reading takes DESCRIBE on the cluster, and changing ALTER."""
+    open_metrics: bool = False
+    """Whether /metrics is for everybody even then."""
+    certificate: str = ""
+    """File in PEM format, followed by intermediate ones; with it the port speaks TLS alone. It is read again when it
+    changes."""
+    key: str = ""
+    """Its private key; empty: it is in the certificate's file."""
+    key_password_file: str = ""
+    """The first line of this file opens an encrypted key."""
     requests_in_flight_max: int = 64
     """More requests at once are answered 503: a console and a scraper need a handful, and a page of a topic
     with many partitions takes memory."""
@@ -25,3 +37,6 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for key, smallest in least.items():
             if getattr(self, key) < smallest:
                 raise ConfigError(f"console.{key} = {getattr(self, key)}: must be at least {smallest}")
+        for key in ("key", "key_password_file"):
+            if getattr(self, key) and not self.certificate:
+                raise ConfigError(f"console.{key} is given, and console.certificate is not: without it there is no TLS")

@@ -18,7 +18,8 @@ import contextlib
 import importlib
 import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from mainstem.address import Address
 from mainstem.console.config import ConsoleConfig
@@ -28,6 +29,9 @@ from mainstem.socket_memory import bound_unsent, end_when_untaken
 if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
+
+Tls = Callable[[Callable[[], asyncio.BaseProtocol]], asyncio.BaseProtocol]
+"""Makes what the event loop has of a connection, from what makes the one behind the handshake."""
 
 _BACKLOG = 64
 """Connections waiting to be accepted: probes, scrapers and a person or two."""
@@ -49,9 +53,18 @@ _LIBRARIES = (
 class ConsoleServer:
     """One HTTP listener. Call `bind`, then run `serve` in a task group; `stop` ends it."""
 
-    def __init__(self, application: Callable[[], Starlette], config: ConsoleConfig, *, waits: bool = False) -> None:
-        """`application` makes the HTTP application; `waits`: do not answer before `begin`."""
+    def __init__(
+        self,
+        application: Callable[[], Starlette],
+        config: ConsoleConfig,
+        *,
+        waits: bool = False,
+        tls: Tls | None = None,
+    ) -> None:
+        """`application` makes the HTTP application; `waits`: do not answer before `begin`; `tls`: what puts TLS between
+        the socket and a connection."""
         self._application = application
+        self._tls = tls
         self._config = config
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
@@ -99,7 +112,7 @@ class ConsoleServer:
                 importlib.import_module(library)
                 await asyncio.sleep(0)
             if not self._stopping:
-                self._server = _made(self._application, self._config)
+                self._server = _made(self._application, self._config, self._tls)
                 await self._server.serve(sockets=listeners)
         except asyncio.CancelledError:
             self._socket.close()
@@ -130,10 +143,16 @@ class ConsoleServer:
             self._server.should_exit = True
 
 
-def _made(application: Callable[[], Starlette], config: ConsoleConfig) -> uvicorn.Server:
+def _made(application: Callable[[], Starlette], config: ConsoleConfig, tls: Tls | None) -> uvicorn.Server:
     import uvicorn
 
-    from mainstem.console.http_connection import HttpConnection
+    from mainstem.console.http_connection import HttpConnection, HttpOverTls
+
+    def over_tls(*arguments: Any, **named: Any) -> asyncio.BaseProtocol:
+        assert tls is not None
+        return tls(partial(HttpOverTls, HttpConnection(*arguments, **named)))
+
+    connection: Any = HttpConnection if tls is None else over_tls
 
     class QuietServer(uvicorn.Server):
         @contextlib.contextmanager
@@ -143,7 +162,7 @@ def _made(application: Callable[[], Starlette], config: ConsoleConfig) -> uvicor
     return QuietServer(
         uvicorn.Config(
             application(),
-            http=HttpConnection,
+            http=connection,
             ws="none",
             lifespan="off",
             log_config=None,

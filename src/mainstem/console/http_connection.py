@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,6 +19,9 @@ from mainstem.bounded_log import BoundedLog
 
 CONNECTIONS_MAX = 512
 """A scraper, a console, and one watcher for each node and splitter of a large cluster need some tens."""
+
+DECRYPTED_BYTES = 4 * 1024
+"""Taken at once of a connection with TLS: most requests are a tenth of it."""
 
 _lines = BoundedLog(logging.getLogger(__name__), time)
 
@@ -68,3 +71,32 @@ class HttpConnection(H11Protocol):
             return
         self._sending = sending
         self._check = self.loop.call_later(self.timeout_keep_alive, self._look)
+
+
+class HttpOverTls(asyncio.BufferedProtocol):
+    """An HTTP connection as TLS wants one: with a buffer of its own for what was decrypted."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+        self._buffer = memoryview(bytearray(DECRYPTED_BYTES))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection.connection_made(cast(asyncio.Transport, transport))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.data_received(bytes(self._buffer[:nbytes]))
+
+    def eof_received(self) -> None:
+        self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)

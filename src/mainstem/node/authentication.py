@@ -52,8 +52,10 @@ def token_service_of(config: NodeConfig, ports: NodePorts, admin: TokenAdmin) ->
 def authenticator_of(
     config: NodeConfig, ports: NodePorts, kept: Credentials, tokens: TokenService | None
 ) -> Authenticator | None:
-    """None: no listener asks who clients are. Raises ConfigError."""
+    """None: neither a listener nor the HTTP port asks who clients are. Raises ConfigError."""
     offered = {name for mechanisms in config.sasl_mechanisms.values() for name in mechanisms}
+    if config.console.users:
+        offered |= {plain.NAME} if not config.sasl.oauth_jwks else {plain.NAME, bearer.NAME}
     if not offered:
         return None
     sasl = config.sasl

@@ -62,7 +62,7 @@ class Compute:
 
     groups: ConsumerGroupCoordinator
     dispatcher: BrokerDispatcher
-    audit: AuditLog | None
+    broker: Broker
     store: BrokersStore
     traffic: TenantTraffic
 
@@ -93,7 +93,7 @@ class Compute:
         assert broker.throttling is not None
         if config.quota.cluster_wide:
             nameserver.share_quotas(broker.throttling)
-        return cls(groups, dispatcher, broker.audit, store, broker.throttling.traffic)
+        return cls(groups, dispatcher, broker, store, broker.throttling.traffic)
 
 
 def _brokers(nameserver: Nameserver) -> int:
@@ -151,7 +151,7 @@ def _broker(
         groups=groups,
         clock=ports.clock,
         apart=not config.has_role(NodeRole.STORAGE),
-        authorizer=_authorizer(setup, nameserver, audit),
+        authorizer=authorizer_of(setup, nameserver, audit),
         acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
         audit=audit,
         throttling=Throttling(
@@ -204,7 +204,8 @@ def _store_place(setup: RolesSetup) -> LogDir:
     return LogDir(str(setup.ports.store_dir), setup.ports.store_files)
 
 
-def _authorizer(setup: RolesSetup, nameserver: Nameserver, audit: AuditLog | None) -> Authorizer | None:
+def authorizer_of(setup: RolesSetup, nameserver: Nameserver, audit: AuditLog | None) -> Authorizer | None:
+    """None: everybody may do everything."""
     config = setup.config.authorizer
     if not config.enabled:
         return None

@@ -33,6 +33,8 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.node.config import NodeConfig
+from mainstem.node.http_tls import HttpTls
+from mainstem.node.http_users import users_over_http
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
@@ -183,7 +185,7 @@ class RunningNode:
         health = NodeHealth(roles.nameserver, roles.storage if stores else None, self._supervision)
         views = self._views(roles, health, reports, draining, rpc_address, splitter, remote_store)
         measured = self._measured(roles, server, remote_store)
-        http, console = self._console(views, measured, write_dir, heap)
+        http, console = self._console(roles, views, measured, write_dir, heap)
         if splitter is not None:
             await splitter.start(str(http))
         if server is not None and roles.compute is not None:
@@ -291,7 +293,7 @@ class RunningNode:
             draining=draining,
         )
         compute = roles.compute
-        audit, traffic = (compute.audit, compute.traffic) if compute is not None else (None, None)
+        audit, traffic = (compute.broker.audit, compute.traffic) if compute is not None else (None, None)
         if storage is None or splitter is None:
             tenants = ReplicatedTenantViews(nameserver, audit, traffic, None)
             return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
@@ -329,21 +331,27 @@ class RunningNode:
         return measured
 
     def _console(
-        self, views: NodeViews, measured: list[Statistics], write_dir: Path, heap: Heap
+        self, roles: Roles, views: NodeViews, measured: list[Statistics], write_dir: Path, heap: Heap
     ) -> tuple[Address, ConsoleServer]:
         """The HTTP server, bound; it waits until it is begun."""
         config = self._config
         configured = parse_address(config.http)
         token, hosts = token_of(write_dir), (configured.host, socket.gethostname())
+        users = users_over_http(roles) if config.console.users else None
+        tls = HttpTls(config.console, config.http, self._clock) if config.console.certificate else None
 
         def application() -> Starlette:
             from mainstem.console.application import Console
             from mainstem.console.change_guard import ChangeGuard
+            from mainstem.console.visitors import Visitors
 
             heap.more_stays()
-            return Console(views, measured, config.console, ChangeGuard(token, hosts)).application()
+            return Console(views, measured, config.console, ChangeGuard(hosts), Visitors(token, users)).application()
 
-        console = ConsoleServer(application, config.console, waits=True)
+        if tls is not None:
+            measured.append(tls)
+            self._stack.callback(tls.close)
+        console = ConsoleServer(application, config.console, waits=True, tls=tls.over if tls is not None else None)
         http = Address(*console.bind(configured.host, configured.port))
         console_task = self._supervision.start(console.serve, "console")
         self._stack.push_async_callback(console.finish, console_task)

@@ -36,11 +36,9 @@ def open_ports(config: NodeConfig) -> Iterator[OpenPort]:
         for key, address, remedy in _without_authentication(config):
             if _is_reached(address):
                 yield OpenPort(PortKind.KAFKA, key, address, "read, write and delete all topics", remedy)
-    if _is_reached(config.http):
+    if not config.console.users and _is_reached(config.http):
         danger = "read the names of topics, consumer groups and nodes, and all metrics"
-        yield OpenPort(
-            PortKind.HTTP, "http", config.http, danger, "listen on 127.0.0.1, behind a proxy that authenticates"
-        )
+        yield OpenPort(PortKind.HTTP, "http", config.http, danger, "set console.users, and console.certificate with it")
     if not config.rpc_tls.enabled and _is_reached(config.rpc):
         danger = "act as a node: change and delete everything that this cluster holds"
         yield OpenPort(PortKind.RPC, "rpc", config.rpc, danger, "set rpc_tls (`mainstem cert` makes what it needs)")

@@ -75,7 +75,8 @@ class SplitterEnd:
 
     async def start(self, http: str) -> None:
         """Begin to run the splitter beside the node, which finds it at this HTTP address."""
-        await self.supervisor.start(node=f"http://{http}")
+        scheme = "https" if self._setup.config.console.certificate else "http"
+        await self.supervisor.start(node=f"{scheme}://{http}")
         self._setup.stack.push_async_callback(self.supervisor.close)
         log.info("splitter %s (%s)", self.supervisor.state, self._setup.config.pipeline.master)
 

@@ -37,6 +37,31 @@ class Bootstrap(str):
         return made
 
 
+class HttpAddress(str):
+    """HOST:PORT of a node's HTTP port, with what a visitor is let in with."""
+
+    over_tls: bool
+    settings: Mapping[str, str]
+
+    def __new__(cls, address: str, settings: Mapping[str, str], *, over_tls: bool = False) -> HttpAddress:
+        made = super().__new__(cls, address)
+        made.settings, made.over_tls = settings, over_tls
+        return made
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.over_tls else 'http'}://{self}"
+
+    def beside(self, address: str) -> HttpAddress:
+        """Another node of the same cluster."""
+        return HttpAddress(address, self.settings, over_tls=self.over_tls)
+
+
+def http_address(address: str) -> HttpAddress:
+    """The address as it is; plain text is that of a port without TLS, which asks nobody."""
+    return address if isinstance(address, HttpAddress) else HttpAddress(address, {})
+
+
 def settings_of(bootstrap: str) -> Mapping[str, str]:
     """What a client connects with; nothing where the addresses are plain text."""
     return bootstrap.settings if isinstance(bootstrap, Bootstrap) else {}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.clients.client_settings import HttpAddress
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.errors import MainstemError
 from mainstem.security.certificates.library import require_cryptography
@@ -61,7 +62,8 @@ class DevNode:
         self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
         self.kafka = f"127.0.0.1:{port + node_id}"
-        self.http = f"127.0.0.1:{port + PORTS_PER_KIND + node_id}"
+        http = f"127.0.0.1:{port + PORTS_PER_KIND + node_id}"
+        self.http = HttpAddress(http, {}) if secured is None else secured.http(http)
         self.log = self.directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
         self.serves_clients = not roles or "broker" in roles

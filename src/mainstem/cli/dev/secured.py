@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from mainstem.cli.clients.client_settings import HttpAddress
 from mainstem.security.certificates import holders
 from mainstem.security.certificates.certificate_directory import CertificateDirectory
 from mainstem.security.certificates.description import described
@@ -88,9 +89,17 @@ class SecuredCluster:
             "enabled = true",
             f'super_users = "User:{USER}"',
             "",
+            "[console]",
+            "users = true",
+            *shown,
+            "",
         ]
 
-    def write_client_settings(self, kafka: Sequence[str], http: str) -> None:
+    def http(self, address: str) -> HttpAddress:
+        """A node's HTTP port, as somebody reaches it who is no user yet."""
+        return HttpAddress(address, {"ssl.ca.location": self._authority(AuthorityKind.NODES)}, over_tls=True)
+
+    def write_client_settings(self, kafka: Sequence[str], http: HttpAddress) -> None:
         """What clients connect with, as each kind of client reads it. Raises OSError."""
         password = self._password_file.read_text("utf-8").strip()
         settings = {
@@ -119,7 +128,7 @@ class SecuredCluster:
             "",
             f"[profiles.{PROFILE}]",
             f"bootstrap = {_toml(addresses)}",
-            f"http = {_toml(http)}",
+            f"http = {_toml(http.url)}",
             *(f"{_toml(key)} = {_toml(value)}" for key, value in {**settings, "sasl.mechanism": MECHANISM}.items()),
             "",
         ]

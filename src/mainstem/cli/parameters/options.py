@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainstem.address import AddressError, parsed
-from mainstem.cli.clients.client_settings import Bootstrap
+from mainstem.cli.clients.client_settings import Bootstrap, HttpAddress
 from mainstem.cli.parameters.profiles import ClusterOption, client_config_option, client_settings_of, profile_option
 from mainstem.quantities import bytes_of, milliseconds_of
 
@@ -53,6 +53,24 @@ class AddressType(OptionType[str]):
         except AddressError as error:
             self.fail(str(error), param, context)
         return Bootstrap(addresses, client_settings_of(context)) if self._many else addresses
+
+
+class HttpAddressType(OptionType[str]):
+    """HOST:PORT of an HTTP port, or https://HOST:PORT where it speaks TLS, with what a visitor is let in with."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> HttpAddress:
+        if isinstance(value, HttpAddress):
+            return value
+        scheme, separator, address = str(value).rpartition("://")
+        if separator and scheme not in ("http", "https"):
+            self.fail(f"{value}: it takes HOST:PORT or https://HOST:PORT", param, context)
+        try:
+            place = str(parsed(address.rstrip("/")))
+        except AddressError as error:
+            self.fail(str(error), param, context)
+        return HttpAddress(place, client_settings_of(context), over_tls=scheme == "https")
 
 
 class SizeType(OptionType[int]):
@@ -99,7 +117,7 @@ def _bootstrap(**more: Any) -> Decorator:
 
 
 def _http(**more: Any) -> Decorator:
-    return click.option("--http", type=AddressType(), metavar="HOST:PORT", cls=ClusterOption, **more)
+    return click.option("--http", type=HttpAddressType(), metavar="HOST:PORT", cls=ClusterOption, **more)
 
 
 _bootstrap_used = _bootstrap(
@@ -117,6 +135,9 @@ _profile = profile_option(falls_back=True)
 _client_config = client_config_option(
     help="Have clients connect as this file of properties says: TLS, SASL, and bootstrap.servers if it is there."
 )
+_http_client_config = client_config_option(
+    help="Show who you are, and check the node's certificate, as this file of properties says (sasl.*, ssl.*)."
+)
 _no_client_config = client_config_option(used=False, help=_IGNORED + "this command has no Kafka client.")
 
 
@@ -129,7 +150,7 @@ def kafka_only(command: Callable[..., Any]) -> Callable[..., Any]:
 def http_only(command: Callable[..., Any]) -> Callable[..., Any]:
     """`http` for the command; `--bootstrap` is accepted and not used."""
     unused = _bootstrap(expose_value=False, help=_IGNORED + "this command asks over HTTP alone.")
-    return _http_used(unused(_profile(_no_client_config(command))))
+    return _http_used(unused(_profile(_http_client_config(command))))
 
 
 _ASKS_NO_NODE = _IGNORED + "this command asks no node."

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from mainstem.address import Address, AddressError, parsed
+from mainstem.cli.clients.client_settings import http_address
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import CommandLineError
 from mainstem.console.views import ClusterView, DiskView, NodeView
@@ -202,7 +203,11 @@ class Looks:
         if node.http is None:
             return None
         try:
-            return figures_of(HttpNode(reached_at(node, node.http), timeout_seconds=ANSWER_SECONDS).text("/metrics"))
+            return figures_of(
+                HttpNode(
+                    http_address(self._http).beside(reached_at(node, node.http)), timeout_seconds=ANSWER_SECONDS
+                ).text("/metrics")
+            )
         except CommandLineError:
             return None
 

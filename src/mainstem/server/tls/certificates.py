@@ -30,9 +30,11 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerCertificate:
-    def __init__(self, name: str, config: ListenerConfig) -> None:
-        """Reads the files. Raises ConfigError naming the one that cannot be used."""
+    def __init__(self, name: str, config: ListenerConfig, section: str | None = None) -> None:
+        """Reads the files. Raises ConfigError naming the one that cannot be used, below `section` of the configuration;
+        None: the listener's own."""
         self.name = name
+        self._section = section or f"server.listeners.{name}"
         self._config = config
         self._stamp = self._stamp_now()
         self.context, self.expires_at = self._made()
@@ -103,7 +105,7 @@ class ListenerCertificate:
             return made, x509.expires_at(_first_certificate(config.certificate))
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ConfigError(
-                f"server.listeners.{self.name}.{what} cannot be used: {_in_words(error)}; it takes files in PEM format"
+                f"{self._section}.{what} cannot be used: {_in_words(error)}; it takes files in PEM format"
             ) from error
 
     def _password(self) -> str:

@@ -1,0 +1,25 @@
+"""The users of the cluster, as the HTTP port needs to know them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Shown(NamedTuple):
+    """What a visitor shows: a name with a password, or a token of an issuer."""
+
+    user: bytes = b""
+    password: bytes = b""
+    token: str = ""
+
+
+class HttpUsers(Protocol):
+    """The users of the cluster."""
+
+    async def principal(self, host: str, shown: Shown) -> str | None:
+        """Who that is; None: nobody, which a visitor may know as soon as this returns."""
+        ...
+
+    def may(self, principal: str, host: str, *, change: bool) -> bool:
+        """Whether they may change the cluster, or read about it."""
+        ...

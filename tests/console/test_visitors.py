@@ -1,0 +1,124 @@
+"""Who is let in over HTTP where visitors show who they are, and what they may do then."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+
+import httpx
+import pytest
+from tests.console.views import FakeViews
+
+from mainstem.console.application import Console
+from mainstem.console.config import ConsoleConfig
+from mainstem.console.users import Shown
+from mainstem.console.visitors import LOOKED_AT_PER_HOST_MAX, Visitors
+
+TOKEN = "0123456789abcdef"
+LEVEL = "/v1/cluster/feature-level"
+
+
+class FakeUsers:
+    """`an` reads, `admin` changes as well; `looked_at` waits as long as `slow` is set."""
+
+    def __init__(self) -> None:
+        self.slow = asyncio.Event()
+        self.slow.set()
+        self.asked: list[Shown] = []
+
+    async def principal(self, host: str, shown: Shown) -> str | None:
+        assert host == "127.0.0.1"
+        self.asked.append(shown)
+        await self.slow.wait()
+        if shown.token:
+            return "User:issued" if shown.token == "of.the.issuer" else None
+        known = {(b"an", b"apple"), (b"admin", b"ad:min"), (b"nobody", b"x")}
+        return f"User:{shown.user.decode()}" if (shown.user, shown.password) in known else None
+
+    def may(self, principal: str, host: str, *, change: bool) -> bool:
+        return principal in (("User:admin",) if change else ("User:an", "User:admin", "User:issued"))
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def client(users: FakeUsers, views: FakeViews, config: ConsoleConfig | None = None) -> httpx.AsyncClient:
+    config = config or ConsoleConfig(users=True)
+    application = Console(views.all(), [], config, visitors=Visitors(TOKEN, users)).application()
+    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://127.0.0.1:9080")
+
+
+def answers(authorization: str | None, config: ConsoleConfig | None = None) -> dict[str, int]:
+    """The status of a read, of a change, of metrics, of what is for everybody."""
+    views = FakeViews()
+
+    async def ask() -> dict[str, int]:
+        headers = {} if authorization is None else {"authorization": authorization}
+        async with client(FakeUsers(), views, config) as visitor:
+            found = {path: await visitor.get(path, headers=headers) for path in ("/v1/cluster", "/metrics", "/healthz")}
+            found |= {path: await visitor.get(path, headers=headers) for path in ("/readyz", "/v1/split/endpoint")}
+            found[LEVEL] = await visitor.post(LEVEL, json={"level": 2}, headers=headers)
+        for answer in found.values():
+            assert (answer.status_code == 401) == ("www-authenticate" in answer.headers)
+        assert (views.feature_level == 2) == (found[LEVEL].status_code == 200)
+        return {path: answer.status_code for path, answer in found.items()}
+
+    found = asyncio.run(ask())
+    assert [found[path] for path in ("/healthz", "/readyz", "/v1/split/endpoint")] == [200, 200, 200]
+    return {"read": found["/v1/cluster"], "change": found[LEVEL], "metrics": found["/metrics"]}
+
+
+@pytest.mark.parametrize(
+    ("authorization", "read", "change"),
+    [
+        (f"Bearer {TOKEN}", 200, 200),
+        (basic("admin", "ad:min"), 200, 200),
+        (basic("admin", "ad:min").replace("Basic", "basic"), 200, 200),
+        (basic("an", "apple"), 200, 403),
+        ("Bearer of.the.issuer", 200, 403),
+        (basic("nobody", "x"), 403, 403),
+        (basic("an", "pear"), 401, 401),
+        (basic("", ""), 401, 401),
+        ("Bearer forged", 401, 401),
+        ("Bearer ", 401, 401),
+        (f"Bearer {TOKEN[:-1]}", 401, 401),
+        ("Basic", 401, 401),
+        ("Basic %%%", 401, 401),
+        ("Basic " + b64encode(b"no colon").decode(), 401, 401),
+        ("Digest username=an", 401, 401),
+        ("", 401, 401),
+        (None, 401, 401),
+    ],
+)
+def test_visitors_may_what_their_user_may(authorization: str | None, read: int, change: int) -> None:
+    assert answers(authorization) == {"read": read, "change": change, "metrics": read}
+
+
+def test_metrics_may_be_for_everybody() -> None:
+    config = ConsoleConfig(users=True, open_metrics=True)
+    assert answers(None, config) == {"read": 401, "change": 401, "metrics": 200}
+
+
+def test_of_one_address_few_are_looked_at_and_the_rest_is_served_meanwhile() -> None:
+    async def story() -> None:
+        users = FakeUsers()
+        users.slow.clear()
+        async with client(users, FakeViews()) as visitor:
+            guesses = [
+                asyncio.create_task(visitor.get("/v1/cluster", headers={"authorization": basic("an", str(number))}))
+                for number in range(LOOKED_AT_PER_HOST_MAX)
+            ]
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(users.asked) == LOOKED_AT_PER_HOST_MAX
+            more = await visitor.get("/v1/cluster", headers={"authorization": basic("an", "apple")})
+            assert (more.status_code, more.headers["retry-after"]) == (429, "1")
+            holder = await visitor.get("/v1/cluster", headers={"authorization": f"Bearer {TOKEN}"})
+            assert holder.status_code == 200
+            users.slow.set()
+            assert {(await guess).status_code for guess in guesses} == {401}
+            again = await visitor.get("/v1/cluster", headers={"authorization": basic("an", "apple")})
+            assert again.status_code == 200
+
+    asyncio.run(story())

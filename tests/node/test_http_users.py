@@ -1,0 +1,105 @@
+"""Users of the cluster over HTTP, found out by the authenticator of its listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+from tests.fakes.acls import MemoryAcls
+from tests.fakes.clock import FakeClock
+from tests.fakes.credentials import FakeCredentials
+
+from mainstem.console.users import Shown
+from mainstem.node.http_users import NodeHttpUsers
+from mainstem.security.acls.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceKind
+from mainstem.security.audit.audit_log import AuditLog
+from mainstem.security.audit.config import AuditConfig
+from mainstem.security.sasl.authenticator import Authenticator
+from mainstem.side_thread import AtOnce
+
+HOST = "10.0.0.7"
+STALENESS_SECONDS = 30.0
+
+
+class Port:
+    """The HTTP port of a node whose users are `an` and `root`, on a clock of its own."""
+
+    def __init__(self, *rules: Acl) -> None:
+        self.clock, self.acls = FakeClock(), MemoryAcls(*rules)
+        kept = FakeCredentials()
+        for user in ("an", "root"):
+            kept.add(user, f"{user}s password")
+        authenticator = Authenticator(
+            kept, self.clock, AtOnce(), random.Random(1).randbytes, sleep=self._sleep, rests_per_hash=0.0
+        )
+        self.audit = AuditLog(AuditConfig(enabled=True), self.clock)
+        self.users = NodeHttpUsers(authenticator, self.acls.authorizer(), self.audit, self.clock)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def visit(self, user: str = "", password: str = "", token: str = "") -> tuple[str | None, float]:
+        """Who that is, and how long it took to find out."""
+        began_at = self.clock.monotonic()
+        shown = Shown(user.encode(), password.encode(), token)
+        return asyncio.run(self.users.principal(HOST, shown)), self.clock.monotonic() - began_at
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(record.content) for record in self.audit.take()]
+
+
+def rule(operation: Operation) -> Acl:
+    return Acl(ResourceKind.CLUSTER, CLUSTER_NAME, PatternType.LITERAL, "User:an", "*", operation, Permission.ALLOW)
+
+
+def test_a_password_shows_who_somebody_is_and_all_failures_look_the_same() -> None:
+    port = Port()
+    assert port.visit("an", "ans password")[0] == "User:an"
+    wrong, absent, token = port.visit("an", "guess"), port.visit("nobody", "guess"), port.visit(token="a.b.c")
+    assert [found for found, _ in (wrong, absent, token)] == [None] * 3
+    assert wrong[1] >= 0.1
+    assert port.visit("", "")[0] is None
+    assert port.visit("an", "ans\0password")[0] is None
+
+
+def test_an_address_that_guesses_waits_longer_each_time() -> None:
+    port = Port()
+    took = [round(port.visit("an", f"guess {number}")[1], 6) for number in range(20)]
+    assert took == sorted(took)
+    assert took[-1] > 5 * took[0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "reads", "changes"),
+    [
+        ([], False, False),
+        ([rule(Operation.DESCRIBE)], True, False),
+        ([rule(Operation.ALTER)], True, True),  # which implies it, as in Kafka
+        ([rule(Operation.ALL)], True, True),
+    ],
+)
+def test_rules_about_the_cluster_say_what_a_user_may(rules: list[Acl], reads: bool, changes: bool) -> None:
+    users = Port(*rules).users
+    assert users.may("User:an", HOST, change=False) is reads
+    assert users.may("User:an", HOST, change=True) is changes
+    assert users.may("User:root", HOST, change=True)
+
+
+def test_rules_that_are_too_old_allow_nothing() -> None:
+    port = Port(rule(Operation.ALL))
+    port.acls.unheard_seconds = STALENESS_SECONDS
+    assert not port.users.may("User:an", HOST, change=False)
+    assert port.users.may("User:root", HOST, change=True)
+
+
+def test_the_audit_tells_who_came_who_did_not_get_in_and_what_was_refused() -> None:
+    port = Port()
+    port.visit("an", "ans password")
+    port.visit("an", "guess")
+    came, refused = port.records()
+    assert (came["principal"], came["host"], came["listener"], came["outcome"]) == ("User:an", HOST, "HTTP", "allowed")
+    assert (refused["principal"], refused["outcome"]) == ("User:ANONYMOUS", "denied")
+    assert "guess" not in json.dumps([came, refused])
