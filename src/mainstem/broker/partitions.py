@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.errors import error_of_failed_read
+from mainstem.errors import MainstemError
 from mainstem.model import QueueOffsets, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.turns import Pace
@@ -48,7 +50,10 @@ async def find_partition(
     if not broker.serves(topic, partition):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     queue_id = topic.queue_id(partition)
-    (offsets,) = await broker.store.offsets([queue_id])
+    try:
+        (offsets,) = await broker.store.offsets([queue_id])
+    except MainstemError as failure:  # a store elsewhere that is not reached
+        return error_of_failed_read(failure)
     if offsets is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if leader_epoch != NO_LEADER_EPOCH and leader_epoch != offsets.leader_epoch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.errors import LeaderMissing, MainstemError
+from mainstem.errors import LeaderMissing, MainstemError, StorageUnavailable
 
 
 class LinkError(MainstemError):
@@ -13,5 +13,5 @@ class NoLeader(LinkError, LeaderMissing):
     """No node leads the write group now, or the one that does was not found in time; the caller may try again."""
 
 
-class StorageUnreached(LinkError):
+class StorageUnreached(LinkError, StorageUnavailable):
     """The leader of a write group did not answer: the call may have taken effect."""
