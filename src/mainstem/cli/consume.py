@@ -28,6 +28,9 @@ from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX, ConnectionNe
 _POLL_SECONDS = 0.2
 """How long a quiet topic keeps us from seeing Ctrl-C."""
 
+FOLLOW_WAIT_MS_MAX, END_WAIT_MS_MAX = 500, 20
+"""How long a node may wait for messages before it answers that there are none: the latter where that ends the run."""
+
 _DEFAULT_FORMAT = "%s\\n"
 
 TAIL_MAX = 100_000
@@ -132,6 +135,7 @@ def command(
             "enable.auto.commit": False,
             "error_cb": news.on_error,
             "enable.partition.eof": not follow or tail is not None,
+            "fetch.wait.max.ms": FOLLOW_WAIT_MS_MAX if follow else END_WAIT_MS_MAX,
             "auto.offset.reset": "latest" if start.anchor is position.Anchor.END else "earliest",
         },
     )

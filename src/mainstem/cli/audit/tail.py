@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mainstem.cli.consume import TAIL_MAX, Reading
+from mainstem.cli.consume import END_WAIT_MS_MAX, FOLLOW_WAIT_MS_MAX, TAIL_MAX, Reading
 from mainstem.cli.parameters import options, position
 from mainstem.cli.terminal.connection_news import ConnectionNews
 from mainstem.security.audit.audit_log import AUDIT_TOPIC, DROPPED
@@ -83,6 +83,7 @@ def command(
             "enable.auto.commit": False,
             "error_cb": news.on_error,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": FOLLOW_WAIT_MS_MAX if follow else END_WAIT_MS_MAX,
             "auto.offset.reset": "earliest",
         },
     )
