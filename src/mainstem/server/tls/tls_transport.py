@@ -431,6 +431,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                         ended = True
                         break
                     filled += cast(int, size)
+                    if not self._incoming.pending and not ssl_object.pending():
+                        dry = True  # to be told so by OpenSSL costs an exception, a tenth of what a small request does
+                        break
             except ssl.SSLWantReadError:
                 dry = True
             except ssl.SSLError as error:
