@@ -27,6 +27,7 @@ from mainstem.cli.errors import CommandLineError
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table, size
 from mainstem.errors import ConfigError
+from mainstem.model import NodeRole
 
 if TYPE_CHECKING:
     from mainstem.node.config import NodeConfig
@@ -91,18 +92,21 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
     yield pyspark()
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE))
     yield disk("disk 1", Path(config.write_dir).expanduser())
-    if not config.shares_store:
+    stores, serves = config.has_role(NodeRole.STORAGE), config.has_role(NodeRole.BROKER)
+    if not (stores and serves):
+        yield Check("roles", CheckState.OK, f"{', '.join(config.roles)} only")
+    if stores and not config.shares_store:
         store_dir = Path(config.store_dir.removeprefix("file://")).expanduser()
         yield disk("disk 2", store_dir)
         yield apart(Path(config.write_dir).expanduser(), store_dir)
     yield from security_checks.checks(config)
-    if config.objects_url:
+    if stores and config.objects_url:
         yield objects("shared store" if config.shares_store else "remote tier", config)
     if not at_home:
         return
     for name, address in (
-        *(("kafka port", address) for address in config.listen),
-        *((f"port of listener {name}", each.listen) for name, each in config.server.listeners.items()),
+        *(("kafka port", address) for address in config.listen if serves),
+        *((f"port of listener {name}", each.listen) for name, each in config.server.listeners.items() if serves),
         ("http port", config.http),
         ("rpc port", config.rpc),
     ):
