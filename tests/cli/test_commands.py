@@ -290,7 +290,7 @@ def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.Capt
 def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     left = DrainView(node=3, groups_left=[0, 2], votes=True, empty=False, waits_for=["write group 0: add a node"])
     assert left_of(left, 4) == "2 of 4 write groups to go, votes on the metadata; waits: write group 0: add a node"
-    assert left_of(DrainView(node=3, groups_left=[], votes=False, empty=True), 4) == "empty"
+    assert left_of(DrainView(node=3, groups_left=[], votes=False, empty=True), 4) == "empty, and may stop for good"
     with serving({"/v1/cluster/drain": (200, b"{}")}) as address:
         words = ["cluster", "drain", "3", "--http", address, "--token", "t"]
         assert run([*words, "--json"]) == 0

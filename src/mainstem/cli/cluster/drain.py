@@ -44,7 +44,7 @@ def command(http: str, token: str | None, node: int, cancel: bool, wait: bool, a
     elif wait:
         click.echo(f"node {node} is empty, and may stop for good")
     else:
-        click.echo(f"node {node} is drained; follow it with: mainstem cluster status")
+        click.echo(f"node {node} gives away what it has; follow it with: mainstem cluster status")
 
 
 def _wait(connection: HttpNode, node: int) -> None:
@@ -69,7 +69,7 @@ def _told(left: str, _seconds: float) -> str:
 def left_of(drain: DrainView, groups: int) -> str:
     """What a drained node still has, and what it waits for."""
     if drain.empty:
-        return "empty"
+        return "empty, and may stop for good"
     parts = [f"{len(drain.groups_left)} of {counted(groups, 'write group')} to go"] if drain.groups_left else []
     parts += ["votes on the metadata"] if drain.votes else []
     waits = f"; waits: {drain.waits_for[0]}" if drain.waits_for else ""

@@ -29,7 +29,7 @@ def command(http: str, as_json: bool) -> None:
     print_text(f"feature level {view.feature_level}{_higher(view)}\n")
     _print_nodes(view)
     for drain in view.drains:
-        print_text(f"node {drain.node} is drained: {left_of(drain, len(view.write_groups))}")
+        print_text(f"node {drain.node} is being drained: {left_of(drain, len(view.write_groups))}")
     print_text()
     print_table(
         [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "~REPLICAS"],
