@@ -142,7 +142,6 @@ def test_a_message_cannot_be_used_in_another_conversation_nor_twice() -> None:
     ("message", "why"),
     [
         (b"p=tls-server-end-point,,n=an,r=0123456789abcdef", "channel binding"),
-        (b"n,,n=an,r=0123456789abcdef,tokenauth=true", "delegation tokens"),
         (b"n,a=root,n=an,r=0123456789abcdef", "somebody else"),
         (b"n,,m=must,n=an,r=0123456789abcdef", "malformed"),
         (b"n,,n=,r=0123456789abcdef", "malformed"),

@@ -42,8 +42,10 @@ def find_java(environment: dict[str, str] | None = None) -> Java:
         return Java(missing=f"{where}. {INSTALL_JAVA}.")
     try:
         found = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, check=True, timeout=VERSION_SECONDS_MAX
-        )
+            [path, "-version"],
+            env=variables,  # a copy: the process would read the environment while a thread that starts Spark sets it
+            capture_output=True, text=True, check=True, timeout=VERSION_SECONDS_MAX,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return Java(path, missing=f"{path} does not run: {error}. {INSTALL_JAVA}.")
     match = re.search(r'version "(?:1\.)?((\d+)[\w.+-]*)', found.stderr + found.stdout)
