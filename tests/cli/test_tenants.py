@@ -68,10 +68,10 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
     changes = [json.loads(line) for line in audit.read_text().splitlines()]
     assert [(it["operation"], it["outcome"]) for it in changes if it.get("resource") == "tenant:acme"] == [
         ("CreateTenant", "allowed"),
-        ("CreateTenant", "InvalidTenant"),
+        ("CreateTenant", "refused"),
         ("AlterTenant", "allowed"),
         ("RemoveTenant", "allowed"),
-        ("RemoveTenant", "InvalidTenant"),
+        ("RemoveTenant", "refused"),
     ]
 
 

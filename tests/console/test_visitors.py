@@ -11,7 +11,7 @@ from tests.console.views import FakeViews
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
-from mainstem.console.users import Shown
+from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
 from mainstem.console.visitors import LOOKED_AT_PER_HOST_MAX, Visitors
 
 TOKEN = "0123456789abcdef"
@@ -98,6 +98,33 @@ def test_visitors_may_what_their_user_may(authorization: str | None, read: int, 
 def test_metrics_may_be_for_everybody() -> None:
     config = ConsoleConfig(users=True, open_metrics=True)
     assert answers(None, config) == {"read": 401, "change": 401, "metrics": 200}
+
+
+def test_each_change_is_told_with_who_asked_and_what_came_of_it() -> None:
+    told: list[HttpChange] = []
+    views = FakeViews()
+    config = ConsoleConfig(users=True)
+    application = Console(
+        views.all(), [], config, visitors=Visitors(TOKEN, FakeUsers()), told=told.append
+    ).application()
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
+            for authorization, body in (
+                (basic("admin", "ad:min"), {"level": 2}),
+                (f"Bearer {TOKEN}", {"level": 99}),
+                (basic("an", "apple"), {"level": 3}),
+                (basic("admin", "ad:min"), {"no": "level"}),
+            ):
+                await visitor.post(LEVEL, json=body, headers={"authorization": authorization})
+            await visitor.get("/v1/cluster", headers={"authorization": f"Bearer {TOKEN}"})
+
+    asyncio.run(ask())
+    made, refused = told
+    assert made == HttpChange("User:admin", "127.0.0.1", "RaiseFeatureLevel", "cluster:", None)
+    assert (refused.principal, refused.operation) == (NODE_TOKEN, "RaiseFeatureLevel")
+    assert refused.refusal
 
 
 def test_of_one_address_few_are_looked_at_and_the_rest_is_served_meanwhile() -> None:

@@ -12,8 +12,8 @@ from tests.fakes.acls import MemoryAcls
 from tests.fakes.clock import FakeClock
 from tests.fakes.credentials import FakeCredentials
 
-from mainstem.console.users import Shown
-from mainstem.node.http_users import NodeHttpUsers
+from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
+from mainstem.node.http_users import NodeHttpUsers, tell_change
 from mainstem.security.acls.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceKind
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.config import AuditConfig
@@ -103,3 +103,16 @@ def test_the_audit_tells_who_came_who_did_not_get_in_and_what_was_refused() -> N
     assert (came["principal"], came["host"], came["listener"], came["outcome"]) == ("User:an", HOST, "HTTP", "allowed")
     assert (refused["principal"], refused["outcome"]) == ("User:ANONYMOUS", "denied")
     assert "guess" not in json.dumps([came, refused])
+
+
+def test_the_audit_tells_who_changed_what_over_http() -> None:
+    port = Port()
+    tell_change(port.audit, HttpChange("User:an", HOST, "DrainNode", "node:3", None))
+    tell_change(port.audit, HttpChange(NODE_TOKEN, HOST, "RemoveTenant", "tenant:acme", "there is no tenant acme"))
+    tell_change(None, HttpChange("User:an", HOST, "DrainNode", "node:3", None))
+    made, refused = port.records()
+    assert (made["event"], made["principal"], made["host"], made["listener"]) == ("admin", "User:an", HOST, "HTTP")
+    assert (made["operation"], made["resource"], made["outcome"]) == ("DrainNode", "node:3", "allowed")
+    assert (refused["principal"], refused["outcome"], refused["detail"]) == (
+        "Token:node", "refused", "there is no tenant acme"
+    )  # fmt: skip

@@ -21,7 +21,9 @@ from starlette.routing import Route
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
+from mainstem.console.users import HttpChange
 from mainstem.console.views import (
+    Change,
     DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
@@ -55,13 +57,15 @@ class Console:
         config: ConsoleConfig,
         guard: ChangeGuard | None = None,
         visitors: Visitors | None = None,
+        told: Callable[[HttpChange], object] = lambda change: None,
     ) -> None:
-        """Without `visitors` everybody reads, and nobody changes anything."""
+        """Without `visitors` everybody reads, and nobody changes anything. `told` hears of each change."""
         self._views = views
         self._statistics = statistics
         self._config = config
         self._guard = guard or ChangeGuard()
         self._visitors = visitors or Visitors()
+        self._told = told
         self._in_flight = 0
 
     def application(self) -> Starlette:
@@ -95,7 +99,7 @@ class Console:
 
         async def limited(request: Request) -> Response:
             if not open_to_all:
-                await self._visitors.admit(request, change=request.method == "POST")
+                request.state.principal = await self._visitors.admit(request, change=request.method == "POST")
             if self._in_flight >= self._config.requests_in_flight_max:
                 raise HTTPException(503, "too many requests at once; try again", headers={"Retry-After": "1"})
             self._in_flight += 1
@@ -132,23 +136,28 @@ class Console:
 
     async def _transfer_leader(self, request: Request) -> Response:
         wanted = await self._posted(request, TransferLeaderRequest)
-        return _done(await self._views.cluster.transfer_leader(wanted.group, wanted.to))
+        return self._done(request, wanted, await self._views.cluster.transfer_leader(wanted.group, wanted.to))
 
     async def _replace_node(self, request: Request) -> Response:
         wanted = await self._posted(request, ReplaceNodeRequest)
-        return _done(await self._views.cluster.replace_node(wanted.old, wanted.new))
+        return self._done(request, wanted, await self._views.cluster.replace_node(wanted.old, wanted.new))
 
     async def _drain_node(self, request: Request) -> Response:
         wanted = await self._posted(request, DrainNodeRequest)
-        return _done(await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
+        return self._done(request, wanted, await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
 
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)
-        return _done(await self._views.cluster.raise_feature_level(wanted.level))
+        return self._done(request, wanted, await self._views.cluster.raise_feature_level(wanted.level))
 
     async def _give_up(self, request: Request) -> Response:
-        done = await self._store_views.give_up(await self._posted(request, GiveUpRequest))
-        return _done(done) if isinstance(done, str) else _json(done)
+        wanted = await self._posted(request, GiveUpRequest)
+        done = await self._store_views.give_up(wanted)
+        if isinstance(done, str):
+            return self._done(request, wanted, done)
+        if not wanted.dry_run:
+            self._tell(request, wanted, None)
+        return _json(done)
 
     async def _tenants(self, request: Request) -> Response:
         tenants = await self._views.tenants.tenants()
@@ -163,11 +172,22 @@ class Console:
 
     async def _set_tenant(self, request: Request) -> Response:
         wanted = await self._posted(request, TenantRequest)
-        return _done(await self._views.tenants.set_tenant(wanted))
+        return self._done(request, wanted, await self._views.tenants.set_tenant(wanted))
 
     async def _remove_tenant(self, request: Request) -> Response:
         wanted = await self._posted(request, TenantRemoval)
-        return _done(await self._views.tenants.remove_tenant(wanted.name))
+        return self._done(request, wanted, await self._views.tenants.remove_tenant(wanted.name))
+
+    def _done(self, request: Request, wanted: Change, refusal: str | None) -> Response:
+        """The answer to a change: done, or refused and why. Raises HTTPException."""
+        self._tell(request, wanted, refusal)
+        if refusal is not None:
+            raise HTTPException(409, refusal)
+        return _json({})
+
+    def _tell(self, request: Request, wanted: Change, refusal: str | None) -> None:
+        host = request.client.host if request.client is not None else ""
+        self._told(HttpChange(request.state.principal, host, wanted.operation, wanted.resource, refusal))
 
     async def _posted(self, request: Request, kind: type[Posted]) -> Posted:
         """The decoded body of an allowed change; 400 with the expected fields if the body does not have
@@ -211,13 +231,6 @@ class Console:
         if self._views.store is None:
             raise HTTPException(404, "this node does not have the role storage: ask one that has")
         return self._views.store
-
-
-def _done(refusal: str | None) -> Response:
-    """The answer to a change: done, or refused and why."""
-    if refusal is not None:
-        raise HTTPException(409, refusal)
-    return _json({})
 
 
 async def _pieces(name: bytes, items: Sequence[object]) -> AsyncIterator[bytes]:

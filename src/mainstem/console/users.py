@@ -1,4 +1,4 @@
-"""The users of the cluster, as the HTTP port needs to know them."""
+"""The users of the cluster, as the HTTP port needs to know them, and what is told of the changes that they make."""
 
 from __future__ import annotations
 
@@ -23,3 +23,18 @@ class HttpUsers(Protocol):
     def may(self, principal: str, host: str, *, change: bool) -> bool:
         """Whether they may change the cluster, or read about it."""
         ...
+
+
+NODE_TOKEN = "Token:node"
+"""The principal of whoever has the node's token."""
+
+
+class HttpChange(NamedTuple):
+    """A change that somebody asked for, and what came of it."""
+
+    principal: str
+    host: str
+    operation: str
+    resource: str
+    refusal: str | None
+    """None: it was made."""

@@ -105,10 +105,28 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of the store that all nodes share, or its directory; None: each has a disk 2 of its own."""
 
 
+class Change(Protocol):
+    """The body of a POST: what somebody wants to have done, in the words of the audit."""
+
+    @property
+    def operation(self) -> str: ...
+
+    @property
+    def resource(self) -> str: ...
+
+
 class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/feature-level`."""
 
     level: int
+
+    @property
+    def operation(self) -> str:
+        return "RaiseFeatureLevel"
+
+    @property
+    def resource(self) -> str:
+        return "cluster:"
 
 
 class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +141,14 @@ class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     without: list[int] = []
     """Nodes that are not asked whether they have the records."""
+
+    @property
+    def operation(self) -> str:
+        return "GiveUpFiles"
+
+    @property
+    def resource(self) -> str:
+        return "file:" + ",".join(self.names)
 
 
 class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,11 +165,27 @@ class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
     quotas: dict[str, float | None] = {}
     """Quotas of all its users together, by Kafka's keys."""
 
+    @property
+    def operation(self) -> str:
+        return f"{self.how.title()}Tenant"
+
+    @property
+    def resource(self) -> str:
+        return f"tenant:{self.name}"
+
 
 class TenantRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/tenants/remove`."""
 
     name: str
+
+    @property
+    def operation(self) -> str:
+        return "RemoveTenant"
+
+    @property
+    def resource(self) -> str:
+        return f"tenant:{self.name}"
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +233,14 @@ class ReplaceNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     old: int
     new: int
 
+    @property
+    def operation(self) -> str:
+        return "ReplaceNode"
+
+    @property
+    def resource(self) -> str:
+        return f"node:{self.old}"
+
 
 class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/drain`."""
@@ -199,12 +249,28 @@ class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool = False
     """The node keeps what it has, and may get replicas again."""
 
+    @property
+    def operation(self) -> str:
+        return "CancelDrain" if self.cancel else "DrainNode"
+
+    @property
+    def resource(self) -> str:
+        return f"node:{self.node}"
+
 
 class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/transfer-leader`."""
 
     group: int
     to: int
+
+    @property
+    def operation(self) -> str:
+        return "TransferLeader"
+
+    @property
+    def resource(self) -> str:
+        return f"write_group:{self.group}"
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from collections import Counter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mainstem.console.users import HttpUsers, Shown
+from mainstem.console.users import NODE_TOKEN, HttpUsers, Shown
 
 LOOKED_AT_MAX = 32
 """Visitors whose credentials are looked at together: a scraper and some people need a few, and each waits no longer
@@ -40,11 +40,11 @@ class Visitors:
         self._users = users
         self._looked_at: Counter[str] = Counter()
 
-    async def admit(self, request: Request, *, change: bool) -> None:
-        """Return when the request may go on. Raises HTTPException: 401, 403, 429."""
+    async def admit(self, request: Request, *, change: bool) -> str:
+        """The principal of a request that may go on; empty: nobody asked. Raises HTTPException: 401, 403, 429."""
         given = request.headers.get("authorization", "")
         if self._token and hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-            return
+            return NODE_TOKEN
         if self._users is None:
             if change:
                 raise HTTPException(
@@ -52,12 +52,13 @@ class Visitors:
                     "a change needs the node's token (Authorization: Bearer …), the file http-token in its write_dir",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
-            return
+            return ""
         host = request.client.host if request.client is not None else ""
         principal = await self._looked_up(self._users, host, _shown(given))
         if not self._users.may(principal, host, change=change):
             what = "ALTER" if change else "DESCRIBE"
             raise HTTPException(403, f"{principal} may not: it takes {what} on the cluster")
+        return principal
 
     async def _looked_up(self, users: HttpUsers, host: str, shown: Shown) -> str:
         if self._looked_at.total() >= LOOKED_AT_MAX or self._looked_at[host] >= LOOKED_AT_PER_HOST_MAX:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 
 from mainstem.bounded_log import BoundedLog
-from mainstem.console.users import Shown
+from mainstem.console.users import HttpChange, Shown
 from mainstem.node.authentication import authenticator_of
 from mainstem.node.compute import authorizer_of
 from mainstem.node.node_roles import Roles
@@ -15,7 +15,7 @@ from mainstem.ports import ANONYMOUS, Clock, Session
 from mainstem.security.acls.acl import Operation
 from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import ALLOWED, REFUSED, AuditLog, of_session
-from mainstem.security.audit.config import AUTHENTICATION
+from mainstem.security.audit.config import ADMIN, AUTHENTICATION
 from mainstem.security.sasl import bearer, plain
 from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.security.sasl.errors import AuthenticationFailed, IllegalState
@@ -23,6 +23,9 @@ from mainstem.security.sasl.steps import Accepted
 
 LISTENER = "HTTP"
 """Stands for the port in audit records, which name listeners."""
+
+REFUSED_CHANGE = "refused"
+"""The outcome of a change that cannot be; the record says why."""
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,16 @@ class NodeHttpUsers:
         if self._audit is not None:
             session = _session(host, principal)
             self._audit.add(of_session(AUTHENTICATION, session, None, mechanism, "", outcome, detail))
+
+
+def tell_change(audit: AuditLog | None, change: HttpChange) -> None:
+    """Have the audit record a change that somebody asked for over HTTP."""
+    if audit is None:
+        return
+    outcome = ALLOWED if change.refusal is None else REFUSED_CHANGE
+    session = _session(change.host, change.principal)
+    event = of_session(ADMIN, session, None, change.operation, change.resource, outcome, change.refusal or "")
+    audit.add(event)
 
 
 def users_over_http(roles: Roles) -> NodeHttpUsers:

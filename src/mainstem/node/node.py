@@ -34,7 +34,7 @@ from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.node.config import NodeConfig
 from mainstem.node.http_tls import HttpTls
-from mainstem.node.http_users import users_over_http
+from mainstem.node.http_users import tell_change, users_over_http
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
@@ -293,9 +293,9 @@ class RunningNode:
             draining=draining,
         )
         compute = roles.compute
-        audit, traffic = (compute.broker.audit, compute.traffic) if compute is not None else (None, None)
+        traffic = compute.traffic if compute is not None else None
         if storage is None or splitter is None:
-            tenants = ReplicatedTenantViews(nameserver, audit, traffic, None)
+            tenants = ReplicatedTenantViews(nameserver, traffic, None)
             return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
         store_views = LocalStoreViews(
             config=config,
@@ -311,7 +311,7 @@ class RunningNode:
         )
         groups = compute.groups if compute is not None else None
         topic_views = LocalTopicViews(nameserver, storage, groups)
-        tenants = ReplicatedTenantViews(nameserver, audit, traffic, store_views.bytes_of_topics)
+        tenants = ReplicatedTenantViews(nameserver, traffic, store_views.bytes_of_topics)
         return NodeViews(health, cluster_views, topic_views, store_views, tenants)
 
     def _measured(
@@ -338,6 +338,7 @@ class RunningNode:
         configured = parse_address(config.http)
         token, hosts = token_of(write_dir), (configured.host, socket.gethostname())
         users = users_over_http(roles) if config.console.users else None
+        told = partial(tell_change, roles.compute.broker.audit if roles.compute is not None else None)
         tls = HttpTls(config.console, config.http, self._clock) if config.console.certificate else None
 
         def application() -> Starlette:
@@ -346,7 +347,9 @@ class RunningNode:
             from mainstem.console.visitors import Visitors
 
             heap.more_stays()
-            return Console(views, measured, config.console, ChangeGuard(hosts), Visitors(token, users)).application()
+            return Console(
+                views, measured, config.console, ChangeGuard(hosts), Visitors(token, users), told
+            ).application()
 
         if tls is not None:
             measured.append(tls)

@@ -12,7 +12,6 @@ from mainstem.model import Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.rpc.messages.metadata import WantTenant
-from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.quotas.quota import TENANT
 from mainstem.security.tenants.tenant import Tenant
 from mainstem.security.tenants.traffic import TenantTraffic
@@ -33,14 +32,12 @@ class ReplicatedTenantViews:
     def __init__(
         self,
         nameserver: Nameserver,
-        audit: AuditLog | None,
         traffic: TenantTraffic | None,
         held: Callable[[], Awaitable[BytesOfTopics]] | None,
     ) -> None:
-        """`audit`: is told of changes; None: there is none. `traffic`: None where the node is no broker; `held`: None
+        """`traffic`: None where the node is no broker; `held`: None
         where it has no storage."""
         self._nameserver = nameserver
-        self._audit = audit
         self._traffic = traffic
         self._held = held
 
@@ -96,21 +93,10 @@ class ReplicatedTenantViews:
             wanted.name, wanted.prefix, wanted.retention_ms_max, wanted.queues_max, wanted.users, wanted.quotas,
             wanted.how,
         )  # fmt: skip
-        operation = f"{wanted.how.title()}Tenant"
-        return await self._change(operation, wanted.name, self._nameserver.operations.set_tenant(change))
+        return await _refusal(self._nameserver.operations.set_tenant(change))
 
     async def remove_tenant(self, name: str) -> str | None:
-        return await self._change("RemoveTenant", name, self._nameserver.operations.remove_tenant(name))
-
-    async def _change(self, operation: str, name: str, change: Awaitable[None]) -> str | None:
-        refusal: NameserverError | None = None
-        try:
-            await change
-        except NameserverError as error:
-            refusal = error
-        if self._audit is not None:
-            self._audit.changed_over_http(operation, f"tenant:{name}", refusal)
-        return None if refusal is None else str(refusal)
+        return await _refusal(self._nameserver.operations.remove_tenant(name))
 
     async def _owned(self) -> AsyncIterator[tuple[Topic, Tenant]]:
         """All topics of tenants, and whose they are."""
@@ -119,3 +105,12 @@ class ReplicatedTenantViews:
                 yield topic, owner
             if number % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+
+async def _refusal(change: Awaitable[None]) -> str | None:
+    """Why the change cannot be; None when it is made."""
+    try:
+        await change
+    except NameserverError as error:
+        return str(error)
+    return None

@@ -18,7 +18,7 @@ import msgspec
 from mainstem.bounded_log import BoundedLog
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
-from mainstem.security.audit.config import ADMIN, EVENTS, AuditConfig
+from mainstem.security.audit.config import EVENTS, AuditConfig
 from mainstem.security.quotas.token_bucket import TokenBucket
 
 AUDIT_TOPIC = "__audit"
@@ -26,9 +26,6 @@ FORMAT_VERSION = 1
 
 ALLOWED, REFUSED = "allowed", "denied"
 """Outcomes; others are the names of Kafka's errors."""
-
-HTTP_PRINCIPAL = "Token:node"
-"""Callers that show the token of a node are asked for no name."""
 
 DROPPED = "dropped"
 """The event of records that tell how many others are missing."""
@@ -130,11 +127,6 @@ class AuditLog:
             self._tell_repeated(oldest, self._lately.pop(oldest))
         self._lately[same] = _Repeated(now)
         self._record(event, {})
-
-    def changed_over_http(self, operation: str, resource: str, error: Exception | None) -> None:
-        """Record a change that somebody with the node's token asked for over HTTP; `error`: why it was refused."""
-        outcome = ALLOWED if error is None else type(error).__name__
-        self.add(AuditEvent(ADMIN, HTTP_PRINCIPAL, "", operation, resource, outcome, listener="HTTP"))
 
     def take(self) -> list[AuditRecord]:
         """The records that were made since the last call."""
