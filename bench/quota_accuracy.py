@@ -143,21 +143,22 @@ def cluster(directory: str) -> Iterator[str]:
 
 
 def led(address: str) -> list[list[int]]:
-    """The partitions that each node leads, most first."""
-    topics = AdminClient({"bootstrap.servers": address}).list_topics(TOPIC, timeout=ANSWER_SECONDS_MAX).topics
-    by_node: dict[int, list[int]] = {}
-    for number, partition in topics[TOPIC].partitions.items():
-        by_node.setdefault(partition.leader, []).append(number)
-    return sorted(by_node.values(), key=len, reverse=True)
+    """The partitions that each node leads, most first, once all nodes lead some."""
+    admin = AdminClient({"bootstrap.servers": address})
+    while True:
+        by_node: dict[int, list[int]] = {}
+        for number, partition in admin.list_topics(TOPIC, timeout=ANSWER_SECONDS_MAX).topics[TOPIC].partitions.items():
+            by_node.setdefault(partition.leader, []).append(number)
+        if len(by_node) == NODES and -1 not in by_node:
+            return sorted(by_node.values(), key=len, reverse=True)
+        time.sleep(0.5)
 
 
 def measure_cluster(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as directory, cluster(directory) as address:
         wire = Wire(address, ANSWER_SECONDS_MAX)
         create(wire, TOPIC, CLUSTER_PARTITIONS)
-        time.sleep(SETTLING_SECONDS)
         nodes = led(address)
-        assert len(nodes) == NODES, "each node leads some partitions"
         share(address, "filler", [partial(produce, partitions=each) for each in nodes], seconds)
         for key, work in ((PRODUCER_BYTE_RATE, produce), (CONSUMER_BYTE_RATE, consume)):
             for spread in SPREADS:

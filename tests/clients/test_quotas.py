@@ -16,6 +16,7 @@ from tests.server.raw_client import RawClient
 from tests.serving import Serving
 
 from mainstem import address
+from mainstem.cli.main import run
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlteredQuotas,
@@ -30,13 +31,13 @@ MESSAGES = 40
 MESSAGE_BYTES = 1000
 
 
-def alter(node: Serving, **quotas: float | None) -> None:
-    """Set quotas of the client, and remove them (None)."""
+def alter(node: Serving, kind: str, name: str, **quotas: float | None) -> None:
+    """Set quotas of the client or of its tenant, and remove them (None)."""
 
     async def ask() -> None:
         client = await RawClient.connect(address.parsed(node.kafka))
         ops = tuple(QuotaOperation(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items())
-        entity = (QuotaEntityPart(entity_type="client-id", entity_name=CLIENT_ID),)
+        entity = (QuotaEntityPart(entity_type=kind, entity_name=name),)
         entries = (AlteredQuotas(entity=entity, ops=ops),)
         response = await client.call(AlterClientQuotasRequest(entries=entries, validate_only=False), 1)
         assert [it.error_code for it in response.entries] == [0]
@@ -48,11 +49,21 @@ def alter(node: Serving, **quotas: float | None) -> None:
     asyncio.run(asyncio.wait_for(ask(), PATIENCE_SECONDS))
 
 
-@pytest.fixture
-def quotas(node: Serving) -> Iterator[None]:
-    alter(node, producer_byte_rate=float(RATE), consumer_byte_rate=float(RATE))
+@pytest.fixture(params=["client-id", "tenant"])
+def quotas(node: Serving, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The client is under quotas of its own, or of the tenant whose user it is as long as nobody asks who it is."""
+    of_tenant = request.param == "tenant"
+    http = ["--http", node.http]
+    if of_tenant:
+        assert run(["tenant", "create", "acme", "--user", "ANONYMOUS", *http]) == 0
+    name = "acme" if of_tenant else CLIENT_ID
+    alter(node, request.param, name, producer_byte_rate=float(RATE), consumer_byte_rate=float(RATE))
     yield
-    alter(node, producer_byte_rate=None, consumer_byte_rate=None)
+    if of_tenant:
+        assert run(["tenant", "usage", "acme", *http]) == 0
+        assert run(["tenant", "delete", "acme", "-y", *http]) == 0
+    else:
+        alter(node, request.param, name, producer_byte_rate=None, consumer_byte_rate=None)
 
 
 def test_librdkafka_is_told_that_it_is_throttled(node: Serving, make_topic: MakeTopic, quotas: None) -> None:
