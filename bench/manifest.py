@@ -39,8 +39,8 @@ from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, LiveBounds
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.copies.kept_history import choose as choose_kept
 from mainstem.storage.queue_store.copies.kept_history import own_spans
+from mainstem.storage.queue_store.manifest.database.manifest_database import Database, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.open_files import KnownFile

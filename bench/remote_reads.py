@@ -48,10 +48,10 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter

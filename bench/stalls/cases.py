@@ -11,7 +11,7 @@ from bench.stalls.crowded_node import CrowdedNode
 from mainstem.kernel import LOG_START
 from mainstem.rpc.messages.split import WriteGroupRange
 from mainstem.storage.queue_liveness import QueueLiveness
-from mainstem.storage.queue_store.manifest.file_table import FileTable, SeenTimes
+from mainstem.storage.queue_store.manifest.in_memory.file_table import FileTable, SeenTimes
 from mainstem.storage.queue_store.manifest.mirror import Mirror
 
 DELETED_TOPICS = 3_000

@@ -27,9 +27,9 @@ from mainstem.storage.journal.encoding.format import FIRST_BLOCK, position_of, s
 from mainstem.storage.journal.journal_map import Mark
 from mainstem.storage.journal.segments.inventory import SegmentInfo
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.mirror import columns_of
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.reading.file_summaries import FileSummary
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup

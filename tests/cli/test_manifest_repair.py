@@ -21,7 +21,7 @@ from mainstem.node.node import lock
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import FormatError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, Database
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME
 from mainstem.storage.queue_store.store import QueueStore

@@ -27,7 +27,7 @@ from mainstem.model import queue_id_of
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
-from mainstem.storage.remote.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
 
 GOES_ON_AT = 2 << 32
 """Where all partitions of a cluster go on whose store has none beyond 2^32."""

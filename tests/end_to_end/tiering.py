@@ -28,8 +28,8 @@ from mainstem.rpc.messages.tier import MovingFile, TierWork
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url, plain_store
-from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.remote_rows import INTENDED, LEAVING
+from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.decided.remote_rows import INTENDED, LEAVING
 from mainstem.storage.store_files.object_names import change_object, file_objects, head_object, image_object
 
 RUN_BYTES = 64 << 20

@@ -13,7 +13,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupSplit
 from mainstem.storage.store_files.store_file import RUNS_DIRECTORY
 
 

@@ -23,9 +23,9 @@ from mainstem.storage.adopting.lost_cluster import LostCluster
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.store_folder import StoreFolder
-from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.topic_list_format import ListedTopic
-from mainstem.storage.remote.topic_list_reading import read_topic_list
+from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.chain.topic_list_format import ListedTopic
+from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
 from mainstem.storage.setup import remote_manifest_beside
 from mainstem.storage.state.logs_behind import LOST_TERMS
 

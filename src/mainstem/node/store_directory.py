@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mainstem.errors import MainstemError
 from mainstem.node.config import NodeConfig
-from mainstem.storage.queue_store.manifest.manifest_database import Database
+from mainstem.storage.queue_store.manifest.database.manifest_database import Database
 
 CACHE_DIRECTORY = "cache"
 """In `write_dir`: what a node keeps near of a shared store."""

@@ -22,8 +22,8 @@ from mainstem.storage.parts import Disks, StorageParts
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.repair.giving_up import GivingUp
 from mainstem.storage.repair.journal_damage import mend_hole
 from mainstem.storage.repair.losses import refused

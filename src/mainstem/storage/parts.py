@@ -34,12 +34,12 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_tier import RemoteTier, WaysToLead
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
+from mainstem.storage.remote.decided.remote_tier import RemoteTier, WaysToLead
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
 from mainstem.storage.repair.file_repair import FileRepair
 from mainstem.storage.repair.journal_damage import JournalDamage
 from mainstem.storage.repair.losses import Losses

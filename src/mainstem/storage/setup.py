@@ -17,9 +17,9 @@ from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
+from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.remote_changes import AT_ONCE_BYTES_MAX, COMMAND_BYTES_MAX
+from mainstem.storage.remote.decided.remote_changes import AT_ONCE_BYTES_MAX, COMMAND_BYTES_MAX
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 

@@ -20,7 +20,7 @@ from mainstem.raft import MembershipRefused
 from mainstem.storage.errors import NotTheLeader, StorageError
 from mainstem.storage.journal.encoding.blocks import blocks_in
 from mainstem.storage.journal.encoding.format import FIRST_BLOCK, offset_of, position_of, segment_name, sequence_of
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, Database
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK, MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.role import Storage

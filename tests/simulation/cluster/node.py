@@ -32,7 +32,7 @@ from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, seq
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import GuardedStore
-from mainstem.storage.queue_store.manifest.manifest_database import Entries
+from mainstem.storage.queue_store.manifest.database.manifest_database import Entries
 from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.role import Storage
 from mainstem.storage.setup import StorageSetup

@@ -26,12 +26,12 @@ from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
-from mainstem.storage.queue_store.manifest import copied_manifest
+from mainstem.storage.queue_store.manifest.copy_on_disk import copied_manifest
+from mainstem.storage.queue_store.manifest.database.manifest_database import Entries
+from mainstem.storage.queue_store.manifest.database.manifest_seal import Seal
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Entries
 from mainstem.storage.queue_store.manifest.manifest_rows import CopyHeader, Row, rows_in
-from mainstem.storage.queue_store.manifest.manifest_seal import Seal
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile

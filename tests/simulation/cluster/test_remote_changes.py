@@ -19,7 +19,7 @@ from tests.simulation.oracle import require
 from tests.storage.remote.remote_files import packed, span
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 
 class Recorded:

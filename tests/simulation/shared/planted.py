@@ -13,10 +13,10 @@ from tests.simulation.cluster.run import LEFT_BEHIND
 from tests.simulation.tiered.planted import TIER_PLANTS
 
 from mainstem.rpc.messages.split import FileDescription, WriteGroupRange
-from mainstem.storage.queue_store.manifest.manifest_database import Entries
-from mainstem.storage.queue_store.manifest.spans import FileRange
-from mainstem.storage.remote.remote_state import RECORDED, Notes, RemotePosition, RemoteState
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.queue_store.manifest.database.manifest_database import Entries
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
+from mainstem.storage.remote.decided.remote_state import RECORDED, Notes, RemotePosition, RemoteState
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.remote.shared_queue_store import SharedChanges
 from mainstem.storage.split.split_recording import SharedRecording

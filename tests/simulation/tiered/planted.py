@@ -10,11 +10,11 @@ from typing import Any
 from tests.simulation.cluster.planted import Plant, planted
 
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.remote import remote_changes, remote_tier
-from mainstem.storage.remote.chain_format import encode_change
-from mainstem.storage.remote.remote_changes import WantedChange
-from mainstem.storage.remote.remote_state import RECORDED, REPLAYED, RemotePosition, RemoteState
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.chain.chain_format import encode_change
+from mainstem.storage.remote.decided import remote_changes, remote_tier
+from mainstem.storage.remote.decided.remote_changes import WantedChange
+from mainstem.storage.remote.decided.remote_state import RECORDED, REPLAYED, RemotePosition, RemoteState
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.remote_upkeep import RemoteUpkeep
 from mainstem.storage.split.tier_log import LocalTierLog
 from mainstem.storage.store_files.object_names import change_object, file_objects

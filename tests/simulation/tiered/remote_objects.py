@@ -31,7 +31,7 @@ from mainstem.kernel import crc32c
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
-from mainstem.storage.remote.chain_format import decode_change, decode_image
+from mainstem.storage.remote.chain.chain_format import decode_change, decode_image
 from mainstem.storage.store_files.store_file import MANY_GROUPS, index_path_of, owner_of, path_of, paths_of
 from mainstem.storage.write_groups import control
 

@@ -13,8 +13,8 @@ from tests.simulation.oracle import Violation
 from tests.simulation.tiered.remote_objects import RemoteObjects
 
 from mainstem.rpc.messages.split import FileDescription
-from mainstem.storage.remote.chain_format import encode_change, encode_image
-from mainstem.storage.remote.remote_state import Notes, RemotePosition
+from mainstem.storage.remote.chain.chain_format import encode_change, encode_image
+from mainstem.storage.remote.decided.remote_state import Notes, RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 

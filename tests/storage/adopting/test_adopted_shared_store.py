@@ -16,7 +16,7 @@ from tests.storage.small_node import SmallNode, simulated
 from mainstem.storage.adopting.disk_one import raised_to, write_disk_one
 from mainstem.storage.adopting.lost_cluster import read_lost_cluster
 from mainstem.storage.object_stores.store_folder import StoreFolder
-from mainstem.storage.remote.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.setup import remote_manifest_beside
 
 

@@ -19,9 +19,9 @@ from tests.storage.small_node import SmallNode, new_batch, simulated, topic
 from mainstem.model import Outcome, QueueRange, TopicsAsOf, queue_id_of
 from mainstem.storage.adopting.disk_one import write_disk_one
 from mainstem.storage.adopting.lost_cluster import LostCluster, read_lost_cluster
-from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
+from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.repair.loss_account import floored_ends
 from mainstem.storage.setup import remote_manifest_beside
 

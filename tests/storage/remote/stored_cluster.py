@@ -16,8 +16,8 @@ from tests.storage.small_node import SmallNode, simulated, topic
 
 from mainstem.model import TopicsAsOf, queue_id_of
 from mainstem.storage.object_stores.store_folder import StoreFolder
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, paths_of
 

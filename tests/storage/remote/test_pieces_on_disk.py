@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import SimulatedFiles
 
-from mainstem.storage.remote.pieces_on_disk import PATH, PAUSE_SECONDS, KeptPiece, PiecesOnDisk
+from mainstem.storage.remote.reading.pieces_on_disk import PATH, PAUSE_SECONDS, KeptPiece, PiecesOnDisk
 
 SLOT = 4096
 SLOTS = 4

@@ -13,9 +13,9 @@ from tests.storage.remote.remote_files import packed, span
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import change_object, head_object, image_object
 
 Story = Callable[["Chained"], Awaitable[None]]

@@ -11,11 +11,11 @@ from tests.storage.remote.remote_files import packed
 from tests.storage.remote.test_remote_tier import upload
 from tests.storage.small_node import SmallNode, simulated
 
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import LevelCount
-from mainstem.storage.remote import remote_counts
+from mainstem.storage.remote.decided import remote_counts
 from mainstem.storage.store_files.store_file import FileKind
 
 

@@ -20,12 +20,12 @@ from mainstem.storage.errors import FormatError, OutOfReach
 from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
 from mainstem.storage.object_stores.guards.metered import Metered
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition
-from mainstem.storage.remote import object_files
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.remote_history import SWEEP_SECONDS, RemoteHistory
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading import object_files
+from mainstem.storage.remote.reading.remote_history import SWEEP_SECONDS, RemoteHistory
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 

@@ -13,10 +13,10 @@ from tests.storage.remote.remote_files import packed, span
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
-from mainstem.storage.remote import chain_format
-from mainstem.storage.remote.chain_format import decode_change, encode_change
-from mainstem.storage.remote.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
-from mainstem.storage.remote.remote_state import NOWHERE, RemotePosition, RemoteState
+from mainstem.storage.remote.chain import chain_format
+from mainstem.storage.remote.chain.chain_format import decode_change, encode_change
+from mainstem.storage.remote.decided.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
+from mainstem.storage.remote.decided.remote_state import NOWHERE, RemotePosition, RemoteState
 from mainstem.storage.write_groups import control
 from mainstem.storage.write_groups.control import QueuesDeleted, RemoteChanged
 

@@ -14,8 +14,8 @@ from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.model import Durability, FeatureLevel
 from mainstem.storage.errors import StorageError
-from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
-from mainstem.storage.remote.remote_tier import RETRY_SECONDS, RemoteTier
+from mainstem.storage.remote.decided.remote_state import Noted, Notes, RemotePosition
+from mainstem.storage.remote.decided.remote_tier import RETRY_SECONDS, RemoteTier
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged
 

@@ -11,7 +11,7 @@ from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.remote.remote_files import packed, span
 from tests.storage.small_node import SmallNode, simulated
 
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.remote_upkeep import LOOK_SECONDS, READ_MS_MAX, UPLOAD_MS_MAX
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile, segment_name

@@ -10,10 +10,10 @@ from tests.storage.queue_store.runs import write_merged
 from tests.storage.remote.stored_cluster import CLUSTER, GONE, IDLE, ORDERS, StoredCluster, batches_of, told
 
 from mainstem.storage.object_stores.errors import ObjectStoreOutage
-from mainstem.storage.remote import store_survey
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.store_survey import ClusterSurvey, PartitionSurvey, cluster_ids, survey
-from mainstem.storage.remote.topic_list_format import listed
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.topic_list_format import listed
+from mainstem.storage.remote.survey import store_survey
+from mainstem.storage.remote.survey.store_survey import ClusterSurvey, PartitionSurvey, cluster_ids, survey
 from mainstem.storage.store_files.object_names import object_of, topic_list_object
 from mainstem.storage.store_files.store_file import index_path_of
 

@@ -16,9 +16,9 @@ from tests.storage.small_node import SmallNode, simulated, topic
 from mainstem.model import Topic, TopicsAsOf
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.remote.topic_list_format import encode_topic_head, listed
-from mainstem.storage.remote.topic_list_reading import read_topic_list
-from mainstem.storage.remote.topic_list_writing import TopicListWriter
+from mainstem.storage.remote.chain.topic_list_format import encode_topic_head, listed
+from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
+from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.store_files.object_names import TOPIC_HEAD, topic_list_object
 
 Story = Callable[["Listing"], Awaitable[None]]

@@ -11,7 +11,7 @@ from tests.storage.queue_store.runs import Batch, write_merged
 from tests.storage.small_node import QUEUE, SmallNode
 
 from mainstem.protocol.records import read_batch_header
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, paths_of
 from mainstem.storage.write_groups.control import RemoteSpan

@@ -20,9 +20,9 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.remote.remote_changes import WantedChange, commands
-from mainstem.storage.remote.remote_state import RECORDED, Noted, RemotePosition
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_changes import WantedChange, commands
+from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.split.tier_service import TierService

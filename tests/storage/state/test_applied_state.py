@@ -12,7 +12,7 @@ from mainstem.model import PARTITION_BITS
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState
 from mainstem.storage.write_groups.control import QueuesCreated
 

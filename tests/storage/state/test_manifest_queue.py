@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.changes.splits import SplitOutcome
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupSplit
 from mainstem.storage.state.manifest_queue import RETRY_SECONDS, ManifestQueue, SplitImage
 
 

@@ -27,9 +27,9 @@ from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.queue_store.copies.file_mending import STRETCH
-from mainstem.storage.remote.chain_reading import read_chain
-from mainstem.storage.remote.remote_chain import RemoteChain
-from mainstem.storage.remote.remote_pages import RemoteImage, pages
+from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.remote.decided.remote_pages import RemoteImage, pages
 from mainstem.storage.store_files.object_names import file_objects, object_of
 from mainstem.storage.store_files.store_file import path_of
 from mainstem.storage.upkeep import given_up_files

@@ -19,7 +19,7 @@ from tests.storage.small_node import topic
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
 from mainstem.model import Topic, queue_id_of
 from mainstem.storage.agreed_clock import AgreedTime
-from mainstem.storage.queue_store.manifest.file_table import FileTable
+from mainstem.storage.queue_store.manifest.in_memory.file_table import FileTable
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.retention_pass import RetentionPass
 

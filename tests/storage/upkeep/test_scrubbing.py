@@ -18,8 +18,8 @@ from mainstem.storage.journal.encoding.format import (
     segment_name,
     sequence_of,
 )
-from mainstem.storage.queue_store.manifest.copied_manifest import copy_faults, read_copy
-from mainstem.storage.queue_store.manifest.manifest_database import Database
+from mainstem.storage.queue_store.manifest.copy_on_disk.copied_manifest import copy_faults, read_copy
+from mainstem.storage.queue_store.manifest.database.manifest_database import Database
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.upkeep.maintenance import SCRUB_SECONDS
 from mainstem.storage.upkeep.scrub_record import FULL, NAME, ScrubRecord

@@ -23,7 +23,7 @@ from tests.storage.remote.tiered_node import (
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 
 PARTS, BATCHES = 4, 10
 COUNT = PARTS * BATCHES

@@ -27,9 +27,9 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.changes.file_retention import FileRetention
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition, WriteGroupSplit
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupPosition, WriteGroupSplit
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.local_copies import LocalCopies
 from mainstem.storage.upkeep.remote_retention import RemoteRetention

@@ -10,7 +10,7 @@ from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_
 
 from mainstem.model import queue_id_of
 from mainstem.storage.object_stores.errors import ObjectStoreOutage
-from mainstem.storage.remote.remote_chain import RemoteChain
+from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.store_files.object_names import (
     head_object,
     object_of,

@@ -28,10 +28,10 @@ from tests.storage.queue_store.test_store import Bench
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, RUN_MAGIC, FileFrame
-from mainstem.storage.queue_store.manifest.copied_manifest import read_copy
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database, WriteGroupPosition
+from mainstem.storage.queue_store.manifest.copy_on_disk.copied_manifest import read_copy
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, Database, WriteGroupPosition
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE, read_mark
 from mainstem.storage.store_files.segment_writer import SegmentWriter
 from mainstem.storage.store_files.segment_writer import described as described_rows

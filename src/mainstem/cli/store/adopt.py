@@ -20,8 +20,8 @@ from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 if TYPE_CHECKING:
     from mainstem.cli.store.queue_copy import Written
     from mainstem.node.config import NodeConfig
-    from mainstem.storage.remote.store_survey import ClusterSurvey, PartitionSurvey, TopicSurvey
-    from mainstem.storage.remote.topic_list_format import ListedTopic
+    from mainstem.storage.remote.chain.topic_list_format import ListedTopic
+    from mainstem.storage.remote.survey.store_survey import ClusterSurvey, PartitionSurvey, TopicSurvey
 
 SEGMENT_BYTES = 1 << 30
 """Kafka's default for `segment.bytes`."""
@@ -153,8 +153,8 @@ def _export(
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.store_folder import StoreFolder
     from mainstem.storage.object_stores.urls import open_object_store
-    from mainstem.storage.remote.store_survey import cluster_ids, survey
-    from mainstem.storage.remote.stored_queues import StoredQueues
+    from mainstem.storage.remote.survey.store_survey import cluster_ids, survey
+    from mainstem.storage.remote.survey.stored_queues import StoredQueues
 
     store, queues = open_object_store(url, config.object_store), StoredQueues()
     started = time.monotonic()
@@ -238,7 +238,7 @@ async def _surveys(url: str, config: NodeConfig, cluster: str | None) -> list[Cl
     from mainstem.storage.errors import StorageError
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.urls import open_object_store
-    from mainstem.storage.remote.store_survey import cluster_ids, survey
+    from mainstem.storage.remote.survey.store_survey import cluster_ids, survey
 
     store = open_object_store(url, config.object_store)
     try:

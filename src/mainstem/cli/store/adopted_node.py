@@ -88,7 +88,7 @@ async def _read(url: str, config: NodeConfig, cluster: str | None, look_seconds:
     from mainstem.storage.adopting.lost_cluster import read_lost_cluster
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.urls import open_object_store
-    from mainstem.storage.remote.store_survey import cluster_ids
+    from mainstem.storage.remote.survey.store_survey import cluster_ids
 
     store = open_object_store(url, config.object_store)
     name = checked(cluster) if cluster is not None else only_cluster(url, await cluster_ids(store))

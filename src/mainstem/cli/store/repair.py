@@ -96,7 +96,7 @@ def command(
 def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[StoreReport, list[Remake], list[Remade]]:
     """The last report, and what could be made anew by it, or was."""
     from mainstem.storage.errors import StorageError
-    from mainstem.storage.queue_store.manifest.manifest_database import Database
+    from mainstem.storage.queue_store.manifest.database.manifest_database import Database
     from mainstem.storage.verifying.remaking import remake, remakes
 
     manifest = str(where.manifest)

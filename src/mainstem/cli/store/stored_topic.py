@@ -9,9 +9,9 @@ from uuid import UUID
 from mainstem.cli.store.queue_copy import Integers, check_batches, whole_batches
 from mainstem.model import queue_id_of
 from mainstem.ports import ObjectStore
-from mainstem.storage.remote.store_survey import PartitionSurvey
-from mainstem.storage.remote.stored_queues import StoredQueues
-from mainstem.storage.remote.topic_list_format import ListedTopic
+from mainstem.storage.remote.chain.topic_list_format import ListedTopic
+from mainstem.storage.remote.survey.store_survey import PartitionSurvey
+from mainstem.storage.remote.survey.stored_queues import StoredQueues
 
 
 class StoredTopic:

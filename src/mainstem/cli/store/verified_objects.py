@@ -44,7 +44,7 @@ async def _checked(
     from mainstem.storage.errors import StorageError
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.urls import open_object_store
-    from mainstem.storage.remote.store_survey import cluster_ids
+    from mainstem.storage.remote.survey.store_survey import cluster_ids
     from mainstem.storage.verifying.cluster_check import check_cluster
 
     def tell(at: ClusterProgress) -> None:

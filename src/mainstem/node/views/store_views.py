@@ -41,7 +41,7 @@ from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.urls import GuardedStore
 from mainstem.storage.queue_store.changes.merges import HeldFor
-from mainstem.storage.queue_store.manifest.file_table import Level
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Level
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import LevelCount
@@ -54,7 +54,7 @@ from mainstem.storage.queue_store.usage.topic_usage import (
     ranking,
     share,
 )
-from mainstem.storage.remote import remote_counts
+from mainstem.storage.remote.decided import remote_counts
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_service import SplitService

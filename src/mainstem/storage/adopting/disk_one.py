@@ -20,8 +20,8 @@ from mainstem.ports import Files
 from mainstem.raft import HardState
 from mainstem.storage.adopting.lost_cluster import LostCluster
 from mainstem.storage.journal.journal_map import MapImage, Mark
-from mainstem.storage.remote.remote_state import Noted, Notes
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import Noted, Notes
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart
 from mainstem.storage.state import checkpoint
 from mainstem.storage.state.manifest_queue import SplitImage

@@ -24,9 +24,9 @@ import numpy.typing
 from mainstem.ports import ObjectStore
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.remote.chain_reading import StoredTier
-from mainstem.storage.remote.store_survey import ClusterSurvey, TopicSurvey, survey
-from mainstem.storage.remote.topic_list_format import ListedTopic
+from mainstem.storage.remote.chain.chain_reading import StoredTier
+from mainstem.storage.remote.chain.topic_list_format import ListedTopic
+from mainstem.storage.remote.survey.store_survey import ClusterSurvey, TopicSurvey, survey
 from mainstem.storage.state.logs_behind import LOST_TERMS
 
 Queues = numpy.typing.NDArray[numpy.int64]

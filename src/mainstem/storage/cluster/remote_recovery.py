@@ -21,8 +21,8 @@ from mainstem.rpc.messages.snapshots import (
 from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
-from mainstem.storage.remote.remote_pages import RemoteImage, pages
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_pages import RemoteImage, pages
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.copies.file_copy import ByteRange
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.snapshot_image import parts
 from mainstem.storage.state.write_group_queues import Belongs

@@ -36,10 +36,10 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.copies.file_copy import FileCopies
 from mainstem.storage.queue_store.copies.file_mending import Mending
 from mainstem.storage.queue_store.copies.part_copy import PartCopies
-from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
+from mainstem.storage.queue_store.manifest.copy_on_disk.manifest_copy import ManifestCopy
+from mainstem.storage.queue_store.manifest.database.manifest_database import is_new
+from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
-from mainstem.storage.queue_store.manifest.manifest_database import is_new
 from mainstem.storage.queue_store.manifest.store_mark import check_empty, pair
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles

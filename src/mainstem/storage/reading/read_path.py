@@ -43,7 +43,7 @@ from mainstem.storage.reading.plan_reads import (
 )
 from mainstem.storage.reading.remote_reads import RemoteRead, RemoteReads
 from mainstem.storage.reading.sealed_segments import BatchPlace, SealedSegments
-from mainstem.storage.remote.remote_history import RemoteHistory
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from mainstem.lru import Lru
 from mainstem.storage.errors import OutOfReach, SegmentGone, StorageError
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
-from mainstem.storage.remote.remote_history import RemoteHistory
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from mainstem.model import Sample
 from mainstem.ports import ObjectStore
 from mainstem.storage.errors import StorageError
-from mainstem.storage.remote.remote_state import Noted
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import Noted
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.write_groups.write_group import WriteGroup
 

@@ -20,12 +20,17 @@ from mainstem.storage.queue_store.changes.compactions import Compactions
 from mainstem.storage.queue_store.changes.merges import Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.queue_store.manifest.in_memory.spans import (
+    FileRange,
+    check_keys,
+    check_rewritten,
+    check_whole_spans,
+)
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_state import RECORDED
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import RECORDED
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteSpan
 

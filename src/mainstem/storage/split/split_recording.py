@@ -15,9 +15,9 @@ import msgspec
 
 from mainstem.rpc.messages.split import PASSED_OVER, FileDescription, WriteGroupRange
 from mainstem.storage.errors import StorageError
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_state import RECORDED as NOTED
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import RECORDED as NOTED
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, ManifestQueue
 from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile

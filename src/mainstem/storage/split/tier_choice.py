@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.span_lists import Chunk, Pages, SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile, moves
 
 UNIT_BYTES = 4 << 30

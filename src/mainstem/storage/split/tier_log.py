@@ -35,7 +35,7 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, HeldFor, Merge
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_state import RECORDED, Noted, RemotePosition
+from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
 from mainstem.storage.split.tier_choice import UNIT_BYTES, CopyLag, MovingSums, TierUnit, chosen, unit_of, waiting
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile

@@ -18,7 +18,7 @@ from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
 from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.waiters import Waiters

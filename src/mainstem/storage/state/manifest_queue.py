@@ -29,7 +29,7 @@ from typing import NamedTuple
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader
 from mainstem.storage.queue_store.changes.splits import SplitOutcome
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupSplit
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile
 

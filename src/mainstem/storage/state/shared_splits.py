@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader
-from mainstem.storage.remote.remote_state import RECORDED as NOTED
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import RECORDED as NOTED
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.manifest_queue import Split, SplitImage
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged

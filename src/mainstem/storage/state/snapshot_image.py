@@ -44,8 +44,8 @@ from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_pages import RemoteImage, pages
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_pages import RemoteImage, pages
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.producers.cold_producers import ColdProducers

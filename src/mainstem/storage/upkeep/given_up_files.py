@@ -26,9 +26,9 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import OutOfReach, StorageError
 from mainstem.storage.queue_store.copies.file_mending import STRETCH
 from mainstem.storage.queue_store.store import QueueStore
-from mainstem.storage.remote.remote_history import RemoteHistory
-from mainstem.storage.remote.remote_state import RECORDED
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import RECORDED
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX, StoreFile
 from mainstem.storage.verifying.file_check import check_file

@@ -37,7 +37,7 @@ from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state.queue_scan import live_queues
 from mainstem.storage.store_files.store_file import StoreFile

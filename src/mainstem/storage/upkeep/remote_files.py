@@ -8,7 +8,7 @@ from typing import Protocol
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 
 class RemoteFiles(Protocol):

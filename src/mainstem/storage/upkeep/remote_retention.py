@@ -18,7 +18,7 @@ import numpy.typing
 from mainstem.model import Sample, topic_number_of
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import GONE, QueueLiveness
-from mainstem.storage.queue_store.manifest.file_table import Page
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Page
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
 from mainstem.storage.upkeep.remote_files import RemoteFiles
 

@@ -11,7 +11,7 @@ import logging
 from mainstem.ports import ObjectStore
 from mainstem.storage.errors import OutOfReach
 from mainstem.storage.object_stores.errors import ObjectAbsent
-from mainstem.storage.remote.remote_history import RemoteHistory
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.verifying.file_check import check_file
 from mainstem.storage.verifying.findings import KAFKA_INDEX_ADVICE

@@ -16,7 +16,7 @@ import numpy.typing
 
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
-from mainstem.storage.queue_store.manifest.file_table import FileTable
+from mainstem.storage.queue_store.manifest.in_memory.file_table import FileTable
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.retention import UNLIMITED
 

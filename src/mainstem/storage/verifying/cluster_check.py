@@ -17,15 +17,15 @@ from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.object_stores.errors import ObjectAbsent
 from mainstem.storage.object_stores.store_folder import StoreFolder
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, WriteGroupPosition
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, WriteGroupPosition
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import check_content
-from mainstem.storage.remote.chain_format import decode_head
-from mainstem.storage.remote.chain_reading import StoredTier, read_chain, whole_object
-from mainstem.storage.remote.object_files import TAIL_BYTES
-from mainstem.storage.remote.store_survey import folders_of
-from mainstem.storage.remote.topic_list_reading import read_topic_list
+from mainstem.storage.remote.chain.chain_format import decode_head
+from mainstem.storage.remote.chain.chain_reading import StoredTier, read_chain, whole_object
+from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
+from mainstem.storage.remote.reading.object_files import TAIL_BYTES
+from mainstem.storage.remote.survey.store_survey import folders_of
 from mainstem.storage.store_files.object_names import (
     GROUPS,
     TOPICS,

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from mainstem.ports import Files, ReadingMode
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.copied_manifest import CopiedManifest, read_copy
-from mainstem.storage.queue_store.manifest.manifest_database import FIRST_SCHEMA_VERSION, Contents, Database
+from mainstem.storage.queue_store.manifest.copy_on_disk.copied_manifest import CopiedManifest, read_copy
+from mainstem.storage.queue_store.manifest.database.manifest_database import FIRST_SCHEMA_VERSION, Contents, Database
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, read_mark
 from mainstem.storage.store_files.store_file import StoreFile, path_of
 from mainstem.storage.verifying.findings import UnnamedFile

@@ -21,7 +21,7 @@ import numpy
 
 from mainstem.kernel import first_damaged, walk_batches
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest.manifest_database import Contents
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents
 from mainstem.storage.queue_store.manifest.manifest_rows import COPY_DIRECTORY
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.store_files.run_target import LocalRunTarget, NoTarget, RunTarget

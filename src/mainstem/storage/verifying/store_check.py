@@ -17,9 +17,9 @@ import msgspec
 
 from mainstem.ports import Files, ReadingMode
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.copied_manifest import copy_faults
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
-from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, spans_of
+from mainstem.storage.queue_store.manifest.copy_on_disk.copied_manifest import copy_faults
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, Database
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, check_keys, spans_of
 from mainstem.storage.queue_store.manifest.store_mark import MARK, MARK_NAME, SLOT_DISTANCE, StoreMark
 from mainstem.storage.store_files.store_file import (
     PACKED_DIRECTORY,

@@ -53,8 +53,8 @@ class RemoteSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RemoteChanged(msgspec.Struct, frozen=True, tag="remote", array_like=True):
-    """Other files of the write group count in the remote tier from here on (`storage/remote/remote_state.py`). Logs
-    have it from `FeatureLevel.TIERED` on."""
+    """Other files of the write group count in the remote tier from here on (`storage/remote/decided/remote_state.py`).
+    Logs have it from `FeatureLevel.TIERED` on."""
 
     number: int
     """From 1 without gaps, per write group."""

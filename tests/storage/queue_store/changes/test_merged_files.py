@@ -20,7 +20,7 @@ from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile, path_of, paths_of, segment_name
 
 QUEUES = 7

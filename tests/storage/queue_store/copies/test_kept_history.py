@@ -25,7 +25,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
 from mainstem.storage.queue_store.copies.kept_history import choose, own_spans
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, Span
 from mainstem.storage.state.snapshot_image import WriteGroupImage
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 

@@ -26,14 +26,14 @@ from mainstem.errors import ConfigError
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.queue_store.changes.splits import SplitOutcome
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import (
+from mainstem.storage.queue_store.manifest.database.manifest_database import (
     DROPPED_REMEMBERED_MS,
     SCHEMA_VERSION,
     Database,
     WriteGroupSplit,
 )
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
+from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.store_mark import MARK_NAME, SLOT_DISTANCE
 from mainstem.storage.queue_store.store import QueueStore
 

@@ -21,11 +21,11 @@ from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 from mainstem.ports import ReadingMode
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import manifest_copy
-from mainstem.storage.queue_store.manifest.copied_manifest import CopiedManifest, copy_faults, read_copy
+from mainstem.storage.queue_store.manifest.copy_on_disk import manifest_copy
+from mainstem.storage.queue_store.manifest.copy_on_disk.copied_manifest import CopiedManifest, copy_faults, read_copy
+from mainstem.storage.queue_store.manifest.copy_on_disk.manifest_copy import ManifestCopy
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents, Database
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
-from mainstem.storage.queue_store.manifest.manifest_database import Contents, Database
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     COPY_DIRECTORY,
     IMAGE_SUFFIX,

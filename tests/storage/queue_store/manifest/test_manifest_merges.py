@@ -16,11 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES, SPARSE_PART, LevelSums
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupSplit
+from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES, SPARSE_PART, LevelSums
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import (
+    FileRange,
+    Span,
+    check_keys,
+    check_rewritten,
+    check_whole_spans,
+)
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
-from mainstem.storage.queue_store.manifest.span_lists import SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span, check_keys, check_rewritten, check_whole_spans
 from mainstem.storage.store_files.store_file import StoreFile, kind_of
 
 GROUPS = (0, 1, 2)

@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest import page_format
-from mainstem.storage.queue_store.manifest.file_pages import PackedRows
+from mainstem.storage.queue_store.manifest.database import page_format
+from mainstem.storage.queue_store.manifest.database.manifest_database import Database, WriteGroupSplit
+from mainstem.storage.queue_store.manifest.database.manifest_seal import Seal
+from mainstem.storage.queue_store.manifest.database.page_format import PageState
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import PackedRows
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Database, WriteGroupSplit
-from mainstem.storage.queue_store.manifest.manifest_seal import Seal
-from mainstem.storage.queue_store.manifest.page_format import PageState
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 IDENTITY = uuid.UUID(int=7)

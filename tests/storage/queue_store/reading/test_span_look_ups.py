@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans, Span
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, SeenSpans, Span
 from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.store_files.store_file import StoreFile

@@ -15,8 +15,8 @@ from tests.storage.queue_store.test_store import Bench
 
 from mainstem.model import queue_id_of, topic_number_of
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest import file_table
-from mainstem.storage.queue_store.manifest.file_table import Level
+from mainstem.storage.queue_store.manifest.in_memory import file_table
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Level
 from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import TopicSums
 from mainstem.storage.queue_store.usage.topic_usage import StoreUsage, TopicShare, TopicUsage, ranking, share

@@ -41,8 +41,8 @@ from mainstem.storage.queue_store.changes.merge_facts import QUEUES_PER_TURN
 from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, HeldFor, Merge, Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
-from mainstem.storage.queue_store.manifest.span_lists import SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import NO_HORIZON, StoreFile

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 Expecting = Callable[[int, Sequence[StoreFile]], AbstractContextManager[None]]

@@ -33,9 +33,9 @@ from mainstem.storage.merging.merge_plan import (
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.file_changes import every_group
 from mainstem.storage.queue_store.changes.row_facts import Places, RowFacts
-from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS
-from mainstem.storage.queue_store.manifest.file_table import Page
-from mainstem.storage.queue_store.manifest.span_lists import Chunk, ListedSpan, Pages, SpanList
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import KIND_LETTERS
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Page
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, ListedSpan, Pages, SpanList
 from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import MANY_GROUPS, FileKind, StoreFile

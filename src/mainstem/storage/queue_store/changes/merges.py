@@ -45,8 +45,8 @@ from mainstem.storage.queue_store.changes.merge_facts import (
     no_borders,
 )
 from mainstem.storage.queue_store.changes.orphans import Orphans
-from mainstem.storage.queue_store.manifest.span_lists import SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile

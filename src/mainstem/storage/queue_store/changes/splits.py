@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
-from mainstem.storage.queue_store.manifest.manifest_database import WriteGroupSplit
+from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupSplit
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
 

@@ -15,9 +15,14 @@ from itertools import chain
 
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.manifest_copy import ManifestCopy
-from mainstem.storage.queue_store.manifest.manifest_database import Entries, WriteGroupSplit
-from mainstem.storage.queue_store.manifest.spans import FileRange, check_keys, check_rewritten, check_whole_spans
+from mainstem.storage.queue_store.manifest.copy_on_disk.manifest_copy import ManifestCopy
+from mainstem.storage.queue_store.manifest.database.manifest_database import Entries, WriteGroupSplit
+from mainstem.storage.queue_store.manifest.in_memory.spans import (
+    FileRange,
+    check_keys,
+    check_rewritten,
+    check_whole_spans,
+)
 from mainstem.storage.queue_store.manifest.store_mark import StoreMark, write_mark
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import StoreFile

@@ -25,7 +25,7 @@ from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.copies.file_copy import copy_file
-from mainstem.storage.queue_store.manifest.spans import Span
+from mainstem.storage.queue_store.manifest.in_memory.spans import Span
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import RUN_SUFFIX, StoreFile, path_of

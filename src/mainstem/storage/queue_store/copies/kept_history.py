@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from mainstem.storage.queue_store.manifest.spans import Span
+from mainstem.storage.queue_store.manifest.in_memory.spans import Span
 from mainstem.storage.store_files.store_file import StoreFile
 
 FilesOfBlocks = Sequence[tuple[int, int, StoreFile]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import ListedSpan, SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.mirror import Mirror
-from mainstem.storage.queue_store.manifest.span_lists import ListedSpan, SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
 
 
 def walk(mirror: Mirror) -> Iterator[tuple[str, list[int]]]:

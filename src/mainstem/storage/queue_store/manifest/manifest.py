@@ -23,11 +23,8 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest import page_format
-from mainstem.storage.queue_store.manifest.file_pages import PackedRows
-from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES, FileTable, SeenTimes
-from mainstem.storage.queue_store.manifest.file_walk import walk
-from mainstem.storage.queue_store.manifest.manifest_database import (
+from mainstem.storage.queue_store.manifest.database import page_format
+from mainstem.storage.queue_store.manifest.database.manifest_database import (
     FIRST_SCHEMA_VERSION,
     Contents,
     Database,
@@ -37,6 +34,12 @@ from mainstem.storage.queue_store.manifest.manifest_database import (
     WriteGroupPosition,
     WriteGroupSplit,
 )
+from mainstem.storage.queue_store.manifest.database.page_format import PageState
+from mainstem.storage.queue_store.manifest.file_walk import walk
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import PackedRows
+from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES, FileTable, SeenTimes
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     DroppedRow,
     GoneRow,
@@ -47,9 +50,6 @@ from mainstem.storage.queue_store.manifest.manifest_rows import (
     new_rows,
 )
 from mainstem.storage.queue_store.manifest.mirror import MOVED_AT_ONCE_MAX, Mirror
-from mainstem.storage.queue_store.manifest.page_format import PageState
-from mainstem.storage.queue_store.manifest.span_lists import SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 log = logging.getLogger(__name__)

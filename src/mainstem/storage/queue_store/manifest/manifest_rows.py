@@ -21,7 +21,7 @@ import google_crc32c
 import msgspec
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 COPY_DIRECTORY = "manifest"

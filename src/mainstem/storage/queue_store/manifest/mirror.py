@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy
 
-from mainstem.storage.queue_store.manifest.file_pages import Integers
-from mainstem.storage.queue_store.manifest.file_table import Blocks, FileTable
-from mainstem.storage.queue_store.manifest.manifest_database import Contents
-from mainstem.storage.queue_store.manifest.span_lists import Chunks, Pages, SpanFiles, SpanList
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.database.manifest_database import Contents
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import Integers
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Blocks, FileTable
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunks, Pages, SpanFiles, SpanList
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import MANY_GROUPS
 
 MOVED_AT_ONCE_MAX = 32

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, Span
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile, OpenFiles
 
 SPANS_PER_TURN = 512

@@ -22,7 +22,7 @@ from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
-from mainstem.storage.queue_store.manifest.spans import FileRange, SeenSpans
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.storage.queue_store.manifest.file_table import Level
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Level
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 

@@ -19,7 +19,7 @@ import numpy.typing
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.queue_store.manifest.file_table import Page
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Page
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
 

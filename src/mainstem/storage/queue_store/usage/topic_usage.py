@@ -22,8 +22,8 @@ from mainstem.model import PARTITION_BITS
 from mainstem.ports import Clock
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS
-from mainstem.storage.queue_store.manifest.file_table import Level, Page
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import KIND_LETTERS
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Level, Page
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage import topic_sums
 from mainstem.storage.queue_store.usage.topic_sums import Integers, TopicSums

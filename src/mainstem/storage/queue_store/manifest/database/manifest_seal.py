@@ -30,7 +30,7 @@ SUMMED: Mapping[str, tuple[str, ...]] = {
     "remote_names": ("name", "write_group", "standing", "epoch", "since_ms"),
 }  # fmt: skip
 """All that the manifest says: tables and their columns. What a page says of itself is in its `crc`, which is checked
-when it is read. The last two are in the manifest of the remote tier only (`storage/remote/remote_rows.py`)."""
+when it is read. The last two are in the manifest of the remote tier only (`storage/remote/decided/remote_rows.py`)."""
 
 _SUM_OF_RANGES = """
 SELECT count(*), coalesce(sum(

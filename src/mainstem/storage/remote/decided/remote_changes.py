@@ -9,7 +9,7 @@ import msgspec
 
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.rpc.messages.tier import GivenUpFile
-from mainstem.storage.remote.remote_state import RemotePosition
+from mainstem.storage.remote.decided.remote_state import RemotePosition
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 
 COMMAND_BYTES_MAX = 8 << 10

@@ -25,7 +25,7 @@ import msgspec
 from mainstem.model import Buffer
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
-from mainstem.storage.remote.remote_state import Notes, RemotePosition
+from mainstem.storage.remote.decided.remote_state import Notes, RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 

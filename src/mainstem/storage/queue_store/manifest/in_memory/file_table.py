@@ -17,8 +17,14 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.storage.queue_store.manifest.file_pages import KIND_LETTERS, FileRows, Integers, OpenRows, PackedRows
-from mainstem.storage.queue_store.manifest.name_index import NameIndex
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import (
+    KIND_LETTERS,
+    FileRows,
+    Integers,
+    OpenRows,
+    PackedRows,
+)
+from mainstem.storage.queue_store.manifest.in_memory.name_index import NameIndex
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of
 
 PAGE_FILES = 512

@@ -26,10 +26,10 @@ from mainstem.storage.object_stores.errors import ObjectAbsent
 from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import check_content
-from mainstem.storage.remote.chain_reading import StoredTier, read_chain
-from mainstem.storage.remote.object_files import TAIL_BYTES
-from mainstem.storage.remote.topic_list_format import ListedTopic, TopicList
-from mainstem.storage.remote.topic_list_reading import read_topic_list
+from mainstem.storage.remote.chain.chain_reading import StoredTier, read_chain
+from mainstem.storage.remote.chain.topic_list_format import ListedTopic, TopicList
+from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
+from mainstem.storage.remote.reading.object_files import TAIL_BYTES
 from mainstem.storage.store_files.object_names import GROUPS, TOPICS, object_of
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
 

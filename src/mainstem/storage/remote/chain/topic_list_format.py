@@ -21,7 +21,7 @@ import msgspec
 
 from mainstem.model import Buffer, Topic, TopicsAsOf
 from mainstem.storage.errors import FormatError
-from mainstem.storage.remote.chain_format import decoded, frame, frames, only_frame
+from mainstem.storage.remote.chain.chain_format import decoded, frame, frames, only_frame
 
 LIST_MAGIC, TOPIC_HEAD_MAGIC = b"MSRTOP01", b"MSRTOPH1"
 

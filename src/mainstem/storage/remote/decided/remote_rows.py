@@ -9,9 +9,9 @@ import msgspec
 
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError
+from mainstem.storage.queue_store.manifest.database.manifest_database import Schemas, Statement
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Schemas, Statement
-from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition, RemoteState
+from mainstem.storage.remote.decided.remote_state import Noted, Notes, RemotePosition, RemoteState
 
 SCHEMAS: Schemas = {
     "remote_positions": """

@@ -15,8 +15,8 @@ import numpy
 import numpy.typing
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest.file_pages import FIELDS, WIDTHS, Column, Integers, PackedRows
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import FIELDS, WIDTHS, Column, Integers, PackedRows
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 
 PAGE_MAGIC = 0x314547415053414D  # "MASPAGE1"
 HEADER = struct.Struct("<QIIII")

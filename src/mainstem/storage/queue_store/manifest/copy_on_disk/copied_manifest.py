@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from mainstem.ports import Files, ReadingMode
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest.manifest_database import (
+from mainstem.storage.queue_store.manifest.database.manifest_database import (
     FIRST_SCHEMA_VERSION,
     MERGED_SCHEMA_VERSION,
     Contents,
     WriteGroupPosition,
 )
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     CHANGES_SUFFIX,
     COPY_DIRECTORY,
@@ -39,7 +40,6 @@ from mainstem.storage.queue_store.manifest.manifest_rows import (
     numbers,
     rows_in,
 )
-from mainstem.storage.queue_store.manifest.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 READ_BYTES = 8 << 20

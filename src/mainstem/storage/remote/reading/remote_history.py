@@ -19,15 +19,15 @@ from mainstem.ports import Clock, Files, ObjectStore
 from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.file_search import SPANS_PER_TURN
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
 from mainstem.storage.remote.config import ReadCacheConfig
-from mainstem.storage.remote.object_files import ObjectFiles
-from mainstem.storage.remote.pieces_on_disk import PiecesOnDisk
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.object_files import ObjectFiles
+from mainstem.storage.remote.reading.pieces_on_disk import PiecesOnDisk
 from mainstem.storage.store_files.store_file import StoreFile, paths_of
 from mainstem.supervised import Supervision
 

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from mainstem.rpc.messages.snapshots import RANGES_PER_PART, DescribedRange, NotedName, RemoteStanding
 from mainstem.rpc.messages.tier import GivenUpFile
-from mainstem.storage.remote.remote_state import Noted, Notes, RemotePosition
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_state import Noted, Notes, RemotePosition
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.store_file import StoreFile
 
 

@@ -21,7 +21,7 @@ from itertools import chain, pairwise
 import google_crc32c
 
 from mainstem.ports import Files
-from mainstem.storage.queue_store.manifest.copy_rot import CopyRot, Pace, look_for_rot, read_header
+from mainstem.storage.queue_store.manifest.copy_on_disk.copy_rot import CopyRot, Pace, look_for_rot, read_header
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_rows import (
     CHANGES_SUFFIX,

@@ -14,9 +14,9 @@ from typing import NamedTuple, overload
 
 import numpy
 
-from mainstem.storage.queue_store.manifest.file_pages import Integers
-from mainstem.storage.queue_store.manifest.file_table import Page
-from mainstem.storage.queue_store.manifest.spans import FileRange, Span
+from mainstem.storage.queue_store.manifest.in_memory.file_pages import Integers
+from mainstem.storage.queue_store.manifest.in_memory.file_table import Page
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, Span
 from mainstem.storage.store_files.store_file import NO_OFFSET, StoreFile
 
 CHUNK_FILES = 512

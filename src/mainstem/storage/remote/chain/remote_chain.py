@@ -27,14 +27,14 @@ from mainstem.storage.object_stores.errors import (
     ObjectExists,
     ReplaceUnsupported,
 )
-from mainstem.storage.remote.chain_format import (
+from mainstem.storage.remote.chain.chain_format import (
     Head,
     decode_head,
     encode_change,
     encode_head,
     encode_image,
 )
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import change_object, head_object, image_object
 from mainstem.storage.write_groups.control import RemoteChanged
 from mainstem.storage.write_groups.write_group import WriteGroup

@@ -25,9 +25,8 @@ from mainstem.storage.object_stores.errors import (
     ObjectTooShort,
     ReplaceUnsupported,
 )
-from mainstem.storage.remote.chain_reading import whole_object
-from mainstem.storage.remote.remote_tier import RemoteTier
-from mainstem.storage.remote.topic_list_format import (
+from mainstem.storage.remote.chain.chain_reading import whole_object
+from mainstem.storage.remote.chain.topic_list_format import (
     ListedTopic,
     TopicList,
     decode_topic_list,
@@ -35,7 +34,8 @@ from mainstem.storage.remote.topic_list_format import (
     encode_topic_list,
     listed,
 )
-from mainstem.storage.remote.topic_list_reading import listed_versions, read_topic_head
+from mainstem.storage.remote.chain.topic_list_reading import listed_versions, read_topic_head
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import TOPIC_HEAD, topic_list_object
 from mainstem.storage.write_groups.write_group import WriteGroup
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.object_stores.errors import ObjectAbsent
-from mainstem.storage.remote.chain_reading import ATTEMPTS, whole_object
-from mainstem.storage.remote.topic_list_format import TopicList, decode_topic_head, decode_topic_list
+from mainstem.storage.remote.chain.chain_reading import ATTEMPTS, whole_object
+from mainstem.storage.remote.chain.topic_list_format import TopicList, decode_topic_head, decode_topic_list
 from mainstem.storage.store_files.object_names import TOPIC_HEAD, TOPIC_LISTS, topic_list_object
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import FILES_PER_TURN, LevelCount
-from mainstem.storage.remote.remote_tier import RemoteTier
+from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 
 class RemoteCounts(NamedTuple):

@@ -27,7 +27,7 @@ from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.open_files import FileGone
-from mainstem.storage.remote.pieces_on_disk import KeptPiece, PiecesOnDisk
+from mainstem.storage.remote.reading.pieces_on_disk import KeptPiece, PiecesOnDisk
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, owner_of, path_of
 

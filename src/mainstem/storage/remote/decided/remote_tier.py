@@ -23,14 +23,14 @@ from mainstem.model import Sample
 from mainstem.ports import ObjectStore
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import StorageError
-from mainstem.storage.queue_store.manifest.file_table import PAGE_FILES
+from mainstem.storage.queue_store.manifest.database.manifest_database import Entries, Statement, WriteGroupPosition
+from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.manifest import Manifest
-from mainstem.storage.queue_store.manifest.manifest_database import Entries, Statement, WriteGroupPosition
-from mainstem.storage.queue_store.manifest.span_lists import SpanList
-from mainstem.storage.remote import remote_rows
-from mainstem.storage.remote.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
-from mainstem.storage.remote.remote_state import NOWHERE, RECORDED, REPLAYED, Noted, Notes, RemoteState
-from mainstem.storage.remote.remote_state import RemotePosition as RemotePosition
+from mainstem.storage.remote.decided import remote_rows
+from mainstem.storage.remote.decided.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
+from mainstem.storage.remote.decided.remote_state import NOWHERE, RECORDED, REPLAYED, Noted, Notes, RemoteState
+from mainstem.storage.remote.decided.remote_state import RemotePosition as RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.control import RemoteChanged, RemoteSpan
 from mainstem.storage.write_groups.write_group import WriteGroup

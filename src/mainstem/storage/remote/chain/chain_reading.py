@@ -10,8 +10,8 @@ from mainstem.model import Buffer
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.object_stores.errors import ObjectAbsent
-from mainstem.storage.remote.chain_format import decode_change, decode_head, decode_image
-from mainstem.storage.remote.remote_state import RECORDED, Noted, Notes, RemotePosition, RemoteState
+from mainstem.storage.remote.chain.chain_format import decode_change, decode_head, decode_image
+from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, Notes, RemotePosition, RemoteState
 from mainstem.storage.store_files.object_names import change_object, group_folder, head_object, image_object
 from mainstem.storage.store_files.store_file import StoreFile
 

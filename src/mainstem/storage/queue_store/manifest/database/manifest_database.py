@@ -21,11 +21,11 @@ import msgspec
 import numpy
 
 from mainstem.storage.errors import FormatError
-from mainstem.storage.queue_store.manifest import page_format
-from mainstem.storage.queue_store.manifest.file_table import NOT_SEEN
-from mainstem.storage.queue_store.manifest.manifest_seal import SUMMED, Seal
-from mainstem.storage.queue_store.manifest.page_format import PageState, StoredPage
-from mainstem.storage.queue_store.manifest.spans import FileRange
+from mainstem.storage.queue_store.manifest.database import page_format
+from mainstem.storage.queue_store.manifest.database.manifest_seal import SUMMED, Seal
+from mainstem.storage.queue_store.manifest.database.page_format import PageState, StoredPage
+from mainstem.storage.queue_store.manifest.in_memory.file_table import NOT_SEEN
+from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 SCHEMA_VERSION = 3

@@ -1,0 +1,1 @@
+"""What a whole object store holds, found without a node."""
