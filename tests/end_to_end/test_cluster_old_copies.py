@@ -102,6 +102,8 @@ def test_one_node_goes_on_alone_when_somebody_says_that_the_others_are_lost(clus
     cluster.create_topic(TOPIC, 1)
     produce(cluster, 0, BEFORE)
     cluster.wait_until_well()
+    # a follower may hear last of what the others have decided
+    eventually(lambda: len(cluster.get("/v1/cluster", last)["nodes"]) == 3, what="a node that knows the others")
     cluster.kill(*cluster.nodes)
     command = [sys.executable, "-m", "mainstem.cli.main", "cluster", "recover", "--alone", "--yes"]
     directory = str(cluster.nodes[last].write_dir)
