@@ -28,7 +28,8 @@ LOOKED_AT_MAX = 32
 than the listeners of Kafka clients have theirs wait."""
 
 LOOKED_AT_PER_HOST_MAX = 4
-"""Of one address: whoever guesses keeps nobody else from being looked at."""
+"""Of one address: whoever guesses from one keeps nobody else from being looked at. Who guesses from eight does, as long
+as each of them waits for its next guess; the node's token goes past them."""
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="mainstem", charset="UTF-8"'}
 
