@@ -23,15 +23,8 @@ from tests.console.views import FakeViews
 from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
-from mainstem.console.views import (
-    ClusterView,
-    DiskView,
-    DrainView,
-    ReplicaView,
-    SharedStoreView,
-    SplitEndpoint,
-    WriteGroupView,
-)
+from mainstem.console.views.of_cluster import ClusterView, DiskView, DrainView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
 
 
 def all_commands() -> list[list[str]]:

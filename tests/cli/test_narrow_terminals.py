@@ -15,29 +15,21 @@ from mainstem.cli.main import run
 from mainstem.cli.terminal.output import counted, print_fields, print_table
 from mainstem.cli.topic.describe import print_topic
 from mainstem.cli.topic.view import PartitionTree, TopicTree
-from mainstem.console.views import (
-    ClusterView,
+from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_split import DamagedBlockView, DamagedFileView, LeaseView, SplitView, SplitWriteGroupView
+from mainstem.console.views.of_store import (
     CompactionsView,
     CompactionView,
-    DamagedBlockView,
-    DamagedFileView,
-    DiskView,
-    LeaseView,
     LevelView,
     MergesView,
     MergeView,
-    NodeView,
     RemoteView,
     RemoteWriteGroupView,
-    ReplicaView,
-    SplitView,
-    SplitWriteGroupView,
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,
     TopicUsageView,
     UsageLevelView,
-    WriteGroupView,
 )
 
 WIDTH = 80

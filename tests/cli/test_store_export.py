@@ -21,7 +21,7 @@ from tests.serving import Serving
 from tests.storage.queue_store.merges import first_offset, last_offset, offset_entries, time_entries
 
 from mainstem.cli.errors import RequestRefused
-from mainstem.cli.store import queue_copy
+from mainstem.cli.store.exporting import queue_copy
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.records import Compression, NewRecord, build_batch
 

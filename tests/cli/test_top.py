@@ -24,7 +24,7 @@ from mainstem.cli.main import run
 from mainstem.cli.top.lags import ConsumerGroupLag
 from mainstem.cli.top.look import Figures, Looks, figures_of, reached_at
 from mainstem.cli.top.screen import print_look
-from mainstem.console.views import ClusterView, DiskView, NodeView, WriteGroupView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, WriteGroupView
 
 
 def metrics(received: int, *, requests: int = 0) -> tuple[int, bytes]:

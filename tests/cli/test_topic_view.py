@@ -11,7 +11,7 @@ from tests.console.views import FLIGHTS
 
 from mainstem.cli.topic.describe import print_topic
 from mainstem.cli.topic.view import PartitionTree, TopicLine, TopicTree, only, with_bytes, with_files
-from mainstem.console.views import TopicSummary
+from mainstem.console.views.of_topics import TopicSummary
 
 BARE = TopicTree(
     name="flights",

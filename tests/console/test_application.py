@@ -13,7 +13,10 @@ from tests.console.views import FLIGHTS, FakeViews
 from mainstem.console.application import Console
 from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
-from mainstem.console.views import ClusterView, SplitView, StoreUsageView, StoreView, TopicView
+from mainstem.console.views.of_cluster import ClusterView
+from mainstem.console.views.of_split import SplitView
+from mainstem.console.views.of_store import StoreUsageView, StoreView
+from mainstem.console.views.of_topics import TopicView
 from mainstem.console.visitors import Visitors
 from mainstem.model import HistogramSample, Sample
 

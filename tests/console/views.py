@@ -7,42 +7,35 @@ from typing import Any
 
 from msgspec import structs
 
-from mainstem.console.views import (
-    ClusterView,
-    CompactionsView,
-    CompactionView,
+from mainstem.console.views.asked_changes import GiveUpRequest, TenantRequest
+from mainstem.console.views.node_views import NodeViews
+from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, WriteGroupView
+from mainstem.console.views.of_split import (
     DamagedBlockView,
     DamagedFileView,
     DamagedProducersView,
-    DiskView,
-    FileView,
-    GiveUpRequest,
-    GiveUpView,
     LeaseView,
-    LevelView,
-    MergesView,
-    MergeView,
-    NodeView,
-    NodeViews,
-    PartitionView,
-    RemoteView,
-    RemoteWriteGroupView,
-    SegmentView,
     SplitEndpoint,
     SplitView,
     SplitWriteGroupView,
+)
+from mainstem.console.views.of_store import (
+    CompactionsView,
+    CompactionView,
+    GiveUpView,
+    LevelView,
+    MergesView,
+    MergeView,
+    RemoteView,
+    RemoteWriteGroupView,
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,
-    TenantRequest,
-    TenantUsageView,
-    TenantView,
-    TopicSummary,
     TopicUsageView,
-    TopicView,
     UsageLevelView,
-    WriteGroupView,
 )
+from mainstem.console.views.of_tenants import TenantUsageView, TenantView
+from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, TopicSummary, TopicView
 
 FLIGHTS = TopicView(
     name="flights",

@@ -14,7 +14,7 @@ from tests.hostile.wire import Wire
 from tests.serving import eventually
 
 from mainstem.protocol.messages.metadata import MetadataRequest
-from mainstem.server.reader_credit import TRUSTED_BYTES
+from mainstem.server.bounds.reader_credit import TRUSTED_BYTES
 
 PARTITIONS = 8
 FETCH_BYTES = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.test_audit_writer import Written
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.node.audit_calls import AuditCalls, serve_audit
+from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.messages.audit import RECORD_BYTES_MAX
 from mainstem.rpc.node_calls import NodeCalls

@@ -17,7 +17,7 @@ from tests.fakes.files import SimulatedFiles
 from mainstem.errors import ConfigError
 from mainstem.model import ScramChange, ScramMechanism
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.node.authentication import PASSWORD_VARIABLE, make_first_user
+from mainstem.node.access.authentication import PASSWORD_VARIABLE, make_first_user
 from mainstem.node.node_ports import NodePorts
 from mainstem.rpc.handlers import Handlers
 from mainstem.security.sasl.config import SaslConfig

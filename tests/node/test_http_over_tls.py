@@ -25,8 +25,8 @@ from tests.server.certificates import Authority
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.console_server import ConsoleServer
 from mainstem.errors import ConfigError
-from mainstem.node import http_tls
-from mainstem.node.http_tls import HANDSHAKES_PER_HOST_MAX, HttpTls
+from mainstem.node.access import http_tls
+from mainstem.node.access.http_tls import HANDSHAKES_PER_HOST_MAX, HttpTls
 from mainstem.pipeline.errors import SplitServiceUnreachable
 from mainstem.pipeline.link.node_link import ENDPOINT_PATH, find_endpoint
 

@@ -13,7 +13,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.credentials import FakeCredentials
 
 from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
-from mainstem.node.http_users import NodeHttpUsers, tell_change
+from mainstem.node.access.http_users import NodeHttpUsers, tell_change
 from mainstem.security.acls.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceKind
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.config import AuditConfig

@@ -9,8 +9,8 @@ import pytest
 
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
+from mainstem.node.access.open_ports import open_ports, refuse_open_ports
 from mainstem.node.config import NodeConfig
-from mainstem.node.open_ports import open_ports, refuse_open_ports
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.server.config import ServerConfig

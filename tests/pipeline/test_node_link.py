@@ -11,7 +11,7 @@ import pytest
 from tests.cli.fake_node import serving
 from tests.patience import PATIENCE_SECONDS
 
-from mainstem.console.views import SharedStoreView, SplitEndpoint
+from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
 from mainstem.node.splitter_end import store_access
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_link import (

@@ -23,11 +23,11 @@ from tests.server.scripted import (
 )
 from tests.socket_queues import queues_at_far_end
 
+from mainstem.server.bounds.request_budget import USUAL_BYTES_MAX
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import HALF_READ_SECONDS_MAX, SILENT_SECONDS_MAX
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.server.receive_buffer import START_BYTES
-from mainstem.server.request_budget import USUAL_BYTES_MAX
 from mainstem.socket_memory import UNREAD_BYTES_MAX
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")

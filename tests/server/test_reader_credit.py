@@ -13,7 +13,7 @@ from tests.server.raw_client import RawClient
 from tests.server.scripted import ECHO, LARGE, LARGE_REPLY_BYTES, ScriptedDispatcher, framed, run, serving, until
 
 from mainstem.ports import ANY_BYTES, Session, any_bytes
-from mainstem.server.reader_credit import FIRST_BYTES, GROWTH, TRUSTED_BYTES
+from mainstem.server.bounds.reader_credit import FIRST_BYTES, GROWTH, TRUSTED_BYTES
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 

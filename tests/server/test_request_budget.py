@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from mainstem.server.bounds.request_budget import HOST_SHARE, LARGE_SHARE, USUAL_BYTES_MAX, Account, RequestBudget
 from mainstem.server.receive_buffer import START_BYTES
-from mainstem.server.request_budget import HOST_SHARE, LARGE_SHARE, USUAL_BYTES_MAX, Account, RequestBudget
 
 USUAL = USUAL_BYTES_MAX + START_BYTES
 LARGE = 10 * USUAL_BYTES_MAX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.server.response_budget import RESPONSE_BYTES_LEAST, ResponseBudget
+from mainstem.server.bounds.response_budget import RESPONSE_BYTES_LEAST, ResponseBudget
 
 MIB = 1024 * 1024
 

@@ -232,7 +232,8 @@ def port(name: str, address: str) -> Check:
 def node_health(address: str) -> Iterator[Check]:
     """Whether the node whose HTTP answers at `address` is ready, how its disks stand, and its splitter."""
     from mainstem.cli.clients.http_node import HttpNode
-    from mainstem.console.views import ClusterView, SplitView
+    from mainstem.console.views.of_cluster import ClusterView
+    from mainstem.console.views.of_split import SplitView
 
     node = HttpNode(address)
     try:

@@ -76,7 +76,7 @@ def _named(files: dict[str, str]) -> dict[str, str]:
 
 def _reachable_ports(config: NodeConfig) -> Iterator[Check]:
     """Ports that let in anybody, and listeners whose bytes, passwords among them, anybody on the way reads."""
-    from mainstem.node.open_ports import open_ports
+    from mainstem.node.access.open_ports import open_ports
 
     for port in open_ports(config):
         allowed = port.kind in config.allow_open

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from mainstem.cli.clients.client_settings import http_address
 from mainstem.cli.clients.http_node import HttpNode
-from mainstem.console.views import SplitEndpoint
+from mainstem.console.views.of_split import SplitEndpoint
 
 
 def become(http: str, master: str | None, more: tuple[str, ...], *, once: bool, only: tuple[str, ...] = ()) -> NoReturn:

@@ -22,18 +22,17 @@ from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
 from mainstem.console.users import HttpChange
-from mainstem.console.views import (
+from mainstem.console.views.asked_changes import (
     Change,
     DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
-    NodeViews,
     ReplaceNodeRequest,
-    StoreViews,
     TenantRemoval,
     TenantRequest,
     TransferLeaderRequest,
 )
+from mainstem.console.views.node_views import NodeViews, StoreViews
 from mainstem.console.visitors import Visitors
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics

@@ -25,8 +25,8 @@ from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.model import NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
-from mainstem.node.audit_calls import AuditCalls, serve_audit
-from mainstem.node.authentication import authenticator_of, make_first_user, token_service_of
+from mainstem.node.access.audit_calls import AuditCalls, serve_audit
+from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import BrokerLeadership, Clock, Credentials, Intake, MessageStore, QueueAdmin
 from mainstem.security.acls.authorizer import Authorizer

@@ -25,20 +25,20 @@ from mainstem.address import Address
 from mainstem.broker.broker import UnboundedRoom
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.token_file import token_of
-from mainstem.console.views import NodeViews
+from mainstem.console.views.node_views import NodeViews
 from mainstem.errors import MainstemError
 from mainstem.model import Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.drain_plan import Standings
+from mainstem.node.access.http_tls import HttpTls
+from mainstem.node.access.http_users import tell_change, users_over_http
+from mainstem.node.access.open_ports import refuse_open_ports
 from mainstem.node.config import NodeConfig
-from mainstem.node.http_tls import HttpTls
-from mainstem.node.http_users import tell_change, users_over_http
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
-from mainstem.node.open_ports import refuse_open_ports
 from mainstem.node.splitter_end import SplitterEnd
 from mainstem.node.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews

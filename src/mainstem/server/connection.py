@@ -39,12 +39,12 @@ from mainstem.address import Address
 from mainstem.errors import MainstemError
 from mainstem.ports import ANONYMOUS, Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
+from mainstem.server.bounds.reader_credit import ReaderCredit
+from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.lingering import Lingering
 from mainstem.server.listener_config import DEFAULT_NAME
-from mainstem.server.reader_credit import ReaderCredit
 from mainstem.server.receive_buffer import ReceiveBuffer
-from mainstem.server.request_budget import SMALL_BYTES_MAX, Account
 from mainstem.server.response_queue import ResponsePlace, ResponseQueue
 from mainstem.server.shared import Shared
 

@@ -19,13 +19,13 @@ from functools import partial
 from mainstem.address import Address
 from mainstem.model import HistogramSample, ListenerAddress, Sample
 from mainstem.ports import Clock, Dispatcher
+from mainstem.server.bounds.strangers import Stranger, Strangers
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
 from mainstem.server.fair_turns import FairTurns
 from mainstem.server.listener import Listener
 from mainstem.server.listener_config import DEFAULT_NAME, ListenerConfig
 from mainstem.server.shared import Shared
-from mainstem.server.strangers import Stranger, Strangers
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import WAITING_MAX as HANDSHAKES_WAITING_MAX
 from mainstem.server.tls.handshakes import Handshakes

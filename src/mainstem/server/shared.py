@@ -9,9 +9,9 @@ from itertools import count
 
 from mainstem.bounded_log import BoundedLog
 from mainstem.ports import Clock
+from mainstem.server.bounds.request_budget import RequestBudget
+from mainstem.server.bounds.response_budget import ResponseBudget
 from mainstem.server.config import ServerConfig
-from mainstem.server.request_budget import RequestBudget
-from mainstem.server.response_budget import ResponseBudget
 
 
 @dataclass(slots=True)

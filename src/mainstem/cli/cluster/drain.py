@@ -11,7 +11,8 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json
 from mainstem.cli.terminal.progress_line import StatusLine
-from mainstem.console.views import ClusterView, DrainNodeRequest, DrainView
+from mainstem.console.views.asked_changes import DrainNodeRequest
+from mainstem.console.views.of_cluster import ClusterView, DrainView
 
 LOOK_SECONDS = 0.5
 """Between two looks at the cluster: each has the node ask all others."""

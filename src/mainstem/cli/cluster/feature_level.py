@@ -7,7 +7,8 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json
-from mainstem.console.views import ClusterView, FeatureLevelRequest
+from mainstem.console.views.asked_changes import FeatureLevelRequest
+from mainstem.console.views.of_cluster import ClusterView
 
 
 @click.command("feature-level")

@@ -12,7 +12,8 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json
 from mainstem.cli.terminal.progress_line import StatusLine
-from mainstem.console.views import ClusterView, ReplaceNodeRequest, WriteGroupView
+from mainstem.console.views.asked_changes import ReplaceNodeRequest
+from mainstem.console.views.of_cluster import ClusterView, WriteGroupView
 
 LOOK_SECONDS = 0.5
 """Between two looks at the cluster: each has the node ask all others."""

@@ -9,7 +9,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
-from mainstem.console.views import ClusterView, DiskView, NodeView, ReplicaView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, ReplicaView
 
 
 @click.command("status")

@@ -7,7 +7,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json
-from mainstem.console.views import TransferLeaderRequest
+from mainstem.console.views.asked_changes import TransferLeaderRequest
 
 
 @click.command("transfer-leader")

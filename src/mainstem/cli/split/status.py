@@ -9,7 +9,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
-from mainstem.console.views import SplitView
+from mainstem.console.views.of_split import SplitView
 
 
 @click.command("status")

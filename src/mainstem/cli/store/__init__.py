@@ -9,7 +9,7 @@ command = LazyGroup(
     help="Look after the files of the queue store on disk 2.",
     commands_by_name={
         "adopt": LazyCommand("mainstem.cli.store.adopt", "Show or export what an object store holds."),
-        "export": LazyCommand("mainstem.cli.store.export", "Write a topic as the files in which Kafka keeps it."),
+        "export": LazyCommand("mainstem.cli.store.exporting.export", "Write a topic as the files that Kafka keeps."),
         "compact": LazyCommand("mainstem.cli.store.compact", "Compact queues of topics that ask for it."),
         "give-up": LazyCommand("mainstem.cli.store.give_up", "Give up files of an object store that are lost."),
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),

@@ -18,7 +18,7 @@ from mainstem.cli.terminal.output import counted, duration, print_json, print_ta
 from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 
 if TYPE_CHECKING:
-    from mainstem.cli.store.queue_copy import Written
+    from mainstem.cli.store.exporting.queue_copy import Written
     from mainstem.node.config import NodeConfig
     from mainstem.storage.remote.chain.topic_list_format import ListedTopic
     from mainstem.storage.remote.survey.store_survey import ClusterSurvey, PartitionSurvey, TopicSurvey
@@ -147,8 +147,8 @@ def _export(
     as_json: bool,
 ) -> int:
     from mainstem.cli.store.adopted_node import only_cluster
-    from mainstem.cli.store.queue_copy import directory_of, export_partition, refuse_existing
-    from mainstem.cli.store.stored_topic import StoredTopic
+    from mainstem.cli.store.exporting.queue_copy import directory_of, export_partition, refuse_existing
+    from mainstem.cli.store.exporting.stored_topic import StoredTopic
     from mainstem.storage.errors import StorageError
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.store_folder import StoreFolder

@@ -11,7 +11,8 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json, print_table, print_text, size
-from mainstem.console.views import GivenUpFileView, GiveUpRequest, GiveUpView
+from mainstem.console.views.asked_changes import GiveUpRequest
+from mainstem.console.views.of_store import GivenUpFileView, GiveUpView
 
 TIMEOUT_SECONDS = 600.0
 """The node reads every byte of each file first."""

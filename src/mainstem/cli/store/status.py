@@ -10,7 +10,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
-from mainstem.console.views import (
+from mainstem.console.views.of_store import (
     CompactionsView,
     LevelView,
     MergesView,

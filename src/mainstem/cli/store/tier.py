@@ -8,7 +8,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import CommandFailed
 from mainstem.cli.parameters import options
 from mainstem.cli.split_application import become
-from mainstem.console.views import SplitEndpoint
+from mainstem.console.views.of_split import SplitEndpoint
 
 
 @click.command(

@@ -9,7 +9,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_fields, print_json, print_table, size
-from mainstem.console.views import StoreUsageView, TopicUsageView
+from mainstem.console.views.of_store import StoreUsageView, TopicUsageView
 
 TIMEOUT_SECONDS = 30.0
 """The node may look at the indexes of files for some seconds."""

@@ -12,7 +12,7 @@ from mainstem.cli.parameters import options
 from mainstem.cli.parameters.options import OptionType
 from mainstem.cli.parameters.quotas import NONE, Rate, changes_of, quota_options
 from mainstem.cli.terminal.output import print_json
-from mainstem.console.views import TenantRequest
+from mainstem.console.views.asked_changes import TenantRequest
 
 
 class _CeilingType(OptionType[int]):

@@ -8,7 +8,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.parameters.quotas import Rate, changes_of, quota_options
 from mainstem.cli.terminal.output import print_json
-from mainstem.console.views import TenantRequest
+from mainstem.console.views.asked_changes import TenantRequest
 
 
 @click.command("create")

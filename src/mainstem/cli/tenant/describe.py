@@ -9,7 +9,7 @@ from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_fields, print_json
 from mainstem.cli.terminal.rates import rate_text
-from mainstem.console.views import TenantsView
+from mainstem.console.views.of_tenants import TenantsView
 
 
 @click.command("describe")

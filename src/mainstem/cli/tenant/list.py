@@ -7,7 +7,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table
-from mainstem.console.views import TenantsView
+from mainstem.console.views.of_tenants import TenantsView
 
 
 @click.command("list")

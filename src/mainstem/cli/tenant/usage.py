@@ -7,7 +7,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table, size
-from mainstem.console.views import TenantUsagesView
+from mainstem.console.views.of_tenants import TenantUsagesView
 
 TIMEOUT_SECONDS = 30.0
 """The node may look at the indexes of files for some seconds."""

@@ -19,7 +19,7 @@ from mainstem.address import Address, AddressError, parsed
 from mainstem.cli.clients.client_settings import http_address
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import CommandLineError
-from mainstem.console.views import ClusterView, DiskView, NodeView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView
 
 if TYPE_CHECKING:
     from mainstem.cli.top.lags import ConsumerGroupLag

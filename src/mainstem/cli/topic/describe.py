@@ -11,7 +11,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import names, options
 from mainstem.cli.terminal.output import counted, print_fields, print_json, print_table, print_text, size
-from mainstem.console.views import TopicView
+from mainstem.console.views.of_topics import TopicView
 
 if TYPE_CHECKING:
     from mainstem.cli.topic.view import PartitionTree, TopicTree

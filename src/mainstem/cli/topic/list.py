@@ -7,7 +7,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table, size
-from mainstem.console.views import TopicSummary
+from mainstem.console.views.of_topics import TopicSummary
 
 
 @click.command("list")

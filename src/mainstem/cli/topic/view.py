@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Off
 
 from mainstem.cli.clients import kafka_node
 from mainstem.cli.parameters.position import answers
-from mainstem.console.views import FileView, PartitionView, SegmentView, TopicSummary, TopicView
+from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, TopicSummary, TopicView
 
 
 class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition of a described topic; see `console.views.PartitionView` for the fields' meanings."""
+    """A partition of a described topic; see `console.views.of_topics.PartitionView` for the fields' meanings."""
 
     partition: int
     leader: int

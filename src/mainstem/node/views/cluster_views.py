@@ -7,13 +7,7 @@ from pathlib import Path
 
 import mainstem
 from mainstem.address import Address
-from mainstem.console.views import (
-    ClusterView,
-    DrainView,
-    NodeView,
-    ReplicaView,
-    WriteGroupView,
-)
+from mainstem.console.views.of_cluster import ClusterView, DrainView, NodeView, ReplicaView, WriteGroupView
 from mainstem.model import OWN_LEVELS, Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mainstem.console.views import DiskView
+from mainstem.console.views.of_cluster import DiskView
 
 
 def own_disk(path: Path | None, used_bytes: int) -> DiskView | None:

@@ -6,25 +6,27 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from mainstem.console.views import (
-    CompactionsView,
-    CompactionView,
+from mainstem.console.views.asked_changes import GiveUpRequest
+from mainstem.console.views.of_split import (
     DamagedBlockView,
     DamagedFileView,
     DamagedProducersView,
-    GivenUpFileView,
-    GiveUpRequest,
-    GiveUpView,
     LeaseView,
+    SharedStoreView,
+    SplitEndpoint,
+    SplitView,
+    SplitWriteGroupView,
+)
+from mainstem.console.views.of_store import (
+    CompactionsView,
+    CompactionView,
+    GivenUpFileView,
+    GiveUpView,
     LevelView,
     MergesView,
     MergeView,
     RemoteView,
     RemoteWriteGroupView,
-    SharedStoreView,
-    SplitEndpoint,
-    SplitView,
-    SplitWriteGroupView,
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.console.views import TenantRequest, TenantUsageView, TenantView
+from mainstem.console.views.asked_changes import TenantRequest
+from mainstem.console.views.of_tenants import TenantUsageView, TenantView
 from mainstem.model import Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver

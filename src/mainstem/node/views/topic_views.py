@@ -9,14 +9,7 @@ from contextlib import suppress
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.machines.machine_log import Gap
-from mainstem.console.views import (
-    FileView,
-    MissingView,
-    PartitionView,
-    SegmentView,
-    TopicSummary,
-    TopicView,
-)
+from mainstem.console.views.of_topics import FileView, MissingView, PartitionView, SegmentView, TopicSummary, TopicView
 from mainstem.model import QueueUsage, Topic
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.storage.journal.encoding.format import segment_name

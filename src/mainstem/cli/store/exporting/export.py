@@ -54,7 +54,13 @@ def command(
     directory has its name when it is whole; one that ends in .partial is not.
     """
     from mainstem.cli.clients.kafka_node import admin, topic_config
-    from mainstem.cli.store.queue_copy import TopicSource, Written, directory_of, export_partition, refuse_existing
+    from mainstem.cli.store.exporting.queue_copy import (
+        TopicSource,
+        Written,
+        directory_of,
+        export_partition,
+        refuse_existing,
+    )
 
     source = TopicSource(bootstrap, topic)
     try:

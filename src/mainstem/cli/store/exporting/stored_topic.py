@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from uuid import UUID
 
-from mainstem.cli.store.queue_copy import Integers, check_batches, whole_batches
+from mainstem.cli.store.exporting.queue_copy import Integers, check_batches, whole_batches
 from mainstem.model import queue_id_of
 from mainstem.ports import ObjectStore
 from mainstem.storage.remote.chain.topic_list_format import ListedTopic

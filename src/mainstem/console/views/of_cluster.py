@@ -1,0 +1,96 @@
+"""What the console shows of the cluster: its nodes, write groups, disks and drains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    node_id: int
+    host: str
+    port: int
+    """The Kafka address that clients are given."""
+    rpc: str | None = None
+    http: str | None = None
+    roles: tuple[str, ...] = ()
+    version: str = ""
+    uptime_seconds: float = 0.0
+    rack: str | None = None
+    state: str = "alive"
+    """`alive`, `suspected` or `dead`, as the metadata leader judges."""
+    reason: str = ""
+    """Why, unless the node is well."""
+    level_newest: int | None = None
+    """The newest feature level that the node reads; None: it does not answer."""
+    waiting: dict[int, str] = {}
+    """Write groups in which the node takes no part until their blocks can be read again, and why."""
+    not_back: tuple[int, ...] = ()
+    """Write groups of which the node has forgotten something: its replicas have no vote until they have that
+    back."""
+    forgot: str = ""
+    """How that came."""
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
+    node: int
+    lag_blocks: int
+    """Blocks of the log that the node is not known to hold; -1: its leader does not say."""
+    active: bool
+    """Whether the write group's leader has heard from it lately."""
+    voter: bool = True
+
+
+class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    group: int
+    leader: int
+    """The leader's node id; -1: this node knows none."""
+    term: int
+    committed: int
+    """Block index."""
+    preferred_leader: int = -1
+    replicas: Sequence[ReplicaView] = []
+
+
+class DiskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk as the node sees it; `used_bytes` is Mainstem's own use of it."""
+
+    path: str
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
+class DrainView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that gives away what it holds, or has done so."""
+
+    node: int
+    groups_left: Sequence[int]
+    """Write groups that it may still hold something of."""
+    votes: bool
+    """Whether it votes on the metadata."""
+    empty: bool
+    """Whether it holds nothing, and does not vote: the node may stop for good."""
+    waits_for: Sequence[str] = []
+    """Why something does not go on, in words."""
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    cluster_id: str
+    nodes: Sequence[NodeView]
+    write_groups: Sequence[WriteGroupView]
+    write_disk: DiskView
+    store_disk: DiskView | None
+    """None where the store is shared."""
+    topics: int
+    partitions: int
+    drains: Sequence[DrainView] = []
+    metadata_leader: int = -1
+    """The node id of the metadata's leader; -1: this node knows none."""
+    feature_level: int = 1
+    """The feature level at which the nodes may write."""
+    feature_level_newest: int = 1
+    """The newest level of the version that this node runs."""
+    shared_store: str | None = None
+    """The URL of the store that all nodes share, or its directory; None: each has a disk 2 of its own."""

@@ -1,0 +1,1 @@
+"""What the connections of a node may hold: memory of requests and responses, credit of readers, strangers."""
