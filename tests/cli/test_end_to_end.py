@@ -380,9 +380,8 @@ ELSEWHERE = {
     "audit tail", "quota list", "quota set", "quota remove", "quota describe",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
-`test_store_repair.py`, `test_manifest_repair.py`, `test_store_adopt.py`, `test_store_adopt_nodes.py` and
-`test_store_verify_objects.py` the six behind them, `end_to_end/test_give_up.py` what is given up; rules, certificates,
-profiles and users have tests of their own beside this one."""
+those in `store/` the six behind them, `end_to_end/tiers/test_give_up.py` what is given up; rules, certificates, profiles
+and users have tests of their own in `clusters/`."""
 
 
 def directories(node: Serving) -> list[str]:

@@ -2,7 +2,7 @@
 dies.
 
 A splitter is a process of its own (`python -m mainstem.pipeline.main`) where killing it is the point, or its end. What
-`end_to_end/test_exactly_once.py` has of it at each change, killed driver and zombie, is `long` here.
+`end_to_end/splits/test_exactly_once.py` has of it at each change, killed driver and zombie, is `long` here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`python -m tests.end_to_end.doomed_job STEPS NODE STEP VICTIM`: merges and compacts all that a node has, writes
-down every step, and kills somebody at one of them.
+"""`python -m tests.end_to_end.odd_nodes.doomed_job STEPS NODE STEP VICTIM`: merges and compacts all that a node has,
+writes down every step, and kills somebody at one of them.
 
 The driver is the pipeline's own, and so are the tasks, but they run in this process, one after the other: what Spark
 does between them is done here. A step is a call to the node, the answer to it, or what is about to be done to a file;

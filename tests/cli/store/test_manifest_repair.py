@@ -13,8 +13,8 @@ from pathlib import Path
 import google_crc32c
 import pytest
 from tests.cli.documented import documented_keys, keys_of
-from tests.cli.test_store_repair import Damaged, queue
-from tests.cli.test_store_verify import SystemClock
+from tests.cli.store.test_store_repair import Damaged, queue
+from tests.cli.store.test_store_verify import SystemClock
 
 from mainstem.cli.main import run
 from mainstem.node.node import lock

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
-from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
+from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import replace_member

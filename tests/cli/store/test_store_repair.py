@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
-from tests.cli.test_store_verify import Disks
+from tests.cli.store.test_store_verify import Disks
 from tests.storage.queue_store.runs import Batch, make_batch
 
 from mainstem.cli.main import run

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.end_to_end.hasty_node import hurry
+from tests.end_to_end.odd_nodes.hasty_node import hurry
 
-TIDY_NODE = "tests.end_to_end.tidy_node"
+TIDY_NODE = "tests.end_to_end.odd_nodes.tidy_node"
 """For `Serving.program`."""
 GRACE_VARIABLE = "TEST_REMOTE_GRACE_IS_OVER"
 LOOK_SECONDS = 0.5

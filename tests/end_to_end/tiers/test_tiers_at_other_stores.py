@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 from tests.clients import librdkafka
 from tests.clients.message import Message
-from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue, Record
+from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.tiering import (
     StoreView,
     read_by_kafka_python,

@@ -14,7 +14,6 @@ from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.readers import Reading
-from tests.end_to_end.test_shared_cluster import settings_with
 from tests.end_to_end.tiering import (
     RUN_BYTES,
     read_by_kafka_python,
@@ -22,6 +21,7 @@ from tests.end_to_end.tiering import (
     remote_rows,
     unsplit_bytes,
 )
+from tests.end_to_end.tiers.test_shared_cluster import settings_with
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 from tools.s3_server import s3_server

@@ -21,8 +21,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.librdkafka import KEEP_TRYING
-from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Load, Queue, Record
+from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all

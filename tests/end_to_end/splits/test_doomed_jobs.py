@@ -136,7 +136,7 @@ class Doomed:
         self._steps.unlink(missing_ok=True)
         done = subprocess.run(
             [
-                sys.executable, "-m", "tests.end_to_end.doomed_job", str(self._steps), self.node.http, step,
+                sys.executable, "-m", "tests.end_to_end.odd_nodes.doomed_job", str(self._steps), self.node.http, step,
                 str(self.node.pid if kill_node else 0),
             ],
             env={"PYTHONPATH": f"{SOURCE}:{ROOT}", "PATH": ""},

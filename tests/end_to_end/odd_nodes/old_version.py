@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 BEFORE_LEVELS = "02d27bd"
 """The last version that knows of no feature levels: what it writes and reads is level 1."""
 

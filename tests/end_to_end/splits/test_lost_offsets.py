@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.clients import librdkafka
 from tests.clients.message import Message
-from tests.end_to_end.hasty_node import HASTY_NODE
+from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 

@@ -23,9 +23,9 @@ from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue, Record
+from tests.end_to_end.odd_nodes.tidy_node import GRACE_VARIABLE, TIDY_NODE
 from tests.end_to_end.readers import Reading, SlowReader
 from tests.end_to_end.shell import mainstem, replace_member
-from tests.end_to_end.tidy_node import GRACE_VARIABLE, TIDY_NODE
 from tests.end_to_end.tiering import (
     RemoteRows,
     StoreView,

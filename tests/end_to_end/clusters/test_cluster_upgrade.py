@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.clients.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
-from tests.end_to_end.old_version import BEFORE_LEVELS, sources_of
+from tests.end_to_end.odd_nodes.old_version import BEFORE_LEVELS, sources_of
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import SOURCE, eventually
 

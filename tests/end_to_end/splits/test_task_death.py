@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.end_to_end.dying_node import BUG_VARIABLE
 from tests.end_to_end.load import Queue
+from tests.end_to_end.odd_nodes.dying_node import BUG_VARIABLE
 from tests.end_to_end.readers import read_all
 from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.serving import Serving
@@ -28,7 +28,7 @@ def bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def node(tmp_path: Path, bug: Path) -> Iterator[Serving]:
     node = Serving(tmp_path, "pipeline.mode=off")
-    node.program = "tests.end_to_end.dying_node"
+    node.program = "tests.end_to_end.odd_nodes.dying_node"
     try:
         yield node.start()
     finally:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
+from tests.cli.store.test_store_adopt import filled
 from tests.cli.test_narrow_terminals import fitting
-from tests.cli.test_store_adopt import filled
 from tests.storage.object_stores.servers import s3_server
 from tests.storage.remote.stored_cluster import CLUSTER
 

@@ -15,7 +15,7 @@ from mainstem.nameserver.cluster import bootstrap
 from mainstem.storage.cluster import rejoining
 from mainstem.storage.split import split_lease
 
-HASTY_NODE = "tests.end_to_end.hasty_node"
+HASTY_NODE = "tests.end_to_end.odd_nodes.hasty_node"
 """For `Serving.program`."""
 LEASE_SECONDS = 5.0
 """A splitter that lives renews it three times in that, also on a machine that is busy with other tests."""

@@ -18,8 +18,8 @@ import pytest
 from tests.clients import librdkafka
 from tests.clients.message import Message
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.hasty_node import HASTY_NODE
 from tests.end_to_end.load import Queue
+from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.readers import read_all
 from tests.serving import eventually
 

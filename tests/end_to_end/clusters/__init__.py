@@ -1,0 +1,1 @@
+"""Clusters of real nodes: their roles, failures, disks and networks."""

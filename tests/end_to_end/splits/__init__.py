@@ -1,0 +1,1 @@
+"""The pipeline beside real nodes: splits, merges and compactions, and their ends."""

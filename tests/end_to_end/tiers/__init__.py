@@ -1,0 +1,1 @@
+"""Nodes whose history lies in object stores, alone or shared."""
