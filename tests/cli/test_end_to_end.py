@@ -380,8 +380,8 @@ ELSEWHERE = {
     "audit tail", "quota list", "quota set", "quota remove", "quota describe",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
-those in `store/` the six behind them, `end_to_end/tiers/test_give_up.py` what is given up; rules, certificates, profiles
-and users have tests of their own in `clusters/`."""
+`store/` the six behind them, `end_to_end/tiers/test_give_up.py` what is given up; rules, certificates, profiles and
+users have tests of their own in `clusters/`."""
 
 
 def directories(node: Serving) -> list[str]:
