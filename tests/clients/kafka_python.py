@@ -62,13 +62,15 @@ def admin(bootstrap: str) -> KafkaAdminClient:
 
 
 def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
-    """A consumer that starts at the beginning and commits only when told to."""
+    """A consumer that starts at the beginning and commits only when told to. It asks for the leaders again every second:
+    when one has moved, kafka-python asks the old one for offsets, without a pause, until it asks by itself."""
     return KafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap,
         reconnect_backoff_max_ms=200,
         fetch_max_wait_ms=100,
         retry_backoff_ms=20,
+        metadata_max_age_ms=1_000,
         bootstrap_timeout_ms=PATIENCE_MS,
         request_timeout_ms=PATIENCE_MS,
         **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **settings},
