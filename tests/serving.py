@@ -21,11 +21,13 @@ import urllib.request
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+from tests.forked_nodes import ForkedNode, NodeForks
 from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_SECONDS
 
@@ -33,8 +35,15 @@ REPORT_LINES = 60
 """How many of a node's last lines the report of a failed test shows."""
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+PROGRAM = "mainstem.cli.main"
 FIRST_MEMBER_WAITS_FOR_NOBODY = "groups.rebalance_delay_ms=0"
 """By default the first member of a consumer group waits 3 s for others: so would every test with a group."""
+
+
+@cache
+def node_forks() -> NodeForks:
+    """Those of this worker."""
+    return NodeForks(SOURCE)
 
 
 class Serving:
@@ -49,13 +58,13 @@ class Serving:
         """Of which version the node is, from its next start on."""
         self.within: Callable[[], AbstractContextManager[None]] = nullcontext
         """Where it is started, if not where the test is."""
-        self.program = "mainstem.cli.main"
+        self.program = PROGRAM
         """The module that is run: one of the tests' own plants a bug first."""
         self.kafka, self.http, self.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
         """Where it listens; a test may choose others before the first start. Ports that the kernel gives to outgoing
         connections are taken by clients as soon as the node is killed, sometimes for a connection to themselves."""
         self._ended_at: float | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedNode | None = None
         self._lines: list[str] = []
         self._threads: list[threading.Thread] = []
         _SERVED.add(self)
@@ -104,16 +113,19 @@ class Serving:
         return ["serve", *directories, *addresses, *settings]
 
     def start(self) -> Serving:
-        command = [sys.executable, "-m", self.program, *self.arguments()]
-        with self.within():
-            self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"},
-            )
+        environment = {**os.environ, "PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}", "PYTHONUNBUFFERED": "1"}
+        if (self.program, self.source, self.within) == (PROGRAM, SOURCE, nullcontext) and sys.platform == "linux":
+            self._process = node_forks().start(self.arguments(), environment)
+        else:
+            with self.within():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", self.program, *self.arguments()],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                )
         ready: queue.Queue[str] = queue.Queue()
         self._threads = [
             threading.Thread(target=self._follow, args=(stream, ready), daemon=True)
@@ -189,10 +201,10 @@ class Serving:
 
     def close(self) -> None:
         if self._process is not None and self._ended_at is None:
-            if self._process.poll() is None:
+            if (code := self._process.poll()) is None:
                 self.stop()
             else:
-                self._has_ended(self._process.returncode)
+                self._has_ended(code)
 
     def get(self, path: str) -> Any:
         """A JSON answer of the node's HTTP port. Raises HTTPError for what the node refuses."""

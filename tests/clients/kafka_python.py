@@ -62,8 +62,8 @@ def admin(bootstrap: str) -> KafkaAdminClient:
 
 
 def consumer(bootstrap: str, *topics: str, **settings: Any) -> KafkaConsumer:
-    """A consumer that starts at the beginning and commits only when told to. It asks for the leaders again every second:
-    when one has moved, kafka-python asks the old one for offsets, without a pause, until it asks by itself."""
+    """A consumer that starts at the beginning and commits only when told to. It looks for the leaders every second:
+    when one has moved, kafka-python asks the old one for offsets, without a pause, until it is time to look again."""
     return KafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap,
