@@ -46,10 +46,9 @@ class SharedBytes(bytes):
 
 
 class FeatureLevel(enum.IntEnum):
-    """What the nodes of a cluster may write, in order: each level allows all that the levels before it did. A program
-    reads every level up to its newest, whatever the cluster's level is; it writes no more than the cluster's level
-    allows.
-    """
+    """The versions of what the nodes of a cluster may write, in order: each level allows all that the levels before it
+    did. A program reads every level up to its newest, whatever the cluster's level is; it writes no more than the
+    cluster's level allows."""
 
     FIRST = 1
     """The level of programs that know of no levels and therefore report none."""
@@ -65,7 +64,7 @@ class FeatureLevel(enum.IntEnum):
     """Files that count in the remote tier, in the logs of write groups and in their snapshots."""
 
     SECURED = 5
-    """What the metadata says of access control: rules on who may do what, credentials of users."""
+    """The part of the metadata about access control: rules on who may do what, credentials of users."""
 
     TENANTED = 6
     """Quotas of tenants; delegation tokens."""
@@ -120,7 +119,7 @@ SCRAM_MECHANISMS = {mechanism.value: mechanism for mechanism in ScramMechanism}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What the cluster keeps of a user's password for one mechanism (RFC 5802). Its text shows no secret."""
+    """The values that the cluster keeps of a user's password for one mechanism (RFC 5802). Its text shows no secret."""
 
     mechanism: ScramMechanism
     salt: bytes = field(repr=False)
@@ -327,8 +326,8 @@ class Node:
 
 
 def nodes_at(nodes: Iterable[Node], listener: str) -> list[Node]:
-    """The nodes that have a listener of this name, with its address. Where none has said so, as in a cluster whose
-    feature level is too low for it, all nodes as they are: clients cannot do without any."""
+    """The nodes that have a listener of this name, with its address. If none has said so, as in a cluster whose feature
+    level is too low for it, all nodes as they are: clients cannot do without any."""
     known = list(nodes)
     return [found for node in known if (found := node.at(listener)) is not None] or known
 
@@ -382,9 +381,9 @@ class QueueRead(NamedTuple):
 
 
 class WantedReads(msgspec.Struct, frozen=True):
-    """What of a plan is to be read next: reads of queues, made in this order, at most about `bytes_max` bytes in all.
-    With `whole_first` the first batch that is found comes back whole, whatever its size. Plain data, which crosses a
-    wire as it is; the plan that the results go into stays where it is."""
+    """The part of a plan that is to be read next: reads of queues, made in this order, at most about `bytes_max` bytes
+    in all. With `whole_first` the first batch that is found comes back whole, whatever its size. Plain data, which
+    crosses a wire as it is; the plan that the results go into stays where it is."""
 
     reads: tuple[QueueRead, ...]
     bytes_max: int

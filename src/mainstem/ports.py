@@ -330,8 +330,8 @@ class Credentials(Protocol):
         ...
 
     def absent_users_secret(self) -> bytes:
-        """What credentials of users that do not exist are made up with: the same on all nodes, and known to nobody
-        else; empty as long as there has been no user."""
+        """The secret that credentials of users that do not exist are made up with: the same on all nodes, and known to
+        nobody else; empty as long as there has been no user."""
         ...
 
     async def change_scram(self, changes: Sequence[ScramChange], *, first: bool = False) -> list[MainstemError | None]:
@@ -380,9 +380,9 @@ class Session:
     tenant: str = ""
     """Whose the client is, told by whoever charges it; empty: nobody's."""
     charged: object | None = None
-    """What the client is charged, kept by whoever charges it."""
+    """The charges of the client, kept by whoever charges it."""
     verdicts: object | None = None
-    """What the client was found to be allowed, kept by whoever judges it."""
+    """The verdicts on the client, kept by whoever judges it."""
     response_bytes_max: Callable[[], int] = any_bytes
     """Says how many bytes a response that is made now should have at most, by what the client has taken so far."""
 
@@ -413,7 +413,7 @@ Reply = Sequence[Buffer | Scattered] | None
 
 
 def joined(parts: Sequence[Buffer | Scattered]) -> bytes:
-    """All bytes of a reply. What lay scattered has left then."""
+    """All bytes of a reply. The scattered bytes have left then."""
     return b"".join(part if isinstance(part, BUFFERS) else b"".join(part.take(len(part))) for part in parts)
 
 
@@ -663,9 +663,9 @@ class ObjectStore(Protocol):
 
     async def write_parts(self, name: str, parts: Callable[[], AsyncIterator[Buffer]]) -> ObjectInfo:
         """Write a large object part by part. `parts` may be called again, after a failure, and then begins at the first
-        part. What is uploaded of an object that is not finished is given up. Nothing guards the name, so that it must
-        be one that no other writer chooses. A part that was handed over stays as it is: the store may hold it until
-        the object is written."""
+        part. The uploaded parts of an unfinished object are given up. Nothing guards the name, so that it must be one
+        that no other writer chooses. A part that was handed over stays as it is: the store may hold it until the object
+        is written."""
         ...
 
     async def info(self, name: str) -> ObjectInfo:

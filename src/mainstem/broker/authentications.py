@@ -7,7 +7,7 @@ from mainstem.ports import ANY_BYTES, Session
 from mainstem.security.sasl.conversation import Authentication
 
 REFUSED = "authentication failed: the credentials were not accepted"
-"""What every client hears that fails, whatever the reason."""
+"""The error of every client that fails, whatever the reason."""
 
 
 def begun(broker: Broker, session: Session) -> Authentication | None:

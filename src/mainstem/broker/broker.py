@@ -134,7 +134,7 @@ class Broker:
     authenticator: Authenticator | None = None
     """Finds out who clients of listeners with SASL are; None: there are no such listeners."""
     sasl_mechanisms: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What it offers, by listener."""
+    """The mechanisms that it offers, by listener."""
     apart: bool = False
     """Whether this node has no storage."""
     timestamps_now_ms: Callable[[], int] | None = None
@@ -183,7 +183,7 @@ class Broker:
         return self.throttling.mutations(session, client_id, strict=strict)
 
     def verdicts(self, session: Session) -> SessionVerdicts:
-        """What a client may do, by the rules of this moment."""
+        """The rights of a client, by the rules of this moment."""
         return EVERYTHING if self.authorizer is None else self.authorizer.of(session)
 
     @property

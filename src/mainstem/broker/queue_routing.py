@@ -1,12 +1,12 @@
 """Which broker clients are sent to for a queue.
 
-Where there are live brokers without storage, queues spread over them by rendezvous hashing: each queue goes to the
-broker that has the highest hash with it, so that a broker that comes or goes moves its own share alone. Otherwise the
-leader of the queue's write group is its broker.
+If there are live brokers without storage, queues spread over them by rendezvous hashing: each queue goes to the broker
+that has the highest hash with it, so that a broker that comes or goes moves its own share alone. Otherwise the leader
+of the queue's write group is its broker.
 
 This is balance and no fence: nodes may disagree for as long as they have heard different things, and any broker without
-storage serves any queue. What must have one writer asks the write group who that is (`QueueAdmin.own`).
-"""
+storage serves any queue. A coordinator, which must be the one writer, asks the write group for the ownership
+(`QueueAdmin.own`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class QueueRouting:
         self._seen: tuple[tuple[int, ...], float] = ((), 0.0)
         """The brokers at the last look, and since when these are the same."""
         self._misplaced: dict[int, bool] = {}
-        """What is known of queues as long as the brokers are the same."""
+        """The routes of queues, known as long as the brokers are the same."""
 
     def brokers(self) -> tuple[int, ...]:
         """The brokers without storage that queues spread over; empty: leaders serve their queues themselves."""

@@ -6,7 +6,7 @@ its connection is muted for that time (`Session.muted_until`), whether the clien
 bucket that may be in debt: a request is never refused for its size, and paid for by the wait behind it.
 
 A client of a tenant's user is charged twice: to the quota that it is under by itself, and to the tenant's; the longer
-wait counts. What it produces and fetches is counted for the tenant, with a quota or without.
+wait counts. Its produced and fetched bytes are counted for the tenant, with a quota or without.
 
 A session keeps the buckets that its client is under, for as long as no quota and no tenant changes.
 """
@@ -47,7 +47,7 @@ then is not to wait behind what a flood has piled up since."""
 
 
 class _Charged(NamedTuple):
-    """What a session's client is charged, kept with what it was found by."""
+    """The quotas that a session's client is charged by, kept with what they were found by."""
 
     quotas: object
     tenants: object

@@ -1,4 +1,4 @@
-"""What `mainstem doctor` finds, one line each."""
+"""The findings of `mainstem doctor`, one line each."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class Reading:
         self._wanted = wanted
         self._follows = False
         self._ends: Mapping[Queue, int] = {}
-        """Where partitions end that are not read to their end."""
+        """The ends of partitions that are not read to their end."""
         self.count = 0
         """Messages written out."""
         self._open: set[int] | None = None
@@ -355,7 +355,7 @@ class Reading:
             self._committing = True
 
     def _committed(self, error: Any, queues: list[Any]) -> None:
-        """The client's `on_commit`. What failed stays uncommitted, and goes with the next commit."""
+        """The client's `on_commit`. Offsets whose commit failed stay uncommitted, and go with the next commit."""
         from mainstem.cli.clients import kafka_node
 
         self._committing = False
@@ -406,7 +406,7 @@ class Reading:
         self._open = {queue.partition for queue in queues}
 
     def _revoked(self, consumer: Any, queues: list[Any]) -> None:
-        """Who owns them next begins at the last commit; what was written out since comes twice."""
+        """Their next owner begins at the last commit; records that were written out since come twice."""
         self._commit()
         self._open = None
         self._uncommitted.clear()

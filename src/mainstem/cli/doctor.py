@@ -1,9 +1,8 @@
 """`mainstem doctor`: what this machine has, what it lacks, and what to install.
 
-Each check is a function that answers one line; the command fails when one that the queue needs fails. What only
-the split needs (Java, pyspark) is a warning: the queue serves without. No node is needed; one that is named by
-`--http` or `--bootstrap` is asked for its health, and then it must be well.
-"""
+Each check is a function that answers one line; the command fails when one that the queue needs fails. A lack of what
+only the split needs (Java, pyspark) is a warning: the queue serves without. No node is needed; one that is named by
+`--http` or `--bootstrap` is asked for its health, and then it must be well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command reports in one line: what went wrong, where, and what to do."""
+"""The errors that a command reports in one line: what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class CommandLineError(MainstemError):
     """Base of the command line's errors."""
 
     exit_code: ClassVar[int] = 1
-    """What the command ends with."""
+    """The exit code of the command."""
 
 
 class NodeUnreachable(CommandLineError):
@@ -23,7 +23,8 @@ class RequestRefused(CommandLineError):
 
 
 class SettingsUnusable(CommandLineError):
-    """What a client should connect with cannot be used; the message names the file or the setting, never a secret."""
+    """The settings that a client should connect with cannot be used; the message names the file or the setting, never a
+    secret."""
 
     exit_code: ClassVar[int] = 2
 

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     value: bytes | None
     place: str
     where: dict[str, Any] = {}  # noqa: RUF012 — read only
-    """What this message alone has, as the client's `produce` takes it: headers, timestamp, partition."""
+    """The parts of this message alone, as the client's `produce` takes it: headers, timestamp, partition."""
     wrong: str = ""
     """Why it cannot be sent."""
 

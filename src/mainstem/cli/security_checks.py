@@ -1,5 +1,5 @@
-"""What `mainstem doctor` finds about a configuration that others can abuse: certificates that expire, keys that others
-can read, ports that anybody reaches."""
+"""The findings of `mainstem doctor` about a configuration that others can abuse: certificates that expire, keys that
+others can read, ports that anybody reaches."""
 
 from __future__ import annotations
 

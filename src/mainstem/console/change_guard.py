@@ -8,9 +8,8 @@ gave it once. So a change has to come
   is not;
 * without an Origin, or from the node's own.
 
-Who may change anything is decided by `visitors.py`. The body of a change is small, and a larger one is refused before
-it is read.
-"""
+`visitors.py` decides who may change anything. The body of a change is small, and a larger one is refused before it is
+read."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class HttpConnection(H11Protocol):
         """When the last response ended, or the connection began, by the loop's clock."""
         self._check: asyncio.TimerHandle | None = None
         self._sending: object = None
-        """What the client was found sending at the last check; None: nothing."""
+        """The bytes that the client was found sending at the last check; None: nothing."""
 
     @property
     def waits_for_client(self) -> bool:

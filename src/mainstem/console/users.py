@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Shown(NamedTuple):
-    """What a visitor shows: a name with a password, or a token of an issuer."""
+    """The credentials that a visitor shows: a name with a password, or a token of an issuer."""
 
     user: bytes = b""
     password: bytes = b""
@@ -17,7 +17,7 @@ class HttpUsers(Protocol):
     """The users of the cluster."""
 
     async def principal(self, host: str, shown: Shown) -> str | None:
-        """Who that is; None: nobody, which a visitor may know as soon as this returns."""
+        """The visitor's principal; None: nobody, which a visitor may know as soon as this returns."""
         ...
 
     def may(self, principal: str, host: str, *, change: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Who asks over HTTP, and whether they may have what they ask for.
+"""Visitors over HTTP, and whether they may have what they ask for.
 
 The holder of the node's token may do everything. Everybody else may read and change nothing, but for what the
 configuration leaves open: all reads, where `console.users` is off; else health, and where a splitter finds the node.
@@ -28,8 +28,8 @@ LOOKED_AT_MAX = 32
 than the listeners of Kafka clients have theirs wait."""
 
 LOOKED_AT_PER_HOST_MAX = 4
-"""Of one address: whoever guesses from one keeps nobody else from being looked at. Who guesses from eight does, as long
-as each of them waits for its next guess; the node's token goes past them."""
+"""Of one address: whoever guesses from one keeps nobody else from being looked at. A guesser with eight addresses does,
+as long as each of them waits for its next guess; the node's token goes past them."""
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="mainstem", charset="UTF-8"'}
 

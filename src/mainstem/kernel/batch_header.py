@@ -22,7 +22,7 @@ LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 CHECKSUM_AT = 17
 CHECKED_FROM = 21
-"""Where that part begins which the checksum covers."""
+"""The beginning of the part that the checksum covers."""
 ATTRIBUTES_AT = 21
 LAST_OFFSET_DELTA_AT = 23
 BASE_TIMESTAMP_AT = 27

@@ -1,4 +1,4 @@
-"""What the kernel reports about bytes it was given."""
+"""The errors that the kernel reports about bytes it was given."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ PICK_SOURCES_MAX = 64
 
 
 NO_TIMESTAMP = -1
-"""What a record without a timestamp says; it is in every range."""
+"""The timestamp of a record without one; it is in every range."""
 
 TIMESTAMP_DISTANCE_MAX = (1 << 63) - 1
 """Kafka's largest distance between a record's timestamp and the broker's clock: there is no bound."""
@@ -94,7 +94,7 @@ takes five milliseconds of so many."""
 
 
 class Verdict(enum.IntEnum):
-    """What became of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""
+    """The outcome of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""
 
     OK = 0
     # the scan, from the bytes alone
@@ -150,7 +150,7 @@ class Verdict(enum.IntEnum):
     STORAGE_FAILED = 41
     UNDECIDED = 42
     COLD_PRODUCER = 43
-    """What is known of the producer is on disk; the store reads it and appends then."""
+    """The producer's state is on disk; the store reads it and appends then."""
     FAILED = 44
     """Something failed that nobody foresaw."""
     # the store, of a read

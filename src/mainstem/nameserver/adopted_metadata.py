@@ -2,9 +2,8 @@
 elsewhere: its id, its write groups and its topics. Nodes and placements are not known: nodes register when they start,
 and the write groups are placed anew.
 
-What the lost metadata may have given out is not given again: entries are numbered behind those that there can have been
-(a list of topics in the object store is numbered by them), and producer ids are.
-"""
+Numbers that the lost metadata may have given out are not given again: entries are numbered behind those that there can
+have been (a list of topics in the object store is numbered by them), and producer ids are."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ TERM = 1 << 16
 
 
 class KnownCluster(NamedTuple):
-    """What is known of a cluster."""
+    """The facts that are known of a cluster."""
 
     cluster_id: str
     write_groups: int

@@ -1,4 +1,4 @@
-"""What comes before a nameserver runs: its directory is judged and taken, it meets the other nodes, and shows them its
+"""The steps before a nameserver runs: its directory is judged and taken, it meets the other nodes, and shows them its
 start.
 
 A node that has forgotten votes or entries learns from the others up to which entry it must abstain.
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What a nameserver starts from."""
+    """The state that a nameserver starts from."""
 
     directory: Directory
     """Taken and started: it is this node's, and ready to append."""

@@ -28,7 +28,7 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How many write groups a new cluster gets; an existing one keeps its own."""
     topic_defaults: dict[str, str] = {}
     remote_dir: str = ""
-    """Where the remote tier lies; empty: the cluster has none, and no topic may have one."""
+    """The URL of the remote tier; empty: the cluster has none, and no topic may have one."""
     changes_waiting_max: int = 1_000
     """Metadata changes that may wait for the log; more are refused, with an error that can be retried."""
     log_bytes_max: int = 4 * 1024 * 1024

@@ -165,8 +165,7 @@ class MetadataLookups:
         return [node for node in nodes if self.verdict(node.node_id).state is not NodeState.DEAD]
 
     def report(self, node_id: int) -> Report | None:
-        """What a node said of itself in its last heartbeat; None: unknown, as on all nodes but the metadata
-        leader."""
+        """The report of a node in its last heartbeat; None: unknown, as on all nodes but the metadata leader."""
         if self._heartbeats is None or not self._quorum.serves:
             return None
         return self._heartbeats.liveness().report(node_id)
@@ -186,7 +185,7 @@ class MetadataLookups:
         return self._state.feature_level
 
     def quorum_times(self) -> list[int | None] | None:
-        """What the clocks of the metadata quorum's members say now, in ms, None for a clock not heard lately;
+        """The readings of the clocks of the metadata quorum's members now, in ms, None for a clock not heard lately;
         None instead of the list: this node is alone, or a member's version does not report its clock."""
         if self._heartbeats is None or self.feature_level < FeatureLevel.HARDENED:
             return None

@@ -1,4 +1,5 @@
-"""What an operator changes of the cluster itself: its feature level, where replicas are, who votes on the metadata."""
+"""The changes that an operator makes to the cluster itself: its feature level, where replicas are, who votes on the
+metadata."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class BrokersStore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What answers Kafka clients. Made by `open`; closed by the stack that it was opened on."""
+    """The part of a node that answers Kafka clients. Made by `open`; closed by the stack that it was opened on."""
 
     groups: ConsumerGroupCoordinator
     dispatcher: BrokerDispatcher

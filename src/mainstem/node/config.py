@@ -110,7 +110,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def sasl_mechanisms(self) -> dict[str, tuple[str, ...]]:
-        """What listeners with SASL offer, by their names."""
+        """The mechanisms that listeners with SASL offer, by their names."""
         return {
             name: listener.mechanisms or self.sasl.mechanisms
             for name, listener in self.server.listeners.items()
@@ -124,7 +124,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def objects_url(self) -> str:
-        """Where files lie as objects: the shared store, else the remote tier. Empty: nowhere."""
+        """The object store that files lie in: the shared store, else the remote tier. Empty: nowhere."""
         return self.store_dir if self.shares_store else self.remote_dir
 
     @property

@@ -146,7 +146,7 @@ async def _begin_start(setup: RolesSetup) -> _Start:
 
 
 async def _open_metadata(setup: RolesSetup, starts: StartsFile) -> Nameserver:
-    """Open the cluster's metadata. Where there are other nodes this returns once a majority of its voters has met, and
+    """Open the cluster's metadata. If there are other nodes, this returns once a majority of its voters has met, and
     the write groups are placed."""
     config, ports, supervision = setup.config, setup.ports, setup.supervision
 
@@ -181,7 +181,7 @@ async def _open_metadata(setup: RolesSetup, starts: StartsFile) -> Nameserver:
 
 
 def _missing(config: NodeConfig, nameserver: Nameserver) -> str:
-    """What the beginning of a new cluster waits for, in words."""
+    """The nodes that the beginning of a new cluster waits for, in words."""
     nodes = nameserver.lookups.nodes()
     absent = sorted(config.nameserver.peer_addresses.keys() - {node.node_id for node in nodes})
     if absent:

@@ -1,4 +1,4 @@
-"""What the roles of a node are opened with, one after the other."""
+"""The parts that the roles of a node are opened with, one after the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RolesSetup:
 
     config: NodeConfig
     identity: Node
-    """What is registered as this node."""
+    """The registration of this node."""
     ports: NodePorts
     stack: AsyncExitStack
     watch: OpeningWatch

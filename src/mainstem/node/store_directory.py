@@ -1,8 +1,7 @@
 """The directory of this machine that a node's queue store has: disk 2 or, where the store is shared, a cache on disk 1.
 
-A node of a shared store notes on disk 1 which store that is. What was split lies there alone: with a directory of its
-own, or with another store, the node would serve queues without their past and go on splitting to the wrong place.
-"""
+A node of a shared store notes on disk 1 which store that is. The split records lie there alone: with a directory of its
+own, or with another store, the node would serve queues without their past and go on splitting to the wrong place."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def store_directory(config: NodeConfig, write_dir: Path) -> Path:
 
 
 def note_store(config: NodeConfig, store_dir: Path) -> None:
-    """Have disk 1 remember the shared store, durably; `store_dir` is the store's directory of this machine. Where the
+    """Have disk 1 remember the shared store, durably; `store_dir` is the store's directory of this machine. If the
     store is not shared there is nothing to remember."""
     note = store_dir / NOTE_NAME
     place = config.shared_store_place

@@ -81,7 +81,7 @@ class AllocatedMemory(ctypes.Structure):
 
 
 class ProcessMemory(NamedTuple):
-    """What is known of this process's memory, asked for when it is needed."""
+    """The facts about this process's memory, asked for when it is needed."""
 
     resident_bytes: Callable[[], int]
     free_bytes: Callable[[], int]

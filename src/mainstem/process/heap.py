@@ -7,10 +7,9 @@ of collections for good), and so are topics whenever many were created. A frozen
 reference to it is left; only cycles of frozen objects stay. After a start those are some two thousand of 80,000
 objects, which is cheaper than to search them all (a twentieth of a second, a tenth of the start).
 
-Requests are left out by their messages themselves (`protocol/message_class.py`). What else the collector finds is
-collected while it is young, wherever that is due; of the full collections, which visit everything that is not frozen,
-most are made while requests hold little.
-"""
+Requests are left out by their messages themselves (`protocol/message_class.py`). The collector collects all else while
+it is young, whenever that is due; of the full collections, which visit everything that is not frozen, most are made
+while requests hold little."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ LOOK_SECONDS = 1.0
 
 FULL_GENERATIONS = 2
 GROWN_SHARE = 4
-"""What lives must have grown by one part in so many since the last full collection, as Python has it: for each
+"""The living objects must have grown by one part in so many since the last full collection, as Python has it: for each
 new object a full collection then visits a few old ones at the most, however many there are."""
 
 YOUNG_GENERATIONS = 1

@@ -204,8 +204,8 @@ def wire(
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What `message` and `nested` record about a class. `versions` is empty for nested classes, which
-    live in the versions of the message around them."""
+    """The facts that `message` and `nested` record about a class. `versions` is empty for nested classes, which live in
+    the versions of the message around them."""
 
     message_class: type[Any]
     fields: tuple[WireField, ...]
@@ -244,7 +244,7 @@ def message(
 ) -> Callable[[type[T]], type[T]]:
     """Declare a top-level message: `flexible` are the versions with compact lengths and tagged fields. A reader takes
     no more than `elements_max` elements in all its arrays, nested ones included: `REQUEST_ELEMENTS_MAX` by default in
-    requests. What comes back from a node is its own choice, and not bounded so."""
+    requests. The answer of a node is its own choice, and not bounded so."""
 
     def declare(declared: type[T]) -> type[T]:
         elements = elements_max

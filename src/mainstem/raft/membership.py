@@ -95,7 +95,7 @@ class MembershipHistory:
 
     @property
     def index(self) -> int:
-        """Where the current membership stands in the log."""
+        """The position of the current membership in the log."""
         return self._logged[-1].index
 
     def at(self, index: int) -> Membership:

@@ -1,10 +1,10 @@
 """The called end on asyncio: a listener that hands requests to the handlers it was given.
 
-Every call runs in a task owned by its connection: cancelled when the caller cancels, its deadline passes or
-the connection goes, and awaited by `RpcServer.close`. A connection's open requests are bounded in number and in
-bytes; a request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer
-that does not read its answers is no longer read from. Where there are as many connections as there may be, a new
-one takes the place of one that waits for nothing here, so that idle clients keep no node out.
+Every call runs in a task owned by its connection: cancelled when the caller cancels, its deadline passes or the
+connection goes, and awaited by `RpcServer.close`. A connection's open requests are bounded in number and in bytes; a
+request beyond that is answered `Overloaded` at once, which keeps cancels and credits flowing. A peer that does not read
+its answers is no longer read from. If there are as many connections as there may be, a new one takes the place of one
+that waits for nothing here, so that idle clients keep no node out.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
 without the cost of a task, as frequent small messages need it (`PromptAnswers`).
@@ -133,7 +133,7 @@ class RpcServer:
         self.accepted = 0
         self.supervision = supervision or Supervision()
         self.lines = BoundedLog(log, time)
-        """What peers that are no nodes can fill the log with."""
+        """The lines with which peers that are no nodes can fill the log."""
         self._tls = tls
         self._door: Door | None = None
         self._listener: asyncio.Server | None = None

@@ -57,7 +57,8 @@ request waits. With half of it a reader of what is in memory takes a sixth more 
 much, more again, since what is on its way leaves the processor's second cache before it is read."""
 
 AWAITED_BYTES = 16 * 1024
-"""What the transport gets of scattered bytes to wait with: a piece or two, a sixteenth of what leaves in a turn."""
+"""The share that the transport gets of scattered bytes to wait with: a piece or two, a sixteenth of what leaves in a
+turn."""
 
 DISPATCH_SECONDS_MAX = 0.002
 """Seconds for which one connection's requests are dispatched in a turn of the loop: its buffer holds thousands of small

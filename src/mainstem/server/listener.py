@@ -19,7 +19,7 @@ class Listener:
         self.mapping = PrincipalMapping(config.principal_mapping_rules)
         self.certificate = ListenerCertificate(name, config) if config.over_tls else None
         self.addresses: list[Address] = []
-        """What it listens on; known once open."""
+        """The addresses that it listens on; known once open."""
         self._sockets: list[socket.socket] = []
 
     def open(self, backlog: int) -> None:

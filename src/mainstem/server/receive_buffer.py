@@ -71,7 +71,7 @@ class ReceiveBuffer:
         return self._end == len(self._buffer) and self._start == 0
 
     def writable(self) -> memoryview:
-        """Where the next bytes go. Not empty unless the buffer is `full`."""
+        """The buffer for the next bytes. Not empty unless the buffer is `full`."""
         if self._end == len(self._buffer):
             self._compact(self._buffer)
         return self._view[self._end :]

@@ -1,10 +1,10 @@
 """The responses of one connection, put in the order of its requests and cut into writes.
 
-Each request has a place in the queue from its dispatch on; a response that is ready early waits there for those
-before it. Responses whose turn has come become chunks for the transport: small buffers (headers, small batches) are
-joined, others go together as they are, very large ones in pieces, so that a response of many batches costs neither a
-system call per batch nor a copy of its bulk, and no single write holds the event loop for long. What lies scattered
-can be written past the transport.
+Each request has a place in the queue from its dispatch on; a response that is ready early waits there for those before
+it. Responses whose turn has come become chunks for the transport: small buffers (headers, small batches) are joined,
+others go together as they are, very large ones in pieces, so that a response of many batches costs neither a system
+call per batch nor a copy of its bulk, and no single write holds the event loop for long. Scattered bytes can be written
+past the transport.
 
 `bytes_unsent` counts everything that is ready and not yet given to the transport, in order or not; `bytes_shared` its
 part that other responses contain, too.
@@ -59,7 +59,7 @@ class ResponseQueue:
 
     @property
     def scattered(self) -> Scattered | None:
-        """What leaves next, if it lies scattered. Tell `left` what of it was written."""
+        """The next reply to leave, if it lies scattered. Tell `left` what of it was written."""
         if not self._chunks:
             return None
         first = self._chunks[0]

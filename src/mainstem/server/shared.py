@@ -1,4 +1,4 @@
-"""What all connections of a server share: the limits on their memory, the counts of what they do, their log lines."""
+"""Shared by all connections of a server: the limits on their memory, the counts of what they do, their log lines."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ by such a clock deletes too early. So retention and all expiry use the agreed ti
                earliest decides which records are old, and the latest when a record was seen: both err towards keeping
     evenness   from one look to the next the agreed time has gone on as monotonic time has, within the same bound
 
-Where one of them fails nothing is deleted; the log and a metric report it, and the clock waits. A jump that has stood
-for `JUMP_SECONDS` is accepted as the time. A node alone is a majority of its own: it notices jumps while it runs, and
-no more.
-"""
+If one of them fails nothing is deleted; the log and a metric report it, and the clock waits. A jump that has stood for
+`JUMP_SECONDS` is accepted as the time. A node alone is a majority of its own: it notices jumps while it runs, and no
+more."""
 
 from __future__ import annotations
 

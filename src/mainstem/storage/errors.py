@@ -17,8 +17,8 @@ class FormatError(StorageError):
 
 
 class OutOfReach(StorageError):
-    """What was to be read lies where it cannot be reached now. Nothing is known of it: a retry may succeed, and nothing
-    counts as damaged because of it."""
+    """The bytes to be read lie where they cannot be reached now. Nothing is known of it: a retry may succeed, and
+    nothing counts as damaged because of it."""
 
 
 class JournalHole(NamedTuple):

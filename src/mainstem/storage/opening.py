@@ -44,8 +44,8 @@ Role = TypeVar("Role", bound=StorageParts)
 
 
 async def opened(setup: StorageSetup, make: Callable[[StorageSetup, Disks], Role]) -> Role:
-    """What `make` makes on both disks, with all that they hold. Raises a `StorageError` naming file and place when
-    durable data cannot be read back, and no other node can give it."""
+    """The parts that `make` makes on both disks, with all that they hold. Raises a `StorageError` naming file and place
+    when durable data cannot be read back, and no other node can give it."""
     consensus, files = setup.consensus, setup.write_files
     lost = await LostBlocks.open(files)
     giving_up = GivingUp(files, consensus.calls, consensus.node_id, consensus.others)
@@ -172,8 +172,8 @@ async def _recover_remote_files(role: StorageParts, numbers: Mapping[int, int]) 
 
 
 async def _end_cut(role: StorageParts, what: str) -> None:
-    """What a start cuts off at the journal's end was torn, or acknowledged and damaged since: other nodes may rely
-    on it. Noted before the journal is changed: the start after this one could not tell any more."""
+    """The bytes that a start cuts off at the journal's end were torn, or acknowledged and damaged since: other nodes
+    may rely on it. Noted before the journal is changed: the start after this one could not tell any more."""
     forgotten = role.setup.consensus.forgotten
     if forgotten is None or all(role.has_alone(group.group) for group in role.groups):
         return

@@ -113,7 +113,7 @@ class StorageParts:
 
         self.placement = placement = Placement(setup.slots)
         self.store_work: QueueStore | SharedQueueStore = store
-        """What is merged and compacted here."""
+        """The merges and compactions of this node."""
         if setup.shared:
             assert self.remote_history is not None, "a shared store is an object store"
             self.store_work = SharedQueueStore(remote, self.remote_history, setup.store_config, clock, self.leads)

@@ -1,4 +1,4 @@
-"""What the storage role of a node is given: its disks, its settings, and its ways to the rest of the node."""
+"""The parts that the storage role of a node is given: its disks, its settings, and its ways to the rest of the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mainstem.turns import Turns
 
 
 def remote_manifest_beside(manifest_path: str) -> str:
-    """Where the remote tier's manifest lies."""
+    """The path of the remote tier's manifest."""
     path = Path(manifest_path)
     return str(path.with_name(f"remote-{path.name}"))
 
@@ -65,11 +65,11 @@ class StorageSetup:
     """Files of a page of the manifest."""
 
     remote_store: ObjectStore | None = None
-    """Where the remote tier lies, below its folder for this cluster; None: the node has none."""
+    """The URL of the remote tier, below its folder for this cluster; None: the node has none."""
     topics_as_of: Callable[[], Awaitable[TopicsAsOf]] | None = None
     """Gives the topics that the store is told of; None: it is told of none."""
     read_cache_config: ReadCacheConfig = field(default_factory=ReadCacheConfig)
-    """What this node keeps near of the remote tier."""
+    """The files that this node keeps near of the remote tier."""
     remote_url: str = ""
     """For splitters, the URL of the object store…"""
     remote_folder: str = ""
@@ -103,7 +103,7 @@ class StorageSetup:
 
     @property
     def command_bytes_max(self) -> int:
-        """What one command of the remote tier may name at once: a block with it is as small as others."""
+        """The names that one command of the remote tier may have: a block with it is as small as others."""
         return max(COMMAND_BYTES_MAX, min(AT_ONCE_BYTES_MAX, self.block_bytes_max // 2))
 
     def writes_hardened(self) -> bool:

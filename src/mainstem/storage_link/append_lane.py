@@ -91,7 +91,7 @@ class AppendLane:
         self._waiting.append(pending)
 
     async def close(self) -> None:
-        """What is under way is given up."""
+        """Appends under way are given up."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a broker's link to the storage nodes reports."""
+"""The errors of a broker's link to the storage nodes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Calls to the leaders of write groups: a call that a node refuses because it does not lead is made once more, to the
 node that does.
 
-A leader changes within a second or two. Who leads is soft state that every node hears of by its heartbeats, so a call
-waits for that rather than ask around.
-"""
+A leader changes within a second or two. Leadership is soft state that every node hears of by its heartbeats, so a call
+waits for that rather than ask around."""
 
 from __future__ import annotations
 

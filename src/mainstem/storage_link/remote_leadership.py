@@ -1,4 +1,4 @@
-"""What a broker without storage knows of the write groups' leaders: what the metadata's leader told it."""
+"""The knowledge that a broker without storage has of the write groups' leaders: what the metadata's leader told it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QueuePlacement(Protocol):
-    """Where queues are; `storage.placement.Placement` implements it."""
+    """The places of queues; `storage.placement.Placement` implements it."""
 
     @property
     def groups(self) -> int: ...

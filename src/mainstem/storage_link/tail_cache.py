@@ -125,7 +125,7 @@ class TailCache:
             self._wake(waiter)
 
     def read(self, read: QueueRead, bytes_max: int, *, whole_first: bool) -> QueueSlice | None:
-        """What the tail has from an offset on; None: its leader must be asked."""
+        """The records that the tail has from an offset on; None: its leader must be asked."""
         tail = self.tails.get(read.queue_id)
         if tail is None or tail.offsets is None or not tail.start <= read.offset <= tail.end:
             return None

@@ -1,1 +1,1 @@
-"""What several handlers share to change topics and configs."""
+"""Shared by the handlers that change topics and configs."""

@@ -1,4 +1,4 @@
-"""What the three handlers of access rules share: rules and filters as requests have them, and the codes of outcomes."""
+"""Shared by the three handlers of access rules: rules and filters as requests have them, and the codes of outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: who may ask, whose a secret is, and how a change is told."""
+"""Shared by the APIs of delegation tokens: who may ask, whose a secret is, and how a change is told."""
 
 from __future__ import annotations
 

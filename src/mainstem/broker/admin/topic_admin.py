@@ -135,10 +135,9 @@ async def delete_topics(broker: Broker, names: Sequence[str]) -> list[Topic | Ma
     refused. Raises an error that refuses all of them.
 
     The metadata goes first: after a crash in between, the queues belong to numbers that are known to be deleted, and
-    the next leaders of their write groups delete them. Where a leader could not be told in time, the topics are deleted
+    the next leaders of their write groups delete them. If a leader could not be told in time, the topics are deleted
     all the same, and `LeaderUntold` stands for them: that leader may serve what was committed in them for a while. The
-    same goes for `StorageUnavailable`, where this node's disk failed under the deletion.
-    """
+    same goes for `StorageUnavailable`, where this node's disk failed under the deletion."""
     async with broker.topic_changes.of(names):
         gone = await broker.metadata_admin.delete_topics(names)
         topics = [topic for topic in gone if isinstance(topic, Topic)]

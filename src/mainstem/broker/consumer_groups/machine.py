@@ -131,7 +131,8 @@ class ConsumerGroupMachine:
         return self._finish(step)
 
     def sections(self) -> list[str | bytes]:
-        """What a snapshot has, one after the other: consumer groups by their ids, then the keys of unknown records."""
+        """The contents of a snapshot, one after the other: consumer groups by their ids, then the keys of unknown
+        records."""
         return [*self.groups, *self.unknown]
 
     def snapshot(self, section: str | bytes) -> Iterator[LogRecord]:

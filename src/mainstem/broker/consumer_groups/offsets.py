@@ -304,9 +304,9 @@ _MS_PER_MINUTE = 60_000
 
 
 def expire(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
-    """Forget a consumer group's expired offsets, and the group itself when it is empty and has none left.
-    Where a part of the log is lost nothing expires: the lost part may hold a later commit, which would be
-    undone if that part were found again."""
+    """Forget a consumer group's expired offsets, and the group itself when it is empty and has none left. If a part of
+    the log is lost nothing expires: the lost part may hold a later commit, which would be undone if that part were
+    found again."""
     if offsets.incomplete:
         return
     for key, value in list(offsets.of_group(group.group_id)):

@@ -1,4 +1,5 @@
-"""What clients must be allowed for each API, as in Kafka: one row per API, so that no route is forgotten.
+"""The operations that clients must be allowed for each API, as in Kafka: one row per API, so that no route is
+forgotten.
 
 A row says who checks. `Whole`: one check decides the request, which is refused before its handler sees it. `Each`: a
 check per item of the request; the handler gets those that are allowed, and the others are refused. `Inside`: the
@@ -33,7 +34,7 @@ class Resource(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Whoever is connected may ask."""
+    """Every connected client may ask."""
 
     why: str
 

@@ -74,8 +74,8 @@ AUDITED: Mapping[int, Callable[[Any, Any], Outcomes]] = {
     49: lambda request, response: _quotas(response.entries),
     51: lambda request, response: ((f"user:{item.user}", item.error_code) for item in response.results),
 }
-"""What the requests of an API are about, by its key: all APIs that change something, but those of messages and of
-members of groups."""
+"""The resources that the requests of an API are about, by its key: all APIs that change something, but those of
+messages and of members of groups."""
 
 
 async def audited(

@@ -39,11 +39,11 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 class FailureAnswer(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     message: str | None = None
-    """Where the response has room for one."""
+    """The place of an error message in the response, if it has room for one."""
 
 
 UNEXPECTED = FailureAnswer()

@@ -1,9 +1,8 @@
 """Stands before the handlers where there is an authorizer: refuses what `access_table.py` says that a client may not
 do, and hands the rest of the request on.
 
-What is refused looks like any other failure of the same items (`failures.py`), and is made in slices: a client may name
-a quarter of a million partitions that it may not see.
-"""
+A refused item looks like any other failure of the same items (`failures.py`), and is made in slices: a client may name
+a quarter of a million partitions that it may not see."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Route:
     held_bytes: Callable[[int], int] = lambda size_bytes: 0
     """Bytes of memory that a request of some size takes which begins in its dispatch."""
     charged_by_handler: bool = False
-    """What the handler keeps of a waiting request is bounded and charged where it is kept."""
+    """The parts of a waiting request that the handler keeps are bounded and charged where they are kept."""
     error_ends_connection: bool = False
     """After an answer with an error nothing more of the client is taken."""
     shows_the_way: bool = False

@@ -1,5 +1,5 @@
-"""AlterClientQuotas: sets and removes quotas. What is wrong with one of an entity's changes refuses all of that
-entity's, and no other's."""
+"""AlterClientQuotas: sets and removes quotas. An error in one of an entity's changes refuses all of that entity's, and
+no other's."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Fetch: batches of partitions, waiting for them when there are not enough yet.
 
 `begin` has the kernel scan the request into a plan of reads (or uses the plan of its session), and the store settle
-what it can from memory. Where that is enough, as for readers that are behind by little, the kernel writes the
-response within the dispatch, no larger than the reader has shown to take. Where there is not enough yet, the store
-says when there is more, and another round begins. Where memory does not have everything, a task goes on, and the
-store reads the disks. No code here runs per partition, except for readers that ask where their history left the
-queue's.
+what it can from memory. If that is enough, as for readers that are behind by little, the kernel writes the response
+within the dispatch, no larger than the reader has shown to take. If there is not enough yet, the store says when there
+is more, and another round begins. If memory does not have everything, a task goes on, and the store reads the disks. No
+code here runs per partition, except for readers that ask where their history left the queue's.
 
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
@@ -550,7 +549,7 @@ class _FetchInParts:
 
 
 class _Parts:
-    """What the parts read so far have made of a response."""
+    """The part of a response that the reads so far have made."""
 
     def __init__(self) -> None:
         self.topics = 0

@@ -1,4 +1,4 @@
-"""ListGroups. Whoever may not describe the cluster sees the consumer groups that it may describe."""
+"""ListGroups. A client that may not describe the cluster sees the consumer groups that it may describe."""
 
 from __future__ import annotations
 

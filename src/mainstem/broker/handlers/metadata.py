@@ -88,8 +88,8 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
 
 
 def operations_on_cluster(broker: Broker, call: RequestContext) -> int:
-    """What the client may do with the cluster, a bit per operation. As in Kafka, whoever may not describe the cluster
-    is not told."""
+    """The operations that the client is allowed on the cluster, a bit each. As in Kafka, whoever may not describe the
+    cluster is not told."""
     verdicts = broker.verdicts(call.session)
     if not verdicts.allows_on_cluster(Operation.DESCRIBE):
         return 0

@@ -1,6 +1,6 @@
 """SaslAuthenticate: one token of the client's mechanism, and the answer to it.
 
-Whatever is wrong, the client hears the same; the reason stands in the log, without names or secrets of the client.
+The client hears the same whatever hears the same; the reason stands in the log, without names or secrets of the client.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """Replicated machines: each is replayed from a log, one partition of an internal topic, and moves with the partition.
 
 `result.py` has what goes into a machine and comes out of it, `machine_log.py` the log, `runtime.py` the driver: loads,
-appends, snapshots, and what is done about damage. What a machine decides is no business of this room.
-"""
+appends, snapshots, and what is done about damage. The decisions of a machine are no business of this room."""

@@ -1,1 +1,1 @@
-"""What a broker remembers of topics, and the order in which it changes them."""
+"""The memory that a broker has of topics, and the order in which it changes them."""

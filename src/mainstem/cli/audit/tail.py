@@ -111,7 +111,8 @@ def command(
 
 
 def record_of(message: Any) -> Mapping[str, Any]:
-    """What a message of the topic holds; one that is no record, of a later version perhaps, holds its text."""
+    """The record that a message of the topic holds; one that is no record, of a later version perhaps, holds its
+    text."""
     try:
         found = json.loads(message.value() or b"null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What ends a measurement: the numbers that its options set (`limits`), Ctrl-C, or a failure.
+"""The ends of a measurement: the numbers that its options set (`limits`), Ctrl-C, or a failure.
 
 It ends before its time by Ctrl-C (the first ends it with the summary so far, the second ends the
 waiting for what is still in flight), or with the line that says why not all records were acknowledged.
@@ -56,7 +56,7 @@ _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD)
 
 
 def failure_of(tally: Tally, interruption: Interruption, admin: AdminClient, topic: str) -> str | None:
-    """What went wrong; None where nothing did. A second Ctrl-C leaves records unanswered, and that is no failure.
+    """The failure; None if there was none. A second Ctrl-C leaves records unanswered, and that is no failure.
 
     The topic must still be there: it is asked for its limit where records were too large for it."""
     if tally.failed:
@@ -101,7 +101,8 @@ class Positive(click.FloatRange):
 
 
 def limits(records: int | None, total_bytes: int | None, seconds: float | None, record_bytes: int) -> RunLimits:
-    """What the options say; without any of them a time. Bytes are whole records, never fewer than were asked."""
+    """The bounds that the options set; without any of them a time. Bytes are whole records, never fewer than were
+    asked."""
     if records is None and total_bytes is None and seconds is None:
         return RunLimits(seconds=SECONDS_DEFAULT)
     by_bytes = None if total_bytes is None else -(-total_bytes // record_bytes)

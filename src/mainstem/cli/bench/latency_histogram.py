@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 
 NANOSECONDS_MAX = 3600 * 10**9
-"""An hour, far beyond any timeout here. What is longer counts as this long; `longest_ns` stays exact."""
+"""An hour, far beyond any timeout here. A longer time counts as this long; `longest_ns` stays exact."""
 
 _HALF_BITS = 7
 _HALF = 1 << _HALF_BITS
@@ -64,7 +64,7 @@ class LatencyHistogram:
 
     def counts_up_to(self, bounds_ns: Sequence[int]) -> list[int]:
         """How many latencies lie above the bound before and at or below each of the rising bounds; a bucket that a
-        bound cuts counts below it. What is above the last bound is not counted."""
+        bound cuts counts below it. A time above the last bound is not counted."""
         counts = [0] * len(bounds_ns)
         row = 0
         for bucket, count in enumerate(self._counts):

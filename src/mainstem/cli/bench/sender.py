@@ -22,7 +22,7 @@ from mainstem.cli.terminal.connection_news import LOST_SECONDS_MAX
 RECORD_BYTES_MAX = 100 * 1024 * 1024
 """The largest record the client lets through: the node's own limit is to decide."""
 BUFFER_BYTES = 32 * 1024 * 1024
-"""What the Java client holds, too. More raises latency under full load and nothing else."""
+"""The Java client holds as much. More raises latency under full load and nothing else."""
 _BUFFER_RECORDS_MAX = 200_000
 """Small records cost the client more than their bytes."""
 _FULL_SECONDS = 0.01
@@ -34,7 +34,8 @@ _THREAD_POLL_SECONDS = 0.1
 
 
 def client_settings(record_bytes: int, buffer_bytes: int, producers: int) -> dict[str, object]:
-    """What each of `producers` clients needs to take records of this size, and `buffer_bytes` between them."""
+    """The memory that each of `producers` clients needs to take records of this size, and `buffer_bytes` between
+    them."""
     # A buffer that one record does not fit into would be full forever.
     each = max(buffer_bytes // producers, 2 * record_bytes)
     return {

@@ -1,4 +1,4 @@
-"""What came of the records that were sent: acknowledged or failed, by which error, and how long it took.
+"""The fate of the records that were sent: acknowledged or failed, by which error, and how long it took.
 
 Latency counts from when a record was due. In an open loop that is the time the rate gives it, sent or not: a node
 that stands still makes the records after it late, too, which is what its users would see.

@@ -27,9 +27,8 @@ def command(name: str, directory: Path, force: bool, as_json: bool) -> None:
     """Make the two authorities of a cluster.
 
     That of the nodes (nodes-ca.pem) issues certificates of nodes and splitters, that of the users (users-ca.pem) those
-    that clients show. They are valid for ten years. Whoever has the key of the first may act as a node: keep both keys
-    away from nodes and clients.
-    """
+    that clients show. They are valid for ten years. A holder of the key of the first may act as a node: keep both keys
+    away from nodes and clients."""
     require_cryptography()
     from mainstem.security.certificates.certificate_directory import CertificateDirectory
 

@@ -1,4 +1,4 @@
-"""What the commands about certificates share."""
+"""Shared by the commands about certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Kafka client needs besides addresses to be let in: TLS, who it is, and how it shows that.
+"""The settings with which a Kafka client is let in, besides addresses: TLS, who it is, and how it shows that.
 
 Settings have librdkafka's names (`security.protocol`, `ssl.ca.location`, `sasl.username`). They come from a file of
 properties, as kcat and other clients of librdkafka take them, or from a profile.
@@ -63,7 +63,7 @@ def http_address(address: str) -> HttpAddress:
 
 
 def settings_of(bootstrap: str) -> Mapping[str, str]:
-    """What a client connects with; nothing where the addresses are plain text."""
+    """The settings that a client connects with; none if the addresses are plain text."""
     return bootstrap.settings if isinstance(bootstrap, Bootstrap) else {}
 
 

@@ -1,8 +1,7 @@
 """A node's Kafka port as the commands use it: clients of confluent-kafka, and its errors in our words.
 
-A plain connect comes before every client: librdkafka retries for a long time what a closed port tells at once. Where
-the client has to be let in, a first client finds out whether it is, for the same reason.
-"""
+A plain connect comes before every client: librdkafka retries for a long time what a closed port tells at once. If the
+client has to be let in, a first client finds out whether it is, for the same reason."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ _OF_TLS = "SSL routines"
 done: librdkafka has that for a lost connection."""
 
 _admitted: set[str] = set()
-"""Where this process was let in: a command makes several clients of the same settings."""
+"""The addresses that have let this process in: a command makes several clients of the same settings."""
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -164,7 +163,7 @@ def _check_admitted(bootstrap: Bootstrap) -> None:
 
 
 def _refusal(failures: list[KafkaError], settings: Mapping[str, str]) -> CommandLineError | None:
-    """What an error says about the two not trusting each other; None: they may do yet."""
+    """The part of an error that says that the two do not trust each other; None: they may do yet."""
     for failure in failures:
         if failure.code() == KafkaError._AUTHENTICATION:
             who = settings.get("sasl.username")

@@ -25,7 +25,7 @@ Call = Callable[[Any, int], Any]
 
 
 class Login(NamedTuple):
-    """Who a client is, and how it shows that."""
+    """The identity of a client, and how the client shows it."""
 
     mechanism: str
     user: str

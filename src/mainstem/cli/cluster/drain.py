@@ -68,7 +68,7 @@ def _told(left: str, _seconds: float) -> str:
 
 
 def left_of(drain: DrainView, groups: int) -> str:
-    """What a drained node still has, and what it waits for."""
+    """The replicas that a drained node still has, and what they wait for."""
     if drain.empty:
         return "empty, and may stop for good"
     parts = [f"{len(drain.groups_left)} of {counted(groups, 'write group')} to go"] if drain.groups_left else []

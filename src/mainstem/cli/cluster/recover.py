@@ -112,7 +112,7 @@ def command(
     """Have a stopped node believe what its directories hold, whatever the others remember.
 
     The other nodes notice a node that runs on an older copy of its directories, and give it no vote until they have
-    brought it up to date. Where they cannot, because all were restored from backups of different moments, this command
+    brought it up to date. If they cannot, because all were restored from backups of different moments, this command
     declares that the directories hold all there is. That gives up what only newer directories held.
 
     --alone is for a cluster that has lost its majority for good: the node goes on by itself.

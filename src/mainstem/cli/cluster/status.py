@@ -100,7 +100,7 @@ def _short(node: NodeView, address: str | None) -> str:
 
 
 def _higher(view: ClusterView) -> str:
-    """What to do about a newer level that every node reads."""
+    """The remedy for a newer level that every node reads."""
     newest = view.feature_level_newest
     if newest <= view.feature_level or any((node.level_newest or 0) < newest for node in view.nodes):
         return ""

@@ -1,5 +1,5 @@
-"""What `mainstem dev cluster --secure` makes: authorities, certificates of its nodes, a first user, and the settings of
-its clients.
+"""The files that `mainstem dev cluster --secure` makes: authorities, certificates of its nodes, a first user, and the
+settings of its clients.
 
 All of it lies below the cluster's directory and is made once: a cluster that is started again has the certificates and
 the user that it had, and a certificate that is about to expire is renewed. The keys of the authorities lie there, too,
@@ -36,8 +36,7 @@ _SECRET_MODE = 0o600
 
 
 class SecuredCluster:
-    """The files of a cluster's security below `directory`. Whatever is missing is made; raises CertificateError,
-    OSError."""
+    """The files of a cluster's security below `directory`. Missing files are made; raises CertificateError, OSError."""
 
     def __init__(self, directory: Path, nodes: int, now: datetime) -> None:
         self._directory = directory
@@ -100,7 +99,7 @@ class SecuredCluster:
         return HttpAddress(address, {"ssl.ca.location": self._authority(AuthorityKind.NODES)}, over_tls=True)
 
     def write_client_settings(self, kafka: Sequence[str], http: HttpAddress) -> None:
-        """What clients connect with, as each kind of client reads it. Raises OSError."""
+        """The settings that clients connect with, as each kind of client reads it. Raises OSError."""
         password = self._password_file.read_text("utf-8").strip()
         settings = {
             "security.protocol": "SASL_SSL",

@@ -1,5 +1,5 @@
-"""Where in a queue to stand: `beginning`, `end`, an offset, `-N` (the last N), a time or an age. Used by consume and
-by reset-offsets, so that both understand the same words."""
+"""The place in a queue to stand at: `beginning`, `end`, an offset, `-N` (the last N), a time or an age. Used by consume
+and by reset-offsets, so that both understand the same words."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _ClientConfig(NamedTuple):
 
 
 def file() -> Path:
-    """Where the profiles are."""
+    """The file of the profiles."""
     if named := os.environ.get("MAINSTEM_PROFILES"):
         return Path(named)
     directory = os.environ.get("XDG_CONFIG_HOME")
@@ -109,7 +109,7 @@ def client_config_option(*, help: str, used: bool = True) -> Any:
 
 
 def client_settings_of(context: click.Context | None) -> Mapping[str, str]:
-    """What the command's clients connect with."""
+    """The settings that the command's clients connect with."""
     if context is None:
         return {}
     inline: Mapping[str, str] = context.meta.get(_SETTINGS, {})

@@ -1,8 +1,7 @@
 """Changes of the file of profiles that leave alone what else is written there, comments included.
 
-A profile is added as a section at the end, and removed with the lines from its header to the next one. What comes out
-is read before it is written: it must say what it said, but for that profile, or nothing is written.
-"""
+A profile is added as a section at the end, and removed with the lines from its header to the next one. The new file is
+read before it is written: it must say what it said, but for that profile, or nothing is written."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def _with_default(text: str, name: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """What stands before the first section, and the rest."""
+    """The text before the first section, and the rest."""
     lines = text.splitlines(keepends=True)
     first = next((number for number, line in enumerate(lines) if _HEADER.match(line)), len(lines))
     return "".join(lines[:first]), "".join(lines[first:])

@@ -102,9 +102,8 @@ def command(
     changes of topics are refused (POLICY_VIOLATION), and nothing is written to the store.
 
     --into makes a node's write_dir, by the node's own configuration (node_id, nameserver.peers): start the node with it
-    and the same store, and the cluster goes on. Its former nodes must never be started again. What was in no file of
-    the store is lost, and each partition goes on far behind it, so that no offset is given out twice.
-    """
+    and the same store, and the cluster goes on. Its former nodes must never be started again. Records in no file of the
+    store are lost, and each partition goes on far behind it, so that no offset is given out twice."""
     if [lists, root is not None, serves, into_dir is not None].count(True) != 1:
         raise click.UsageError("takes one of --list, --export DIR, --serve and --into WRITE_DIR")
     if topics and root is None:

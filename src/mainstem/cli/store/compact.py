@@ -21,6 +21,6 @@ def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) ->
     """Compact the queues of topics with cleanup.policy=compact: of each key the latest record stays.
 
     Splitters compact in what splits and merges leave, once it is worth it; this compacts at once, and splits nothing
-    meanwhile. What is not merged yet is merged first. It takes the node's split lease; the embedded splitter gives way.
-    """
+    meanwhile. Files that are not merged yet are merged first. It takes the node's split lease; the embedded splitter
+    gives way."""
     become(http, master, more, once=once, only=("--compact-only",))

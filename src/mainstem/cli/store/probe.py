@@ -65,7 +65,7 @@ def command(url: str, file: Path | None, assignments: tuple[str, ...], as_json: 
 
 
 async def tried(url: str, config: ObjectStoreConfig) -> list[Tried]:
-    """What a store was asked for and how it did, in the order in which it was asked. Raises ConfigError."""
+    """The steps of a probe of a store, and how each went, in the order in which it was asked. Raises ConfigError."""
     from mainstem.storage.object_stores.probing import StoreProbe
     from mainstem.storage.object_stores.urls import open_object_store
 

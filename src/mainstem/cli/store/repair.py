@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mainstem.storage.verifying.store_check import StoreReport
 
 ROUNDS = 2
-"""What was wrong behind a damaged index shows when that is made anew."""
+"""Damage behind a damaged index shows when that is made anew."""
 
 NO_MANIFEST = """\
 {write_dir} has no {name}. Name the node's disk 1 with --write-dir. If the manifest is lost, it is made anew from its \

@@ -24,9 +24,8 @@ def command(master: str | None, once: bool, http: str, more: tuple[str, ...]) ->
     """Upload merged files of topics with remote.storage.enable=true to the remote tier.
 
     Splitters upload in what splits and merges leave; this does it at once, and splits nothing meanwhile. A node uploads
-    for the write groups that it leads. What is not merged yet is merged first. It takes the node's split lease; the
-    embedded splitter gives way.
-    """
+    for the write groups that it leads. Files that are not merged yet are merged first. It takes the node's split lease;
+    the embedded splitter gives way."""
     if "--help" not in more and (shared := HttpNode(http).get("/v1/split/endpoint", SplitEndpoint).shared_store):
         raise CommandFailed(f"{shared.url} is a shared store: files are written straight to it, and none is uploaded")
     become(http, master, more, once=once, only=("--tier-only",))

@@ -148,7 +148,7 @@ def _print(reports: Sequence[ClusterReport], url: str, seconds: float) -> None:
 
 
 def _lines(affected: Sequence[Affected], topics: Mapping[int, str]) -> Iterator[str]:
-    """What readers may miss because of a finding."""
+    """The records that readers may miss because of a finding."""
     for it in affected[:PARTITIONS_SHOWN_MAX]:
         number = topic_number_of(it.queue_id)
         topic = topics.get(number, f"topic number {number}")

@@ -77,10 +77,9 @@ def command(
     batches, their headers, and Kafka's indexes beside queue segments. The exit code is 1 when something is not what it
     should be. Files that the manifest does not name are listed, and are no damage.
 
-    Where --store-dir is an object store, or `serve` would have a shared store, the objects are read of all that the
-    store says by itself that counts. No disk is looked at, and each finding says which offsets of which partitions it
-    may take from readers.
-    """
+    If --store-dir is an object store, or `serve` would have a shared store, the objects are read of all that the store
+    says by itself that counts. No disk is looked at, and each finding says which offsets of which partitions it may
+    take from readers."""
     from mainstem.node.config_sources import load
 
     given = store_dir if of_objects else None

@@ -21,8 +21,7 @@ def command(name: str | None, http: str, as_json: bool) -> None:
     """Show what tenants, or the tenant NAME, take of a node.
 
     Sizes are those of batches, as they lie in the journal, on disk 2 and in the remote tier: what is deleted counts
-    until its file goes. What a tenant's users produced and fetched is counted since the node started.
-    """
+    until its file goes. The bytes that a tenant's users produced and fetched are counted since the node started."""
     path = "/v1/tenants/usage" if name is None else f"/v1/tenants/usage/{name}"
     view = HttpNode(http, timeout_seconds=TIMEOUT_SECONDS).get(path, TenantUsagesView)
     if as_json:

@@ -1,1 +1,1 @@
-"""What commands write: text, tables, JSON, messages, lines of progress."""
+"""The outputs of commands: text, tables, JSON, messages, lines of progress."""

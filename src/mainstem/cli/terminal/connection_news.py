@@ -1,4 +1,4 @@
-"""What a person hears of a node that goes away and comes back while a command runs.
+"""The news that a person hears of a node that goes away and comes back while a command runs.
 
 librdkafka reconnects by itself and says nothing unless asked. One line on stderr tells when the node is lost, one
 when messages flow again; a command that does not wait forever asks `lost_for` how long it has waited.

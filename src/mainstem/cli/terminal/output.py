@@ -117,7 +117,7 @@ class _Terminal(io.StringIO):
 
 
 def printed(print_it: Callable[[], None]) -> str:
-    """What a function would print for people on this terminal, its styles included."""
+    """The output that a function would print for people on this terminal, its styles included."""
     with contextlib.redirect_stdout(_Terminal()) as kept:
         print_it()
     return kept.getvalue()

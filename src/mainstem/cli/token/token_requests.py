@@ -1,4 +1,4 @@
-"""What the commands about delegation tokens ask a node, and what they show of its answers.
+"""The questions of the commands about delegation tokens, and their views of the answers.
 
 librdkafka has no requests of delegation tokens, so these commands speak for themselves. A token is named by its id; its
 secret is looked up where a request takes it, so that none stands on a command line.

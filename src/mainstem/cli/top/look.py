@@ -50,7 +50,7 @@ _NAMES = (
     "mainstem_queue_store_bytes",
     "mainstem_shared_store_bytes",
 )
-"""Where the fields of `Figures` come from, in their order."""
+"""The sources of the fields of `Figures`, in their order."""
 
 
 def figures_of(text: str) -> Figures:
@@ -111,7 +111,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     shared_store: str | None
     """Its URL or directory; None: each node has a disk 2."""
     troubles: Sequence[str]
-    """What could not be asked, and why."""
+    """The questions that could not be asked, and why."""
 
 
 class _Taken(NamedTuple):
@@ -199,7 +199,7 @@ class Looks:
         return _Taken(at, {node.node_id: figures for node, figures in zip(nodes, found, strict=True)})
 
     def _figures(self, node: NodeView) -> Figures | None:
-        """What a node says of itself; None where it does not answer."""
+        """The report of a node on itself; None if it does not answer."""
         if node.http is None:
             return None
         try:
@@ -213,7 +213,8 @@ class Looks:
 
 
 def reached_at(node: NodeView, http: str) -> str:
-    """Where others reach a node's HTTP port: one that listens on all interfaces tells no host of its own."""
+    """The address at which others reach a node's HTTP port: one that listens on all interfaces tells no host of its
+    own."""
     try:
         address = parsed(http)
     except AddressError:  # of another version: asked as it is told

@@ -1,4 +1,4 @@
-"""What may be asked to change over HTTP: the bodies of requests, and what each is to the access rules."""
+"""The changes that may be asked for over HTTP: the bodies of requests, and what each is to the access rules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
     ]
     """Of files, or of objects."""
     by: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    """Who gives them up."""
+    """The operator who gives them up."""
     dry_run: bool
     without: list[int] = []
     """Nodes that are not asked whether they have the records."""

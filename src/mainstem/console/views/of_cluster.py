@@ -1,4 +1,4 @@
-"""What the console shows of the cluster: its nodes, write groups, disks and drains."""
+"""Views of the cluster: its nodes, write groups, disks and drains."""
 
 from __future__ import annotations
 

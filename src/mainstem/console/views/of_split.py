@@ -1,4 +1,4 @@
-"""What the console shows of the split, and of what is damaged."""
+"""Views of the split, and of what is damaged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DamagedProducersView(msgspec.Struct, frozen=True, kw_only=True):
 
     group: int
     fault: str
-    """Where it lies."""
+    """Its place."""
     lost: int
     """Producers that no replica knows; 0 while replicas are asked."""
     seconds: float

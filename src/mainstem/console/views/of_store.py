@@ -1,4 +1,4 @@
-"""What the console shows of the queue store: levels, merges, compactions, the remote tier, how much topics take."""
+"""Views of the queue store: levels, merges, compactions, the remote tier, how much topics take."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class GivenUpFileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GiveUpView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given up, or would be."""
+    """The files that were given up, or would be."""
 
     files: Sequence[GivenUpFileView]
 
@@ -131,7 +131,8 @@ class RemoteView(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None
     """None: this node is given no store, and cannot read what is there."""
     fault: str
-    """What keeps the store from answering; empty: it did answer when it was last asked, or was not asked yet."""
+    """The reason that keeps the store from answering; empty: it did answer when it was last asked, or was not asked
+    yet."""
     levels: Sequence[LevelView]
     groups: dict[str, RemoteWriteGroupView]
     """By the write group's number."""
@@ -175,7 +176,7 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topic has on one level of the queue store."""
+    """The bytes that a topic has on one level of the queue store."""
 
     level: int
     kind: str
@@ -187,7 +188,7 @@ class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicUsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one topic has on both disks and in the remote tier, or several together."""
+    """The bytes that one topic has on both disks and in the remote tier, or several together."""
 
     topic_number: int | None
     """None: several."""
@@ -204,13 +205,13 @@ class TopicUsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What topics take of this node's disks, and of the cluster's remote tier."""
+    """The room that topics take of this node's disks, and of the cluster's remote tier."""
 
     topics: Sequence[TopicUsageView]
     """Those with the most bytes, most first; or the one that was asked for."""
     topics_left_out: int
     others: TopicUsageView
-    """What is left out, together."""
+    """The topics that are left out, together."""
     levels: Sequence[LevelView]
     """Of the whole store."""
     journal_bytes: int
@@ -224,7 +225,7 @@ class StoreUsageView(msgspec.Struct, frozen=True, kw_only=True):
     remote_levels: Sequence[LevelView] = []
     """Of the whole remote tier, or the whole shared store."""
     shared_store: str | None = None
-    """As in `ClusterView`. What topics have in a shared store is in `remote_bytes` and `remote_levels`."""
+    """As in `ClusterView`. The bytes that topics have in a shared store are in `remote_bytes` and `remote_levels`."""
     given_up_files: int = 0
     """Files of the remote tier, or of the shared store, that were lost and given up."""
     given_up_records: int = 0

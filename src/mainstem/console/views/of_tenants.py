@@ -1,4 +1,4 @@
-"""What the console shows of tenants."""
+"""Views of tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class TenantsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantUsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant takes. Bytes are this node's: those of batches in what it holds, live or not."""
+    """The use that a tenant makes of the node. Bytes are this node's: those of batches in what it holds, live or
+    not."""
 
     name: str
     topics: int

@@ -1,4 +1,4 @@
-"""What the console shows of topics and their partitions."""
+"""Views of topics and their partitions."""
 
 from __future__ import annotations
 

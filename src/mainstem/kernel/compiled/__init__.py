@@ -1,8 +1,7 @@
 """The kernel in C, by way of Cython: one module per noun, each the twin of the one of the same name in `pure`.
 
-What is not here (yet) on purpose: nothing that runs once per request or more rarely, but for `collector`, which no
-Python code can do. Importing this package fails where it was not built.
-"""
+Left out on purpose, so far: nothing that runs once per request or more rarely, but for `collector`, which no Python
+code can do. Importing this package fails where it was not built."""
 
 from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder

@@ -1,4 +1,4 @@
-"""What the garbage collector need not visit.
+"""Objects that the garbage collector need not visit.
 
 The collector looks for cycles of objects that hold each other. It visits every object that could be part of one, again
 and again while that lives: a hundred thousand objects for ten milliseconds. An object that cannot be part of a cycle
@@ -11,4 +11,4 @@ from __future__ import annotations
 
 def untrack(thing: object, /) -> None:
     """Have the garbage collector leave this object out for good, if that is possible; nothing for one that it never
-    visits. Whoever calls this answers for it that the object is in no cycle, now and later."""
+    visits. The caller answers for it that the object is in no cycle, now and later."""

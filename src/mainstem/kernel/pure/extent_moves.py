@@ -1,4 +1,4 @@
-"""What is done with the bytes of extents: check and gather them, find the batches in them, make their checksums."""
+"""The work on the bytes of extents: check and gather them, find the batches in them, make their checksums."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 Pure-Python twin of the compiled scan; both are one function, `scan_fetch`, of the same signature.
 
-A body whose structure is wrong raises `MalformedFetch`. Every length is checked against the bytes that remain,
-every array count against the smallest size of its elements, before anything is made of it. What the broker does
-not use (the replica's identity, the rack, tagged fields) is stepped over; bytes behind the request are ignored,
-as everywhere but in Produce.
+A body whose structure is wrong raises `MalformedFetch`. Every length is checked against the bytes that remain, every
+array count against the smallest size of its elements, before anything is made of it. Fields that the broker does not
+use (the replica's identity, the rack, tagged fields) are stepped over; bytes behind the request are ignored, as
+everywhere but in Produce.
 
 A request of very many partitions is scanned part by part, each of which has a plan of its own.
 """
@@ -33,7 +33,7 @@ ENTRIES_MAX = 2_000_000
 ENTRIES_AT_ONCE = 125_000
 """Topics and partitions of one scan, forgotten ones included: the largest clusters have some thousand partitions on a
 node. An entry costs about a hundred and fifty bytes of memory while its plan lasts; each look at all of them is a turn
-of the event loop, of some ten milliseconds for so many. What is beyond goes into further plans."""
+of the event loop, of some ten milliseconds for so many. Partitions beyond it go into further plans."""
 
 _TOPIC_BYTES_MIN = 3  # flexible: an empty name, no partitions, no tags
 _PARTITION_BYTES_MIN = 16  # version 4: index, offset, size
@@ -48,7 +48,7 @@ _V12 = struct.Struct(">iiqiqi")
 
 
 class FetchRest(NamedTuple):
-    """Where a scan stopped."""
+    """The place where a scan stopped."""
 
     position: int
     """In the frame that was scanned."""
@@ -76,7 +76,7 @@ class FetchScan(NamedTuple):
     forgotten: list[tuple[FetchKey, list[int]]]
     """Topics, and partitions of each, that the session is to leave out from now on."""
     rest: FetchRest | None
-    """Where `scan_more` goes on; None: the plan has all partitions."""
+    """The place where `scan_more` goes on; None: the plan has all partitions."""
 
 
 def scan_fetch(frame: memoryview, position: int, version: int, most: int = ENTRIES_AT_ONCE) -> FetchScan:
@@ -112,7 +112,7 @@ def _scan(frame: memoryview, position: int, version: int, before: FetchScan | No
 
 
 def _head(frame: memoryview, position: int, version: int) -> tuple[FetchScan, int]:
-    """What stands before the topics."""
+    """The bytes before the topics."""
     if version < REPLICA_STATE_FROM:
         _I32.unpack_from(frame, position)  # the replica's id
         position += 4

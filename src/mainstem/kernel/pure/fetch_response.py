@@ -1,8 +1,7 @@
 """A Fetch response, from the rows of a plan to the buffers of a frame.
 
-Pure-Python twin of the compiled writer. Topics stand in the order of their first row, each with all of its rows. What
-is small is joined into one buffer, what is large stays the buffer it is: nothing of it is copied.
-"""
+Pure-Python twin of the compiled writer. Topics stand in the order of their first row, each with all of its rows. Small
+parts are joined into one buffer, a large part stays the buffer it is: nothing of it is copied."""
 
 from __future__ import annotations
 

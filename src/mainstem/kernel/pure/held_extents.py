@@ -57,7 +57,7 @@ def take_extents(
 
 
 def _batch_ends(extent: memoryview, offset: int, last_offset: int) -> list[int]:
-    """Where the batches of a plain extent end; none: it is not plain."""
+    """The ends of the batches of a plain extent; none: it is not plain."""
     ends: list[int] = []
     position = 0
     while position < len(extent):

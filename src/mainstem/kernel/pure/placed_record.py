@@ -13,7 +13,7 @@ _SHIFT_END = 70
 
 
 class PlacedRecord(NamedTuple):
-    """Where a record and its parts stand, from the first byte of the batch's records on."""
+    """The positions of a record and its parts, from the first byte of the batch's records on."""
 
     start: int
     stop: int

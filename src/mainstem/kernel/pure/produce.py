@@ -122,7 +122,7 @@ class ScannedBatch:
     partition: int
     verdict: int
     start: int
-    """Where the records start in the frame."""
+    """The position of the records in the frame."""
     length: int
     """Bytes of the records."""
     queue_id: int = 0
@@ -476,9 +476,8 @@ def scan_produce(
     """Scan the Produce body of a version from 3 to 13 that fills `frame` from `position`.
 
     `resolve` is called for each topic of the request, unless it is the one before it again, with its name, or from
-    version 13 its id. What it raises goes through. `now_ms`: timestamps are judged by it. Raises MalformedProduce, and
-    ManyTopics before anything of more than `topics_max` topics is looked at.
-    """
+    version 13 its id. Its errors go through. `now_ms`: timestamps are judged by it. Raises MalformedProduce, and
+    ManyTopics before anything of more than `topics_max` topics is looked at."""
     if not (VERSION_FIRST <= version <= VERSION_LAST and 0 <= position <= len(frame)):
         raise ValueError(f"no Produce body: version {version}, position {position} of {len(frame)} bytes")
     scan = ProduceScan(frame, version, now_ms)

@@ -1,8 +1,7 @@
 """Encodes the Produce response from the outcomes of the batches of a request.
 
-Its fields are `protocol.messages.produce.ProduceResponse`; the codec is the oracle of its bytes. What this broker
-never has to say (record errors, another leader) is written as its default.
-"""
+Its fields are `protocol.messages.produce.ProduceResponse`; the codec is the oracle of its bytes. A field that this
+broker never needs (record errors, another leader) is written as its default."""
 
 from __future__ import annotations
 

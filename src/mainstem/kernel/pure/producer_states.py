@@ -24,11 +24,10 @@ passed over, so that a client that invents ids pushes out its own.
 
 A batch that is applied again changes nothing: at or below a producer's newest, it is known.
 
-Refusals are counted by this node alone, never in a checkpoint, and forgotten with the overlay. Their table is small
-and fixed. Producers that share a place share its patience: what one of them was refused is missing from the other's.
-What resets a count is its producer's batch in order, for which there is a mark of who was refused last: without it a
-busy producer would reset the count of another again and again, who would never be heard.
-"""
+Refusals are counted by this node alone, never in a checkpoint, and forgotten with the overlay. Their table is small and
+fixed. Producers that share a place share its patience: what one of them was refused is missing from the other's. A
+count is reset by its producer's batch in order, for which there is a mark of who was refused last: without it a busy
+producer would reset the count of another again and again, who would never be heard."""
 
 from __future__ import annotations
 
@@ -58,7 +57,8 @@ UNKNOWN_PATIENCE = 10
 all of two volleys are refused whose first was."""
 
 COUNTERS = 1024
-"""Counts of refusals of known producers, and as many of unknown ones: 8 KiB. What is counted is rare and soon over."""
+"""Counts of refusals of known producers, and as many of unknown ones: 8 KiB. Counted refusals are rare and soon
+over."""
 
 COUNT_MASK = 0x7F
 SPREAD = 0x9E3779B97F4A7C15

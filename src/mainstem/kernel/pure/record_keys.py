@@ -1,8 +1,7 @@
 """The keys of records: where each stands, and what it hashes to. The records lie plain, batch after batch.
 
-The hash is SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF"). Who does not
-know its key makes no two keys of one hash.
-"""
+The hash is SipHash-2-4 with 128 bits of output (Aumasson, Bernstein: "SipHash: a fast short-input PRF"). A client that
+does not know its key makes no two keys of one hash."""
 
 from __future__ import annotations
 

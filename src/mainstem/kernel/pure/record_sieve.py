@@ -5,10 +5,9 @@ among those given, and one without a key always. A batch of which nothing goes k
 records cannot be read; one of which everything goes is left out. Else it keeps all of its header but the length, the
 checksum, the number of records and, unless the log's clock stamped it, the largest timestamp, which is of those left.
 
-Where a tombstone stays in a batch without a delete horizon, the batch gets one: bit 6 of its attributes, and the
-horizon as its base timestamp. The timestamps of its records are then told as differences from that (modulo 2^64, as
-Java reads them) and stay what they are.
-"""
+If a tombstone stays in a batch without a delete horizon, the batch gets one: bit 6 of its attributes, and the horizon
+as its base timestamp. The timestamps of its records are then told as differences from that (modulo 2^64, as Java reads
+them) and stay what they are."""
 
 from __future__ import annotations
 
@@ -125,7 +124,7 @@ def sieve_records(header: Buffer, records: Buffer, kept: Buffer, horizon_ms: int
 
 
 def _sieve(header: memoryview, body: memoryview, kept: memoryview, horizon_ms: int) -> tuple[_Outcome, bytearray]:
-    """What becomes of the batch, and header and records of one that changes."""
+    """The fate of the batch, and header and records of one that changes."""
     fields = HEADER.unpack_from(header)
     base_offset, attributes, last_delta, base_timestamp, count = fields[0], fields[5], fields[6], fields[7], fields[12]
     try:

@@ -22,12 +22,12 @@ class TimestampWalk(NamedTuple):
     greatest: Place | None
     """The first of those with the greatest timestamp; None: there are no records."""
     rising: tuple[Place, ...]
-    """The records later than all before them. Whatever timestamp is looked for, the first record that has it, or
-    more, is one of these."""
+    """The records later than all before them. For every timestamp, the first record that has it, or more, is one of
+    these."""
     all_rising: bool
     """There were no more of these than were asked for."""
     damaged_at: int
-    """Where the first record stands that cannot be read, or bytes behind the last one; -1: all is well."""
+    """The position of the first record that cannot be read, or bytes behind the last one; -1: all is well."""
 
 
 def walk_timestamps(

@@ -50,7 +50,7 @@ class Clocks:
         return int(1000 * (self._clock.monotonic() - self._heard[node_id][1]))
 
     def time_of(self, node_id: int) -> int | None:
-        """What the node's clock says now, in ms; None: no reading of it is young enough."""
+        """The reading of the node's clock now, in ms; None: no reading of it is young enough."""
         if node_id == self._node_id:
             return self._clock.now_ms()
         reading = self._heard.get(node_id)

@@ -66,7 +66,7 @@ class Draining:
                 log.debug("drained nodes are not empty yet; tried again soon: %s", error)
 
     def plan(self, standings: Standings) -> DrainPlan:
-        """What a leader would begin now, and what stands against the rest."""
+        """The moves that a leader would begin now, and what stands against the rest."""
         table = self._replica.state.node_table
         racks = {node.node_id: node.rack for node in table.nodes.values()}
         takers = [it.node_id for it in self._alive(NodeRole.STORAGE) if it.node_id not in table.draining]

@@ -212,7 +212,7 @@ class Heartbeats:
         return cluster.write_groups if cluster is not None else 0
 
     def quorum_times(self) -> list[int | None]:
-        """What the clocks of the metadata quorum's members say now, in ms; None: not heard lately."""
+        """The readings of the clocks of the metadata quorum's members now, in ms; None: not heard lately."""
         return [self._clocks.time_of(node_id) for node_id in sorted(self._group.membership.members)]
 
     # the leader

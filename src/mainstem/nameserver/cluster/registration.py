@@ -39,10 +39,10 @@ class Registration:
         self._replica = replica
         self._quorum = quorum
         self.facts = facts
-        """What the node registers besides its address for clients."""
+        """The facts that the node registers besides its address for clients."""
         self._incarnation = incarnation
         self.node: Node | None = None
-        """What is registered; None: nothing yet."""
+        """The registration; None: nothing yet."""
 
     @property
     def may_say_more(self) -> bool:

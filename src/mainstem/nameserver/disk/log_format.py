@@ -91,7 +91,7 @@ class LogContent(NamedTuple):
     records: list[LogRecord]
     """Numbers go up one by one: replaced entries are left out."""
     end: int
-    """Where the next record goes; bytes behind it are a mark or a torn write."""
+    """The position of the next record; bytes behind it are a mark or a torn write."""
     torn: bool
     version: int
 

@@ -94,8 +94,8 @@ def lost(before: Remembers, loss: LossCause, why: str) -> Remembers:
 
 
 def ends_lost(before: Remembers, why: str) -> Remembers:
-    """The logs of all write groups may have gone further. Where more was forgotten, and is not got back yet or not all,
-    it does not become less."""
+    """The logs of all write groups may have gone further. If more was forgotten, and is not got back yet or not all, it
+    does not become less."""
     text = why if before.why in ("", why) else f"{before.why}; {why}"[:WHY_CHARS_MAX]
     if before.loss == LossCause.COPY.value:
         metadata = [group for group in before.recovered if group == METADATA_QUORUM]

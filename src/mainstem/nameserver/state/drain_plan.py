@@ -34,7 +34,7 @@ class PlannedMove(NamedTuple):
 
 
 class DrainPlan(NamedTuple):
-    """What may begin now; and by write group, in words, what keeps a replica from moving or from arriving."""
+    """The moves that may begin now; and by write group, in words, what keeps a replica from moving or from arriving."""
 
     moves: list[PlannedMove]
     obstacles: dict[int, str]
@@ -118,8 +118,8 @@ def plan_vote(
 
 
 def _under_way(placements: Placements, standings: Standings) -> tuple[set[int], set[int]]:
-    """The nodes that are taking a replica, and those that are giving one away. Where no leader tells, a replica may
-    be on its way to each of the nodes that placement names."""
+    """The nodes that are taking a replica, and those that are giving one away. If no leader tells, a replica may be on
+    its way to each of the nodes that placement names."""
     into: set[int] = set()
     out_of: set[int] = set()
     for group, replicas in placements.items():

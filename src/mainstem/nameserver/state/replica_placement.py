@@ -41,7 +41,7 @@ def _choose(group: int, racks: Mapping[int, str | None], replicas: int, held: Co
 
 
 def rack_of(racks: Mapping[int, str | None], node_id: int) -> object:
-    """What no two replicas should share; a node that names no rack is one of its own."""
+    """The fault domain that no two replicas should share; a node that names no rack is one of its own."""
     rack = racks[node_id]
     return node_id if rack is None else rack
 

@@ -1,5 +1,5 @@
-"""What the leader logs when a tenant is made, changed or removed: the tenant itself first, then the access rules of its
-users and its quotas, in one entry of the log or not at all. No I/O."""
+"""The commands that the leader logs when a tenant is made, changed or removed: the tenant itself first, then the access
+rules of its users and its quotas, in one entry of the log or not at all. No I/O."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from mainstem.security.tokens.token_service import TokenService
 
 TOKEN_KEY = "delegation_token.secret_key_file"
 TOKEN_KEY_BYTES_MIN = 16
-"""Whoever has one token can try keys at the speed of a hash."""
+"""A holder of one token can try keys at the speed of a hash."""
 
 PASSWORD_VARIABLE = "MAINSTEM_BOOTSTRAP_PASSWORD"
 

@@ -26,7 +26,7 @@ class OpenPort(NamedTuple):
     """The configuration key that opens it."""
     address: str
     danger: str
-    """What whoever reaches it may do."""
+    """The powers of everybody who reaches it."""
     remedy: str
 
 

@@ -22,7 +22,7 @@ from mainstem.storage.role import Storage
 
 
 class LocalClusterViews:
-    """What this node knows itself, and what the other nodes report when they are asked."""
+    """The knowledge of this node itself, and the reports of the other nodes when they are asked."""
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 NICE = 10
-"""A ninth of a normal process's weight. Where others want the whole processor a tenth of it is left, with
-which a splitter starts in minutes and splits about as much as such a node takes in; at 19 it is a seventieth,
-and the split would fall behind until disk 1 is full."""
+"""A ninth of a normal process's weight. If others want the whole processor a tenth of it is left, with which a splitter
+starts in minutes and splits about as much as such a node takes in; at 19 it is a seventieth, and the split would fall
+behind until disk 1 is full."""
 
 SESSION_AT = 3
 """Positions in /proc/PID/stat, of the fields behind the command's name: state, parent, group, session."""

@@ -63,7 +63,7 @@ LINE_BYTES_MAX = 16 * 1024
 
 
 def missing_for_spark() -> str:
-    """What to install before Spark can run here; empty when nothing is missing. Blocks for a `java
+    """The packages to install before Spark can run here; empty when nothing is missing. Blocks for a `java
     -version`."""
     return " ".join(filter(None, (find_java().missing, spark_missing())))
 

@@ -1,1 +1,1 @@
-"""What a splitter says to its node, and the lease under which it may."""
+"""The conversation of a splitter with its node, and the lease under which it may."""

@@ -134,7 +134,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     store_dir: str
     """The queue store's directory, absolute, as the node sees it."""
     shared_store: SharedStore | None = None
-    """Where the queue store lies instead, if not on disks of nodes."""
+    """The place of the queue store, if not on disks of nodes."""
 
     @property
     def rpc(self) -> str:
@@ -233,7 +233,7 @@ class NodeLink:
         return reply.outcomes
 
     def merge_work(self, lease: HeldLease, *, drain: bool = False) -> MergeWork:
-        """What to merge next; what was given before under this lease is taken back. Raises `LeaseLost`."""
+        """The work to merge next; work that was given before under this lease is taken back. Raises `LeaseLost`."""
         return self._call(MERGE_WORK, AskMerge(lease=lease, drain=drain), MERGE_WORK_SECONDS)
 
     def merge_live(self, merge_id: str, queue_ids: bytes) -> bytes:
@@ -255,7 +255,7 @@ class NodeLink:
         self._call(MERGE_DAMAGED, MergeDamage(merge_id=merge_id, name=name, reason=reason))
 
     def tier_work(self, lease: HeldLease, *, drain: bool = False) -> TierWork:
-        """What to upload next; what was given before under this lease is taken back. Raises `LeaseLost`."""
+        """The work to upload next; work that was given before under this lease is taken back. Raises `LeaseLost`."""
         return self._call(TIER_WORK, AskTier(lease=lease, drain=drain), TIER_WORK_SECONDS)
 
     def record_tier(self, lease: HeldLease, tier_id: str, names: Sequence[str], failure: str) -> str:
@@ -284,7 +284,7 @@ class NodeLink:
         return msgspec.structs.replace(place, config=self.store_config())
 
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
-        """What to compact next, and its queues; what was given before under this lease is taken back. Raises
+        """The work to compact next, and its queues; work that was given before under this lease is taken back. Raises
         `LeaseLost`."""
         request = AskCompaction(lease=lease, drain=drain, covers=True)
         reply = self._client.call(COMPACT_WORK, request, timeout_seconds=MERGE_WORK_SECONDS)

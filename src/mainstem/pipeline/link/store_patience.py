@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def patient(store: SharedStore | None, node: NodeLink, work: Callable[[], T]) -> T:
-    """What `work` returns, which writes to this store; None: to a disk, which is not asked twice. Raises as `work`."""
+    """The result of `work`, which writes to this store; None: to a disk, which is not asked twice. Raises as `work`."""
     if store is None:
         return work()
     from mainstem.storage.shared_store.begun_again import begun_again

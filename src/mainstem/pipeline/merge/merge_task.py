@@ -34,7 +34,7 @@ from mainstem.storage.store_files.store_file import StoreFile, index_path_of, pa
 
 
 class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What tasks need to know of their node."""
+    """The facts that tasks need to know of their node."""
 
     rpc: str
     store_dir: str
@@ -42,7 +42,7 @@ class MergeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Per task; 0 is unpaced, but for what the node grants."""
     tls: RpcTlsConfig = RpcTlsConfig()
     shared_store: SharedStore | None = None
-    """Where files are read and written, without how it is reached; None: `store_dir`."""
+    """The store in which files are read and written, without how it is reached; None: `store_dir`."""
 
 
 class MergeJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,7 +146,7 @@ class Merger:
         return self._compactor.step(self._keeper.held, drain=drain)
 
     def _name_jobs(self, title: str) -> None:
-        """What the next jobs are called, and that `stop` cancels them."""
+        """The name of the next jobs, and that `stop` cancels them."""
         self._spark.sparkContext.setJobGroup(JOB_GROUP, title, interruptOnCancel=False)
 
     def _run(self) -> None:

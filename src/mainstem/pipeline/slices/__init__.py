@@ -1,1 +1,1 @@
-"""What a task of the split does: from the bytes of a slice of the journal to runs of batches in order."""
+"""The work of a task of the split: from the bytes of a slice of the journal to runs of batches in order."""

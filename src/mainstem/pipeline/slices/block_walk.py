@@ -59,14 +59,14 @@ class Batches(NamedTuple):
     rows: Rows
     """Their directory rows (`DIRECTORY_ROW`)."""
     starts: Integers
-    """Where each batch begins in the slice's buffer, ascending."""
+    """The position of each batch in the slice's buffer, ascending."""
     groups: Integers
     """The write group of each batch."""
 
 
 class _Kept(NamedTuple):
     at: int
-    """Where the block begins in the slice's buffer."""
+    """The position of the block in the slice's buffer."""
     header: BlockHeader
 
 

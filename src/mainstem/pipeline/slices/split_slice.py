@@ -68,10 +68,10 @@ def split_slice(
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     allow: Allowance = unlimited,
 ) -> SplitSlice:
-    """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of
-    topics that are absent are dropped. `allow` is asked before so many bytes are gathered and written. Every
-    run is durable when this returns. Where runs are to be of one write group each, `announce` is called for all runs of
-    one before any is opened.
+    """Split the slice whose bytes are in `buffer`. `classes`: topic number → retention class; batches of topics that
+    are absent are dropped. `allow` is asked before so many bytes are gathered and written. Every run is durable when
+    this returns. If runs are to be of one write group each, `announce` is called for all runs of one before any is
+    opened.
 
     Raises `SliceDamaged`, FormatError (batches of a queue that overlap) and OSError; runs begun are then
     removed or, when finished, left for the storage role to clear: no manifest names them. Raises what `announce` and

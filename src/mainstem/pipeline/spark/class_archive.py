@@ -31,7 +31,7 @@ UNLOGGED = "-Xlog:cds*=off"
 
 
 def archive_of(java: Java) -> Path:
-    """Where the archive for this Java and this pyspark lies, once it is written: below `XDG_CACHE_HOME`, or
+    """The path of the archive for this Java and this pyspark, once it is written: below `XDG_CACHE_HOME`, or
     `~/.cache`. Each Python environment of a user has its own."""
     place = hashlib.sha256(os.fsencode(pyspark.__file__)).hexdigest()[:8]
     cache = os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache"

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def on_executors(spark: SparkSession, function: Callable[[bytes], bytes], work: Sequence[bytes]) -> list[bytes]:
-    """What `function` makes of each, in their order. Raises Spark's errors."""
+    """The results of `function` for each, in their order. Raises Spark's errors."""
     context: Any = spark.sparkContext
     found: list[bytes] = context.parallelize(work, len(work)).map(function).collect()
     return found

@@ -36,7 +36,7 @@ class SplitSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: RpcTlsConfig = RpcTlsConfig()
     """TLS files that lie at the same path on every host of a task."""
     shared_store: SharedStore | None = None
-    """Where runs are written, without how it is reached; None: `runs_dir`."""
+    """The place where runs are written, without how it is reached; None: `runs_dir`."""
 
 
 class JournalView(Protocol):

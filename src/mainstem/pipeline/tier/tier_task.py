@@ -41,7 +41,7 @@ class UploadWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadDone(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of them. The first that could not be uploaded ends the task."""
+    """Their outcomes. The first that could not be uploaded ends the task."""
 
     names: tuple[str, ...]
     """In the remote tier, of those that lie there."""

@@ -27,7 +27,7 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 log = logging.getLogger(__name__)
 
 TASK_BYTES = 256 << 20
-"""What one task uploads, unless one file is larger: a split waits for it at the most."""
+"""The bytes that one task uploads, unless one file is larger: a split waits for it at the most."""
 
 
 class Tierer:

@@ -1,4 +1,4 @@
-"""What the members of a consumer group tell each other through JoinGroup and SyncGroup.
+"""The messages of the members of a consumer group to each other through JoinGroup and SyncGroup.
 
 A broker only carries these bytes; the command line and DescribeGroups readers look inside. Versions only
 append fields, so a newer one is read as the last known.

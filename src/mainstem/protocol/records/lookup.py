@@ -2,7 +2,7 @@
 compacted topics ask for, as compaction keeps the latest record of each.
 
 Batches whose max timestamp rules them out are skipped by their header. Of one that decides, the kernel walks the
-records in place; only a compressed one is inflated. What a walk finds out answers every later question for a time in
+records in place; only a compressed one is inflated. The findings of a walk answer every later question for a time in
 most batches, and is small: the records that are later than all before them, of which one is the answer.
 
 A batch that cannot be read, or inflates to more than it may, counts as a whole: it is answered with its first offset

@@ -1,1 +1,1 @@
-"""What a node does while it leads: its leadership, and how its log reaches each other member."""
+"""The work of a node while it leads: its leadership, and how its log reaches each other member."""

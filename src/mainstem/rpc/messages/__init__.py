@@ -1,1 +1,1 @@
-"""What nodes say to each other: each message declared once."""
+"""The messages of nodes to each other: each message declared once."""

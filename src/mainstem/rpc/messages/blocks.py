@@ -45,8 +45,8 @@ FETCH_BLOCK = Method(110, "groups.fetch_block", FetchBlock, FetchedBlock, (Block
 
 
 WHOLE, DAMAGED, STAND_IN, STORED, UNKNOWN = "whole", "damaged", "stand-in", "stored", "unknown"
-"""What has become of a block on a node: it can be read there; it cannot; it was given up, and something stands in for
-it; it is split, and gone from the journal; the node's log does not have it."""
+"""The fate of a block on a node: it can be read there; it cannot; it was given up, and something stands in for it; it
+is split, and gone from the journal; the node's log does not have it."""
 
 
 class AskFate(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""What brokers without storage ask of the leaders of write groups: to append, to read, and to tell them what is new.
+"""The questions of brokers without storage to the leaders of write groups: to append, to read, and to tell them what is
+new.
 
 Batches travel as attachments, one behind the other, as producers sent them; messages have their sizes.
 """

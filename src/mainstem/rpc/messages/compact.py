@@ -13,11 +13,11 @@ from mainstem.rpc.wire.method import Method
 
 
 class AskCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks for work. What was given before under this lease and is not recorded yet is taken back."""
+    """Asks for work. Work that was given before under this lease and is not recorded yet is taken back."""
 
     lease: HeldLease
     drain: bool = False
-    """Whatever is not compacted yet is to be, however little."""
+    """All that is not compacted yet is to be, however little."""
     covers: bool = False
     """The caller knows of covered topics (`CompactionWork.covered`)."""
 
@@ -41,7 +41,7 @@ class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactedFile(msgspec.Struct, frozen=True):
-    """What became of an input."""
+    """The fate of an input."""
 
     name: str
     outputs: tuple[FileDescription, ...]

@@ -1,9 +1,8 @@
 """The messages of merges: a splitter that has nothing to split asks its node what to merge, and hands in the outputs.
 
 The node holds the inputs of a merge from its answer on, for as long as the lease is in force under which it was asked
-for, or until the outputs are recorded. Where a merge is given up, or its answer lost, a later question gets the same
-work again, under another id: nothing of the first counts then.
-"""
+for, or until the outputs are recorded. If a merge is given up, or its answer lost, a later question gets the same work
+again, under another id: nothing of the first counts then."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ class MergeInput(msgspec.Struct, frozen=True):
 
 
 class AskMerge(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks for work. What was given before under this lease and is not recorded yet is taken back, except for `kept`,
-    merge ids that the caller still works on."""
+    """Asks for work. Work that was given before under this lease and is not recorded yet is taken back, except for
+    `kept`, merge ids that the caller still works on."""
 
     lease: HeldLease
     drain: bool = False

@@ -212,7 +212,7 @@ class WantTokenRemovals(msgspec.Struct, frozen=True, tag="token removals"):
 
 
 class WantedCredential(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be kept of a user's password for a mechanism; empty keys: nothing any more."""
+    """The values to be kept of a user's password for a mechanism; empty keys: nothing any more."""
 
     user: Text
     mechanism: Name
@@ -316,7 +316,7 @@ PerSecond = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ToldUse(msgspec.Struct, frozen=True, array_like=True):
-    """What a node's clients take of a quota that the nodes share."""
+    """The share that a node's clients take of a quota that the nodes share."""
 
     quota: QuotaId
     whole: PerSecond

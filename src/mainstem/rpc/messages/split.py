@@ -84,7 +84,8 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class FileDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A finished file of the queue store. What runs do not have is left out of messages, as older versions had it."""
+    """A finished file of the queue store. Fields that runs do not have are left out of messages, as older versions had
+    it."""
 
     name: str
     retention_class: str

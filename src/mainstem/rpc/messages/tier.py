@@ -6,7 +6,7 @@ force under which it was asked for, or until they are handed in. A damaged one i
 of the work. The node has said in the write group's log that objects of these names are to come before it gives them
 out; what is not handed in it deletes.
 
-Where the object store is the cluster's queue store, no work is given out here: tasks of splits, merges and compactions
+If the object store is the cluster's queue store, no work is given out here: tasks of splits, merges and compactions
 write the objects themselves. Each has the node say in the log which names are to come, before the first byte of them.
 """
 
@@ -29,7 +29,7 @@ class MovingFile(msgspec.Struct, frozen=True):
 
 
 class AskTier(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks for work. What was given before under this lease and is not handed in yet is taken back."""
+    """Asks for work. Work that was given before under this lease and is not handed in yet is taken back."""
 
     lease: HeldLease
     drain: bool = False
@@ -111,4 +111,4 @@ class GivenUpFile(msgspec.Struct, frozen=True, array_like=True):
     by: str
     """The operator, as they called themselves."""
     fault: str
-    """What was found when it was given up."""
+    """The finding when it was given up."""

@@ -1,9 +1,8 @@
 """Carries the Raft messages of all Raft groups of a node to the other nodes, and theirs to its groups.
 
-What the Raft groups send in one turn of the event loop leaves at its end, all messages for one node in one delivery
+The Raft groups' messages of one turn of the event loop leave at its end, all messages for one node in one delivery
 (large backlogs in several): the heartbeats of all groups share it. Messages may get lost, which Raft expects; the
-exchange then tells the Raft group that the node is unreachable, in a turn of its own, so that `send` never calls
-back.
+exchange then tells the Raft group that the node is unreachable, in a turn of its own, so that `send` never calls back.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class _End:
         return encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(self._hello))
 
     def writable(self) -> memoryview:
-        """Where the next bytes from the connection go; the driver then passes their count to `received`."""
+        """The buffer for the next bytes from the connection; the driver then passes their count to `received`."""
         return self._decoder.writable()
 
     def farewell(self, error: RpcError) -> list[Buffer]:

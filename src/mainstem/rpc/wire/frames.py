@@ -132,7 +132,7 @@ class FrameDecoder:
         self._header: tuple[int, ...] = ()
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; never empty once every frame was taken."""
+        """The buffer for the next bytes; never empty once every frame was taken."""
         if self._large is not None:
             return self._large[self._filled :]
         if self._start == self._end:

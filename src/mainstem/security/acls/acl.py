@@ -118,7 +118,7 @@ class Acl(NamedTuple):
 
 
 def fault_of(acl: Acl) -> str | None:
-    """What is wrong with a rule that somebody wants to add; None: it may be added."""
+    """The error in a rule that somebody wants to add; None: it may be added."""
     if acl.kind not in OPERATIONS_OF:
         return f"a rule cannot be about resources of kind {acl.kind.name}"
     if acl.pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -184,7 +184,7 @@ class AclFilter(NamedTuple):
 
 
 def fault_of_filter(wanted: AclFilter) -> str | None:
-    """What is wrong with a filter; None: nothing is."""
+    """The error in a filter; None: there is none."""
     for value in (wanted.kind, wanted.pattern, wanted.operation, wanted.permission):
         if value == 0:
             return f"the filter has an unknown {type(value).__name__}"

@@ -36,8 +36,8 @@ _Pattern = tuple[PatternType, str]
 
 
 class Ruling(NamedTuple):
-    """What the rules say of one question. `rule` decided; without one none applies, and `found` says whether there are
-    any rules about the resource at all, whoever they are for."""
+    """The answer of the rules to one question. `rule` decided; without one none applies, and `found` says whether there
+    are any rules about the resource at all, whoever they are for."""
 
     rule: Acl | None
     found: bool
@@ -105,8 +105,8 @@ class AclTable:
                 del lengths[len(acl.name)]
 
     def rule_on(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> Ruling:
-        """What the rules say of a principal, at a host, that would do something with a resource. A rule that denies
-        decides before all that allow; of several, the one whose pattern is the most general."""
+        """The answer of the rules for a principal, at a host, that would do something with a resource. A rule that
+        denies decides before all that allow; of several, the one whose pattern is the most general."""
         allowing: Acl | None = None
         found = False
         denies, allows = (operation, Operation.ALL), GRANTED_BY[operation]

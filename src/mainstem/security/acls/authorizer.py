@@ -1,9 +1,9 @@
 """The authorizer judges what clients may do, by the rules that this node's metadata has.
 
-Every session keeps what it has been told (`SessionVerdicts`), so that a check costs one look into a dict. What is kept
-counts as long as the table of rules is of the version it was judged by, and the session's principal is the same: a
-rule that is revoked is honoured by the first request after this node has applied the change, on connections that are
-open as on others.
+Every session keeps what it has been told (`SessionVerdicts`), so that a check costs one look into a dict. A kept
+verdict counts as long as the table of rules is of the version it was judged by, and the session's principal is the
+same: a rule that is revoked is honoured by the first request after this node has applied the change, on connections
+that are open as on others.
 
 A node that does not hear from the metadata's leader cannot know whether rules were revoked. It goes on by those it has
 for `staleness_ms`, and refuses everybody but super users then.
@@ -66,7 +66,7 @@ class KeptVerdicts:
         self._questions.add(question)
 
     def take(self) -> None:
-        """One more is kept. What went with its session is still counted, so that this is never too few."""
+        """One more is kept. A verdict that went with its session is still counted, so that this is never too few."""
         if self._count >= KEPT_TOTAL_MAX:
             for question in list(self._questions):
                 question.kept.clear()
@@ -101,8 +101,8 @@ class Question:
 
 
 class SessionVerdicts:
-    """What one session may do, as far as it was asked. Made by `Authorizer.of`; to be asked for again after an await,
-    since rules change."""
+    """The verdicts on one session, as far as it was asked. Made by `Authorizer.of`; to be asked for again after an
+    await, since rules change."""
 
     def __init__(
         self, principal: str, host: str, version: object, authorizer: Judge, kept_by_all: KeptVerdicts
@@ -182,10 +182,10 @@ class _Nobody:
 
 
 EVERYTHING = SameVerdict(True)
-"""What everybody may do where nobody judges."""
+"""The rights of everybody if nobody judges."""
 
 _NOTHING = SameVerdict(False)
-"""What may be done by rules that are too old."""
+"""The operations that rules allow which are too old."""
 
 
 class Authorizer:
@@ -210,7 +210,7 @@ class Authorizer:
         self._kept = KeptVerdicts()
 
     def of(self, session: Session) -> SessionVerdicts:
-        """What a session may do now."""
+        """The rights of a session now."""
         version = self.acls().version
         verdicts = session.verdicts
         if (

@@ -8,7 +8,7 @@ from mainstem.errors import ConfigError
 
 
 class AuthorizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may do what. `validate` raises ConfigError."""
+    """The settings of access control. `validate` raises ConfigError."""
 
     enabled: bool = False
     """authorizer.class.name: whether clients may do only what access control lists allow. Otherwise everybody may do

@@ -52,7 +52,7 @@ class AuditLane(NamedTuple):
 
 
 class AuditEvent(NamedTuple):
-    """What somebody did. Nothing in it is secret."""
+    """An action of somebody. Nothing in it is secret."""
 
     event: str
     """One of `config.EVENTS`."""

@@ -11,7 +11,7 @@ EVENTS = (AUTHENTICATION, DENIED, ADMIN, DATA)
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is recorded, and where. `validate` raises ConfigError."""
+    """The events that are recorded, and where. `validate` raises ConfigError."""
 
     enabled: bool = False
     """Whether anything is recorded."""

@@ -1,8 +1,7 @@
 """Authorities: they make certificates, and make them anew before they expire. No file and no clock is touched here.
 
-Keys are of the curve P-256, which every client of the last ten years knows. What an authority's certificate says it may
-be used for binds those it issues, too: none of the users' authority is accepted from a server.
-"""
+Keys are of the curve P-256, which every client of the last ten years knows. The purposes in an authority's certificate
+bind those it issues, too: none of the users' authority is accepted from a server."""
 
 from __future__ import annotations
 

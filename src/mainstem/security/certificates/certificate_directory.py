@@ -54,7 +54,7 @@ class CertificateDirectory:
         return self._directory / f"{kind.value}-ca.pem"
 
     def path_of(self, holder: CertificateHolder) -> Path:
-        """Where a certificate lies, if it was made."""
+        """The path of a certificate, if it was made."""
         return self._directory / holder.file_name
 
     def make_authorities(self, name: str, now: datetime, *, replace: bool = False) -> list[WrittenCertificate]:

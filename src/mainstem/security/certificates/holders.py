@@ -20,7 +20,7 @@ NODE_NAME = "mainstem-node-{}"
 SPLITTER_NAME = "mainstem-client"
 
 COMMON_NAME_MAX = 64
-"""What X.509 allows of a common name, in characters."""
+"""The longest common name that X.509 allows, in characters."""
 HOSTS_MAX = 100
 """More names than a node has; a certificate travels with every handshake."""
 

@@ -20,7 +20,7 @@ FILE_BYTES_MAX = 1024 * 1024
 
 
 def key_of(certificate: Path) -> Path:
-    """Where the key of a certificate lies: `node-1.key` beside `node-1.pem`."""
+    """The path of a certificate's key: `node-1.key` beside `node-1.pem`."""
     return certificate.with_suffix(".key")
 
 

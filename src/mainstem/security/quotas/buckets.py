@@ -35,7 +35,7 @@ PART_SECONDS = 3.0
 """For which a part counts that the leader gave: a node that hears nothing more has its share by the number of nodes."""
 
 TOLD_SECONDS_MIN = 0.1
-"""What was taken in a shorter time tells nothing: a heartbeat that comes so soon says what the last one said."""
+"""The use of a shorter time tells nothing: a heartbeat that comes so soon says what the last one said."""
 
 IN_USE_MAX = 2 * QUOTAS_TOLD_MAX
 """Quotas whose use is measured for the leader, and as many again by which clients are held back: all are looked at in
@@ -79,7 +79,7 @@ class Buckets:
         return bucket
 
     def used(self, now: float) -> list[QuotaUse]:
-        """What is taken of shared quotas, by what was taken since the last call."""
+        """The use of shared quotas, by what was taken since the last call."""
         seconds = now - self._told_at
         if seconds < TOLD_SECONDS_MIN:
             return self._told
@@ -147,7 +147,7 @@ class _SharedBucket(TokenBucket):
             self.resize(rate, rate * BURST_SECONDS, at if now is None else now)
 
     def use(self, now: float, seconds: float) -> QuotaUse:
-        """What was taken in the last seconds, and a little of before."""
+        """The use in the last seconds, and a little of before."""
         self._used = _OLD * self._used + (1 - _OLD) * self._taken / seconds
         use = QuotaUse(self.quota, self.whole, self._used, self._held_back or self.room(now) < 0)
         self._taken, self._held_back = 0.0, False

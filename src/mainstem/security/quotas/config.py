@@ -1,4 +1,4 @@
-"""The settings of quotas. What they are is in the metadata."""
+"""The settings of quotas. The quotas themselves are in the metadata."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Quotas in Kafka's words: an entity is limited, under a key, to a value per second.
 
 An entity is a user, a client id, both together, or an IP address; each of its parts has a name, or is the default of
-its kind (KIP-13, KIP-55, KIP-257, KIP-612). What a quota limits is its key. Kafka does not know the fourth kind, a
-tenant: its quota is for all its users together, beside the quotas that each of them is under.
-"""
+its kind (KIP-13, KIP-55, KIP-257, KIP-612). The key of a quota says what it limits. Kafka does not know the fourth
+kind, a tenant: its quota is for all its users together, beside the quotas that each of them is under."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def fault_of(entity: Entity, changes: Mapping[str, float | None]) -> str | None:
-    """What makes no sense in changes of an entity's quotas (None: the quota goes); None: nothing."""
+    """The senseless part of changes of an entity's quotas (None: the quota goes); None: there is none."""
     known = _KEYS.get(entity[0][0], OF_CLIENTS)
     for key, value in changes.items():
         if key not in known:

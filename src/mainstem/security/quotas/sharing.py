@@ -3,8 +3,7 @@
 Each node tells the metadata's leader with its heartbeats what its clients took of each quota, and whether they were
 held back; the leader answers with the node's part. Nodes whose clients are not held back get what they take and a
 little more, the others share the rest evenly; parts of a quota always add up to the whole of it. A quota that one node
-alone uses is that node's. What is told is bounded: of very many quotas those with the most use.
-"""
+alone uses is that node's. The report is bounded: of very many quotas those with the most use."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ID_BYTES = 16
 
 
 class QuotaUse(NamedTuple):
-    """What the clients of a node take of one quota."""
+    """The share that the clients of a node take of one quota."""
 
     quota: bytes
     """`quota_id`."""
@@ -53,7 +52,7 @@ class QuotaUser(Protocol):
     """A node's broker, which holds clients to its parts."""
 
     def quotas_used(self) -> Sequence[QuotaUse]:
-        """What its clients took since the last call, `QUOTAS_TOLD_MAX` at most."""
+        """The use of its clients since the last call, `QUOTAS_TOLD_MAX` at most."""
         ...
 
     def quotas_parted(self, parts: Iterable[QuotaPart]) -> None:

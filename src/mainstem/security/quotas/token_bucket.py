@@ -31,7 +31,7 @@ class TokenBucket:
         return -self._left / self.rate if self._left < 0 else 0.0
 
     def room(self, now: float) -> float:
-        """What can be taken without a debt; below 0: the debt."""
+        """The tokens that can be taken without a debt; below 0: the debt."""
         self._fill(now)
         return self._left
 

@@ -8,8 +8,7 @@
     FAILED      nothing
 
 In TOKENS a client that was authenticated before stays who it is: it began to authenticate again, and nothing else is
-taken until that is over. Whoever calls sees to questions of the mechanism (`steps.Step`) and to time.
-"""
+taken until that is over. The caller sees to questions of the mechanism (`steps.Step`) and to time."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class Authentication:
         self.mechanism: Plain | Scram | Bearer | None = None
         """The conversation, while there is one."""
         self.user: str | None = None
-        """Who the client is; None until it has shown that once."""
+        """The principal of the client; None until it has shown that once."""
         self.by_token = False
         """Whether it did so by a delegation token."""
         self.expires_at: float | None = None

@@ -19,8 +19,8 @@ DELAY_SECONDS_MAX = 8.0
 FORGIVEN_SECONDS = 60.0
 
 ADDRESSES_MAX = 10_000
-"""Addresses that are remembered, those that failed last: about 2 MB. Whoever has more addresses is bounded by what the
-node hashes in a second."""
+"""Addresses that are remembered, those that failed last: about 2 MB. A guesser with more addresses is bounded by what
+the node hashes in a second."""
 
 
 class _Failures(NamedTuple):

@@ -57,7 +57,7 @@ def read_password(path: Path, key: str = "sasl.bootstrap_password_file") -> byte
 
 
 def _read_secret(key: str, path: Path) -> bytes:
-    """What a file holds that nobody but its owner may read."""
+    """The contents of a file that nobody but its owner may read."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

@@ -38,7 +38,7 @@ class CredentialWanted:
 
 
 class TokenLogin(NamedTuple):
-    """Whoever shows the secret behind `credential` is `user`, until `expires_ms`."""
+    """The client that shows the secret behind `credential` is `user`, until `expires_ms`."""
 
     credential: ScramCredential
     user: str

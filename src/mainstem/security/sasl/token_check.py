@@ -34,7 +34,7 @@ MISSING = "OAUTHBEARER needs the extra: pip install 'mainstem[security]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a token has to say."""
+    """The claims that a token has to make."""
 
     issuer: str = ""
     audiences: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ class Tenant(NamedTuple):
 
 
 def fault_of_tenant(tenant: Tenant) -> str | None:
-    """What is wrong with a tenant that somebody wants to set; None: nothing."""
+    """The error in a tenant that somebody wants to set; None: there is none."""
     for what, text in (("name", tenant.name), ("prefix", tenant.prefix)):
         if len(text) > NAME_LENGTH_MAX or _LEGAL.fullmatch(text) is None:
             return (

@@ -1,4 +1,4 @@
-"""What the users of each tenant have produced to a node, and fetched from it, since it started."""
+"""The bytes that the users of each tenant have produced to a node, and fetched from it, since it started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = "(others)"
 
 
 class Traffic:
-    """Bytes of Produce requests, and of batches in Fetch responses. Whoever charges a client adds to them."""
+    """Bytes of Produce requests, and of batches in Fetch responses. The code that charges a client adds to them."""
 
     __slots__ = ("fetched_bytes", "produced_bytes")
 

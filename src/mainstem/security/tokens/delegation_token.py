@@ -23,7 +23,7 @@ class DelegationToken(NamedTuple):
     token_id: str
     owner: str
     requester: str
-    """Who made it: its owner, or somebody who may make tokens for the owner."""
+    """Its maker: its owner, or somebody who may make tokens for the owner."""
     renewers: tuple[str, ...]
     issued_ms: int
     expires_ms: int

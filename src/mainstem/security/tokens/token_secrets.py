@@ -1,4 +1,5 @@
-"""What a delegation token's owner shows, and what a node checks that with: made of the key that all nodes share.
+"""The secret that a delegation token's owner shows, and the key that a node checks it with: made of the key that all
+nodes share.
 
 As in Kafka a token's secret is an HMAC (SHA-512) of its id, and clients use it, in Base64, as a password for SCRAM with
 the id as their name. A node makes the SCRAM credential when the token is used first, beside the event loop, and keeps
@@ -56,7 +57,8 @@ class TokenSecrets:
         return ids.get(secret)
 
     async def credential(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
-        """What SCRAM checks the secret with: the same on each node, so that none of them tells more than another."""
+        """The credential by which SCRAM checks the secret: the same on each node, so that none of them tells more than
+        another."""
         kept = self._credentials.get((token_id, mechanism))
         if kept is not None:
             return kept

@@ -1,1 +1,1 @@
-"""What the connections of a node may hold: memory of requests and responses, credit of readers, strangers."""
+"""The bounds on what the connections of a node hold: memory of requests and responses, credit of readers, strangers."""

@@ -1,9 +1,9 @@
 """Bounds a fetch response by what the reader on the other end has shown to take.
 
 Anybody can ask for megabytes; to make them costs the node memory and a piece of a turn of the event loop, and a client
-that never reads makes the node pay for nothing. So a connection begins with credit for a small response. What its
-peer has taken, multiplied, is added to the credit; what it has not taken yet uses it up. A peer is believed to have
-taken what its host has acknowledged: a request that follows a response read to its end finds all of it
+that never reads makes the node pay for nothing. So a connection begins with credit for a small response. The bytes that
+its peer has taken, multiplied, are added to the credit; bytes that it has not taken yet use it up. A peer is believed
+to have taken what its host has acknowledged: a request that follows a response read to its end finds all of it
 acknowledged, so that a reader has full responses from its fourth on.
 
 The kernel's send buffer counts as not taken. Over a fast network the kernel takes megabytes at once whoever reads, so

@@ -1,8 +1,7 @@
 """Connections of listeners with SASL whose clients have not shown who they are.
 
-They are few, in all and per address, and have little time. Where one too many comes, the oldest of them goes: a client
-that shows who it is takes milliseconds, so that a crowd that does not cannot keep it out for long.
-"""
+They are few, in all and per address, and have little time. If one too many comes, the oldest of them goes: a client
+that shows who it is takes milliseconds, so that a crowd that does not cannot keep it out for long."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class ListenerCertificate:
 
 
 def _stamp(file: str) -> tuple[int, int, int] | None:
-    """What changes when a file does; None: it is not there."""
+    """A value that changes when a file does; None: it is not there."""
     try:
         found = os.stat(file)
     except OSError:

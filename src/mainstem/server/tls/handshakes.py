@@ -2,7 +2,7 @@
 
 A handshake is a millisecond of the event loop with the larger keys, and anybody can ask for it. So each of its steps
 waits for a turn: one step in a turn of the loop, as long as all steps together take no more than their share of the
-time. Addresses take turns, whatever each asks for. What waits is bounded, and each has a deadline.
+time. Addresses take turns, whatever each asks for. The number of those that wait is bounded, and each has a deadline.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _HEADER, _FOOTER = "-----BEGIN X509 CRL-----", "-----END X509 CRL-----"
 
 
 class Revoked(NamedTuple):
-    """What the lists of a file say; `next_update_at` is that of the oldest, in seconds since the epoch; None: no list
-    says when it is replaced."""
+    """The content of the lists of a file; `next_update_at` is that of the oldest, in seconds since the epoch; None: no
+    list says when it is replaced."""
 
     serials: frozenset[tuple[str, int]]
     next_update_at: float | None

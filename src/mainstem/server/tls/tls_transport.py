@@ -8,14 +8,12 @@ OpenSSL's own state: asyncio's TLS would reserve 256 KiB for each.
 Invariants:
 
 * Cleartext is never held: what is read is what the connection's buffer has room for, what is written is encrypted at
-  once. What has come is decrypted as far as that buffer has room, which is charged for, even where the connection reads
-  no more since its first bytes: so does a plain transport, which hands over a whole read. Of ciphertext a record at
-  most is held beyond that, and more only where the buffer was made smaller meanwhile, as memory is short. The plain
-  transport's limits are those of the connection.
-* The shared memory is empty whenever anybody else is called.
-* A peer that sends records with next to no data gets one small piece of them decrypted in a turn of the loop.
-* Until the handshake is done there is no connection: the peer has only what `handshakes` allows it.
-"""
+once. The received bytes are decrypted as far as that buffer has room, which is charged for, even where the connection
+reads no more since its first bytes: so does a plain transport, which hands over a whole read. Of ciphertext a record at
+most is held beyond that, and more only where the buffer was made smaller meanwhile, as memory is short. The plain
+transport's limits are those of the connection. * The shared memory is empty whenever anybody else is called. * A peer
+that sends records with next to no data gets one small piece of them decrypted in a turn of the loop. * Until the
+handshake is done there is no connection: the peer has only what `handshakes` allows it."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ class SharedMemory:
 
 
 class TlsListener:
-    """What the connections of one listener share."""
+    """Shared by the connections of one listener."""
 
     def __init__(
         self,
@@ -122,7 +120,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._is_reading = True
         self._catching_up = False
         self._drops = False
-        """What the peer sends is not looked at any more."""
+        """Later bytes of the peer are not looked at any more."""
         self._ended = False
         """Nothing is written any more."""
 
@@ -492,7 +490,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
 
 def in_words(error: ssl.SSLError) -> str:
-    """What OpenSSL found, an alert of the peer included, by its name."""
+    """The finding of OpenSSL, an alert of the peer included, by its name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate that the peer shows is not accepted ({error.verify_message})"
     reason = (error.reason or str(error)).replace("_", " ").lower()

@@ -1,13 +1,12 @@
-"""What certificates say, read from their DER: the subject as Java writes it, and when they expire; and what lists of
-revoked certificates say.
+"""The contents of certificates, read from their DER: the subject as Java writes it, and when they expire; and what
+lists of revoked certificates say.
 
 Kafka's principal of a certificate is its subject as `X500Principal.getName()` has it (RFC 2253): the last part first,
 attributes by short names where the RFC has one, else by number with their encoded value. Access rules compare that
 text, so it has to be the same to the letter.
 
-Nothing here checks signatures: OpenSSL has verified what a client shows before it is read here. Whatever is not
-understood is a `ValueError`.
-"""
+Nothing here checks signatures: OpenSSL has verified what a client shows before it is read here. Everything that is not
+understood is a `ValueError`."""
 
 from __future__ import annotations
 
@@ -128,7 +127,7 @@ def _fields(certificate: bytes) -> list[bytes]:
 
 
 def _signed(encoded: bytes) -> bytes:
-    """What is signed in a certificate or a list."""
+    """The signed part of a certificate or a list."""
     ((tag, _, content, _),) = _parts(encoded)
     _expect(tag, SEQUENCE)
     for first, _, signed, _ in _parts(content):

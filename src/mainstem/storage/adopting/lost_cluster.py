@@ -1,7 +1,7 @@
 """Reads from an object store all that a node needs to go on with a cluster, or to show it: which files count (the
 chain), the topics (their list), and where each queue begins and ends (the indexes of the files).
 
-Where the store does not say something, the reader makes it up so that nothing is deleted and no offset is given twice:
+If the store does not say something, the reader makes it up so that nothing is deleted and no offset is given twice:
 
     topics       one that is younger than the newest list gets a name made of its number, and keeps what it has
     partitions   as many as the list says, or as the files have
@@ -37,7 +37,7 @@ FAULTS_TOLD = 5
 
 
 class LostCluster(NamedTuple):
-    """What an object store says of a cluster."""
+    """The facts that an object store tells of a cluster."""
 
     cluster_id: str
     write_groups: int

@@ -10,11 +10,10 @@ a leader, or to commit, without blocks that a majority had acknowledged. So its 
                  The replica follows as any other, acknowledges what it really has, and neither votes nor stands
     is back      it has that block
 
-Where so many nodes have lost their power that the others make no majority, no node knows more. Then the longest log
-that a majority has decides: its node stands first, the others wait for it. (Votes are always synced, and not lost.) A
-node that takes part again by that agreement still counts among those that lost blocks until there is a leader:
-otherwise the others would wait for a leader elected by members that are not there.
-"""
+If so many nodes have lost their power that the others make no majority, no node knows more. Then the longest log that a
+majority has decides: its node stands first, the others wait for it. (Votes are always synced, and not lost.) A node
+that takes part again by that agreement still counts among those that lost blocks until there is a leader: otherwise the
+others would wait for a leader elected by members that are not there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The files that come with a snapshot of a write group: which this node keeps of its own, and those it fetches.
 
-Where the sender's version gives parts of files, nothing is fetched of other write groups, nor of blocks that are split
-here already; else files are fetched whole. Whatever was fetched is held until the snapshot is installed or given up.
-"""
+If the sender's version gives parts of files, nothing is fetched of other write groups, nor of blocks that are split
+here already; else files are fetched whole. The fetched files are held until the snapshot is installed or given up."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Compares the outputs of a compaction with its inputs, by their indexes alone, before they take the inputs' place.
 
-What is not to be compacted, queues that are not in the pass and all from their clean end on, is there as it was: first
-and last offset, records, batches and bytes. Of what is, no offset lies outside of what the inputs had, the last one is
-the same, and there are no more records than before; of a covered topic the first is the same, too, and so is the number
-of batches.
-"""
+All that is not to be compacted, queues that are not in the pass and all from their clean end on, is there as it was:
+first and last offset, records, batches and bytes. Of what is, no offset lies outside of what the inputs had, the last
+one is the same, and there are no more records than before; of a covered topic the first is the same, too, and so is the
+number of batches."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _outputs(
 
 
 class _Piece(NamedTuple):
-    """What stays of a window."""
+    """The remainder of a window."""
 
     content: memoryview
     rows: Rows
@@ -208,7 +208,7 @@ class _Queues:
         self._queue_ids: QueueIds = numpy.ascontiguousarray(queues["queue_id"])
 
     def places(self, queue_ids: QueueIds) -> Integers:
-        """Where each queue stands in the pass, or would."""
+        """The position of each queue in the pass, or would."""
         places: Integers = numpy.minimum(self._queue_ids.searchsorted(queue_ids), len(self._queue_ids) - 1)
         return places
 

@@ -1,10 +1,10 @@
 """Which queues of a write group are worth compacting, and which of its files that takes. No disk, no clock: numbers in,
 a plan out.
 
-What is known of a file are its *parts*: of each queue in it, bytes, offsets and times, added up from the index. A part
-is compacted as a whole or not at all, so the clean end of a queue is where the first part begins that is too young. A
-part is dirty unless a compaction has had it: as the file says, which is then true of all its queues, or as this node
-remembers, where it had some of them only.
+The known facts of a file are its *parts*: of each queue in it, bytes, offsets and times, added up from the index. A
+part is compacted as a whole or not at all, so the clean end of a queue is where the first part begins that is too
+young. A part is dirty unless a compaction has had it: as the file says, which is then true of all its queues, or as
+this node remembers, where it had some of them only.
 
 All parts of a queue below its clean end are taken together. So a record goes only when the later one that it goes for
 is there in the same step, and a tombstone may go when nothing older of its key is left anywhere.
@@ -61,7 +61,7 @@ QueueRows = numpy.typing.NDArray[numpy.void]
 
 
 class Rules(NamedTuple):
-    """What the topics of some queues ask for, per queue. Times in ms."""
+    """The settings of the topics of some queues, per queue. Times in ms."""
 
     compacted: Flags
     dirty_ratio: Reals
@@ -83,7 +83,7 @@ RulesOf = Callable[[QueueIds], Rules]
 
 
 class Parts(NamedTuple):
-    """What a file has of each of its queues, ascending by id."""
+    """The sums that a file has of each of its queues, ascending by id."""
 
     queue_ids: QueueIds
     bytes: Integers
@@ -223,9 +223,9 @@ def plan(
     drain: bool = False,
     input_bytes_max: int = INPUT_BYTES_MAX,
 ) -> PassPlan | None:
-    """What to compact next of these files, which are all that comes before the first runs of a write group; None when
-    nothing is worth it. `drain`: whatever is dirty, however little. Tombstones of all queues may go; the caller knows
-    of queues that were in another write group before."""
+    """The work to compact next of these files, which are all that comes before the first runs of a write group; None
+    when nothing is worth it. `drain`: whatever is dirty, however little. Tombstones of all queues may go; the caller
+    knows of queues that were in another write group before."""
     found = standing(files, rules_of, now_ms)
     if not len(found.firsts):
         return None

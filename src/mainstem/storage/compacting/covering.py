@@ -35,8 +35,8 @@ Octets = numpy.typing.NDArray[numpy.uint8]
 
 
 def cover(window: Window, made: Rewritten, wanted: Flags) -> Rewritten:
-    """What `rewrite` left of a window, with an empty batch in the place of each one that is `wanted` (a flag per batch
-    of the window) and left out."""
+    """The batches that `rewrite` left of a window, with an empty batch in the place of each one that is `wanted` (a
+    flag per batch of the window) and left out."""
     gone = wanted.copy()
     gone[made.sources] = False
     numbers = numpy.flatnonzero(gone)

@@ -20,7 +20,7 @@ class Kept(NamedTuple):
     offsets: Integers
 
     def rulings(self, batches: Integers, queue_ids: QueueIds, ends: Integers, horizons: Integers) -> Integers:
-        """What stays of each batch, as `rewrite` takes it: a range of `offsets`, and the horizon.
+        """The remainder of each batch, as `rewrite` takes it: a range of `offsets`, and the horizon.
 
         `batches` has rows of `BATCH_FIELDS`, those of a queue one after the other. Per batch: its queue; the clean end,
         the offset up to which its queue is compacted (of a batch that reaches beyond all records stay); and the delete

@@ -102,7 +102,7 @@ def _plain_pieces(window: Window, rows_max: int) -> Iterator[_Piece]:
 
 
 def _mixed_pieces(window: Window, rows_max: int) -> Iterator[_Piece]:
-    """Where some batches are compressed the records of all are put beside each other, a few at a time."""
+    """If some batches are compressed the records of all are put beside each other, a few at a time."""
     bodies: list[Buffer] = []
     places: list[tuple[int, int]] = []
     first = size = rows = 0

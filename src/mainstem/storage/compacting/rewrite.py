@@ -1,7 +1,7 @@
 """Batches without the records that go.
 
 Which records stay is told by offsets (`Kept`). In a batch that lies below the offset up to which its queue is
-compacted, a record with a key stays if its offset is among those, and goes otherwise. What stays in any case: records
+compacted, a record with a key stays if its offset is among those, and goes otherwise. These stay in any case: records
 without a key, control batches, and batches whose records cannot be read.
 
 A batch of which nothing goes keeps its bytes, and one of which everything goes is left out. Else it keeps base and last
@@ -49,7 +49,7 @@ _DIFFERS = -2
 
 class Rewritten(NamedTuple):
     content: memoryview
-    """What is left, batch after batch."""
+    """The remainder, batch after batch."""
     batches: Integers
     """A row of `BATCH_FIELDS` for each."""
     sources: Integers
@@ -86,7 +86,7 @@ def rewrite(content: Buffer, offsets: Integers, rulings: Integers) -> Rewritten:
 def _sieve_plain(
     window: Window, first: int, end: int, offsets: Integers, rulings: Integers
 ) -> tuple[list[Buffer], Integers]:
-    """What stays of batches that are not compressed, and rows of `SIEVED_FIELDS` that count from it."""
+    """The remainder of batches that are not compressed, and rows of `SIEVED_FIELDS` that count from it."""
     batches = window.batches[first:end]
     lengths = batches[:, 1]
     room = int(lengths.sum())
@@ -130,7 +130,7 @@ def _sieve_compressed(
 
 
 def _sieve_one(window: Window, number: int, offsets: Integers, horizon_ms: int) -> Buffer | None:
-    """What stays of a compressed batch; None: nothing does."""
+    """The remainder of a compressed batch; None: nothing stays."""
     batch = window.batch(number)
     marks = horizon_ms >= 0 and not window.attributes[number] & DELETE_HORIZON_BIT
     if len(offsets) == window.batches[number, 5] and not marks:

@@ -1,8 +1,7 @@
 """The batches of a window: whole record batches one after the other, of one queue or of several.
 
-What their headers say is read with numpy, of all at once, so that Python runs per window, and per batch only where one
-must be inflated.
-"""
+The fields of their headers are read with numpy, of all at once, so that Python runs per window, and per batch only
+where one must be inflated."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class BytesUnderWay:
 
 
 class RoomTaken:
-    """What one piece has of the room."""
+    """The share of the room that one piece has."""
 
     __slots__ = ("_length", "_of")
 

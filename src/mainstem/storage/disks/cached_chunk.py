@@ -9,7 +9,7 @@ from __future__ import annotations
 from mainstem.model import Buffer
 
 PIECE_BYTES_MORE = 512
-"""What a piece of a chunk takes besides its bytes."""
+"""The memory that a piece of a chunk takes besides its bytes."""
 
 
 class ViewedBytes:
@@ -55,7 +55,7 @@ class CachedChunk:
         """Positions of the extents, lying in this chunk or reaching into it, whose CRC held, and of those in the chunks
         that came with it."""
         self.last_position = -1
-        """Where the last read of the chunk started, in the file."""
+        """The position at which the last read of the chunk started, in the file."""
 
     def has(self, position: int, length: int) -> bool:
         """Whether all of a stretch of the file is in it."""

@@ -1,8 +1,9 @@
 """Lends memory for large reads, on huge pages, and takes it back when nobody holds a view of it any more.
 
-What a disk has just written into memory is in none of the processor's caches. Whoever looks at it first, the checksum,
-waits for each of its lines, and on pages of 4 KiB for the place of each page as well, which on a virtual machine is
-half of what the check costs. Huge pages take a while to map and to zero, so a chunk that comes back is lent again.
+Bytes that a disk has just written into memory are in none of the processor's caches. The first reader of them, the
+checksum, waits for each of its lines, and on pages of 4 KiB for the place of each page as well, which on a virtual
+machine is half of what the check costs. Huge pages take a while to map and to zero, so a chunk that comes back is lent
+again.
 
 A view of a chunk keeps the loan: the read cache or an unsent response that holds one holds the chunk, and nobody else
 is given it. Loans end in whatever thread drops the last view.
@@ -18,7 +19,8 @@ import numpy
 from numpy.typing import NDArray
 
 CHUNK_BYTES = 1 << 20
-"""What is lent: a chunk of the read cache, as it is by default. Larger reads have memory of their own."""
+"""The piece of memory that is lent: a chunk of the read cache, as it is by default. Larger reads have memory of their
+own."""
 
 LEAST_BYTES = CHUNK_BYTES // 2
 """Smaller reads, too: a chunk would be wasted on them."""

@@ -6,8 +6,8 @@ ahead, which it does in megabytes. The read cache reads ahead instead.
 
 Cold reads bypass the page cache (O_DIRECT), so that they displace nothing in it, above all not the journal's recycled
 segments. The operating system wants position, length and memory aligned for these; so a reader reads the whole pages
-around the bytes asked for into its own memory. Where a file system refuses (tmpfs and some over the network), the file
-is read in the same pieces through the page cache.
+around the bytes asked for into its own memory. If a file system refuses (tmpfs and some over the network), the file is
+read in the same pieces through the page cache.
 
 While no commits are made, the caller uses `read_at_once`: one request to the disk for all bytes, straight into the
 memory that is returned, past the page cache unless that has every page of it. That costs a third of the CPU of pieces
@@ -55,8 +55,8 @@ _C = _library()
 def all_resident(descriptor: int, position: int, length: int) -> bool:
     """Ask the operating system (mincore) whether it has all pages of a stretch in memory, without reading any of them.
     `position` is a multiple of the page size. A read that must not wait (`RWF_NOWAIT`) does not serve for that: it
-    starts reading the missing pages. Where the system cannot be asked the answer is yes, so that the file is read in
-    the usual way."""
+    starts reading the missing pages. If the system cannot be asked the answer is yes, so that the file is read in the
+    usual way."""
     if _C is None:
         return True
     address = _C.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, position)

@@ -7,15 +7,15 @@ disk time alone. Eviction is segmented: a chunk starts on probation and is prote
 earlier place in it. So a reader passing through, however fast, evicts only chunks that passed through before it, and
 never those that are read again and again.
 
-Where many queues have a little each in many files, a reader brings the extents that it will ask for, alone and all in
-one go (`bring`). They stand for their chunks until another extent of one of these is asked for, which loads the chunk.
+If many queues have a little each in many files, a reader brings the extents that it will ask for, alone and all in one
+go (`bring`). They stand for their chunks until another extent of one of these is asked for, which loads the chunk.
 
-Where each read takes long to come, whatever it brings, neighbouring chunks are loaded in one read. They are then views
-of the same bytes, whose memory counts until the last of them is evicted. What is on its way then is bounded, too, and a
-reader that waits for its turn has what follows brought with what it wants, as far as there is room. When so many
-readers wait, each at a place of its own, that memory would evict what was loaded for one before it comes back for the
-rest, each is brought its share of the memory, or what its read takes, as a stretch of its own (`stretch_past`). That
-begins and ends with extents, and is let go of once its reader has passed: so nothing is asked for twice.
+If each read takes long to come, whatever it brings, neighbouring chunks are loaded in one read. They are then views of
+the same bytes, whose memory counts until the last of them is evicted. The bytes on their way then are bounded, too, and
+a reader that waits for its turn has the following bytes brought along, as far as there is room. When so many readers
+wait, each at a place of its own, that memory would evict what was loaded for one before it comes back for the rest,
+each is brought its share of the memory, or what its read takes, as a stretch of its own (`stretch_past`). That begins
+and ends with extents, and is let go of once its reader has passed: so nothing is asked for twice.
 
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
@@ -148,7 +148,7 @@ class ReadCache:
         self._protected_bytes = 0
         self._loads: SingleFlight[ChunkKey, CachedChunk] = SingleFlight()
         self._brings: SingleFlight[ChunkKey, None] = SingleFlight()
-        """What is brought together, by the first of it."""
+        """The chunks that are brought together, by the first of them."""
         self._ahead = Errands(supervision, "read ahead")
         self._ahead_together = ahead_together
         self._chunks_per_read = max(1, min(chunks_per_read, int(bytes_max * DIRECT_SHARE) // chunk_bytes))
@@ -332,14 +332,14 @@ class ReadCache:
 
     @property
     def stretch_bytes(self) -> int:
-        """What is loaded in one read."""
+        """The bytes loaded in one read."""
         return self._chunks_per_read * self.chunk_bytes
 
     async def load_stretch(self, extent: Extent, length: int, upto: int = 0) -> bool:
         """Load the chunks that memory lacks of an extent and what follows it, `length` bytes in all, neighbours in one
-        read where these take long; whether a reader waited for that. What cannot be loaded so is left to `read`, which
-        reports what is wrong, but for `OutOfReach`. `upto`: where in the file that ends which the reader may ask for
-        next, so that it comes in the same read as far as there is room."""
+        read where these take long; whether a reader waited for that. A chunk that cannot be loaded so is left to
+        `read`, which reports what is wrong, but for `OutOfReach`. `upto`: where in the file that ends which the reader
+        may ask for next, so that it comes in the same read as far as there is room."""
         if self._under_way is None or extent.length > self.bytes_max * DIRECT_SHARE:
             return False
         source, position = extent.source, extent.position
@@ -388,7 +388,7 @@ class ReadCache:
 
     @property
     def room_for_each(self) -> int:
-        """What there is room for of each reader in a crowd."""
+        """The room of each reader in a crowd."""
         return int(self.bytes_max * AHEAD_SHARE) // max(1, self._crowd)
 
     async def stretch_past(self, extent: Extent, length: int) -> CachedChunk | None:
@@ -419,7 +419,7 @@ class ReadCache:
             self._evict()
 
     def take_rest(self, extent: Extent) -> CachedChunk | None:
-        """What was kept for a reader that goes on with this extent, if it still is."""
+        """The bytes kept for a reader that goes on with this extent, if it still is."""
         return self._rests.pop((extent.source.name, extent.position))
 
     def has(self, extent: Extent) -> bool:
@@ -687,7 +687,7 @@ class ReadCache:
         return self._ahead_bytes + on_their_way < self.bytes_max * AHEAD_SHARE
 
     async def _load_ahead_together(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
-        """Load chunks ahead of one reader, many at once, neighbours in one read. What would be a read of fewer for the
+        """Load chunks ahead of one reader, many at once, neighbours in one read. A read that would be of fewer for the
         only reason that `chunk_count` ends there is left to the next call, which is for more."""
         mine: set[asyncio.Task[bool]] = set()
         """The loads of this reader that are under way."""

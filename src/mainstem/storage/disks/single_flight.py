@@ -29,7 +29,7 @@ class SingleFlight(Generic[Key, Value]):
         return key in self._under_way
 
     async def run(self, key: Key, load: Callable[[], Awaitable[Value]]) -> Value:
-        """What `load` returns or raises, or what the load of this key that is under way does."""
+        """The result of `load`, or of the load of this key that is under way; raises what that raises."""
         while (waiting := self._under_way.get(key)) is not None:
             landed = await asyncio.shield(waiting)
             if isinstance(landed, Exception):

@@ -41,7 +41,7 @@ class ExtentPages:
     def __init__(self, index: ExtentIndex) -> None:
         self.where = index.where
         self.position = index.position
-        """Where the rows begin in the file that has them."""
+        """The position of the rows in the file that has them."""
         self.reads = 0
         """How often pages were read since the whole index was."""
         self._row_count = len(index)

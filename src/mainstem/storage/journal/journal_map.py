@@ -3,7 +3,7 @@ pruning.
 
 A mark says up to which journal position it reaches and, per write group, the last block (and the last data block) at or
 before that position. All of these only grow, so "the first mark with data of group g behind index i" is a binary
-search, and a journal of 100 GB needs 100,000 marks, not an entry per block. Where a new leader's blocks replace
+search, and a journal of 100 GB needs 100,000 marks, not an entry per block. If a new leader's blocks replace
 uncommitted ones, the marks before are set back to the remaining blocks, and the replaced blocks are dead: the map knows
 their places as long as their segments exist.
 

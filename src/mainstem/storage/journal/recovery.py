@@ -2,15 +2,16 @@
 
 It walks the blocks in order. Each block states up to where the journal was durable when it was written, so recovery
 holds blocks back until a later one vouches for them. The blocks that none vouches for are the tail: it may be torn, and
-its batches are checked one by one. Where the walk ends, recovery searches everything behind for blocks, chained or not:
+its batches are checked one by one. At the end of the walk, recovery searches everything behind for blocks, chained or
+not:
 
     a block found anywhere claims durability beyond the place   corruption: refused, nothing is changed, unless the
                                                                 caller lets the walk step over what cannot be read
     none does                                                   the tail was torn here: the journal ends
 
-A tail that was torn looks the same as one in which a bit went bad after it was acknowledged. Whoever has to know is
-told before anything is changed, if something of this journal lies where it ends: a block in its place that fails a
-check, the beginning of one, or blocks behind it. Zeros, and what a segment's former life left there, are no such thing.
+A tail that was torn looks the same as one in which a bit went bad after it was acknowledged. The caller is told before
+anything is changed, if something of this journal lies where it ends: a block in its place that fails a check, the
+beginning of one, or blocks behind it. Zeros, and what a segment's former life left there, are no such thing.
 
 Repair makes the end final. It removes the segments behind it, zeroes everything behind it that still looks like a
 block, and writes the tail once more and syncs it: the page cache may hold pages that a failed sync has dropped. A block

@@ -20,7 +20,7 @@ _REDUCED = (numpy.minimum, numpy.maximum, numpy.add, numpy.add)
 
 class QueueSums:
     """Of each queue in some files: first and last offset from the log start on, records from there on, and records at
-    all. What came in last is joined with what there is when it is half as much, so that each queue is moved a few
+    all. The latest inputs are joined with the others when they are half as much, so that each queue is moved a few
     times only."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ PIECE_ROWS = 1 << 16
 """Rows read at once: 4 MiB."""
 
 TAIL_BYTES = 2 * FRAME_BYTES
-"""What a file's index ends with: the frame of the index of aborted transactions, if it has one, and the footer."""
+"""The end of a file's index: the frame of the index of aborted transactions, if it has one, and the footer."""
 
 OPEN_FILES_MAX = 256
 """Inputs that a task has open at a time; others are opened again. Systems allow 1,024 files as a rule."""
@@ -194,7 +194,7 @@ def read_rows(file: InputFile, chosen: RowRange, reader: InputReader | None = No
 
 @contextmanager
 def _reading(file: InputFile, reader: InputReader | None) -> Iterator[InputReader]:
-    """Reads the file's index. What is wrong with its bytes is the input's damage."""
+    """Reads the file's index. An error in its bytes is the input's damage."""
     with ExitStack() as stack:
         if reader is None:
             reader = stack.enter_context(OpenInputs())

@@ -27,7 +27,7 @@ FORGOTTEN_CLASS = "forever"
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What a merge needs to know of a topic."""
+    """The facts that a merge needs to know of a topic."""
 
     name: str
     retention_class: str
@@ -81,8 +81,8 @@ def measure(
     lines: MergeLines,
     reader: InputReader | None = None,
 ) -> Measured:
-    """What a merge of these inputs, in the order of their blocks, is made of. Without a `reader` they are files of a
-    disk. Raises `InputDamaged` where an index is; what the reader raises."""
+    """The parts of a merge of these inputs, in the order of their blocks. Without a `reader` they are files of a disk.
+    Raises `InputDamaged` where an index is; what the reader raises."""
     segment_lines = SegmentLines(topics, lines)
     totals = _QueueTotals()
     dead = 0
@@ -113,8 +113,8 @@ def measure(
 
 
 class _QueueTotals:
-    """Adds up bytes, extents, and what these fill of segments, per queue. What came in last is sorted in when it is as
-    much as what there is already, so that each queue is moved a few times only."""
+    """Adds up bytes, extents, and what these fill of segments, per queue. The latest inputs are sorted in when they are
+    as much as all before them, so that each queue is moved a few times only."""
 
     def __init__(self) -> None:
         self._levels: list[tuple[QueueIds, Integers, Integers, Integers]] = []
@@ -152,7 +152,7 @@ class _QueueTotals:
 
 
 def _fills(rows: Rows, segment_lines: SegmentLines) -> Integers:
-    """What each row's extent fills of a segment."""
+    """The part of a segment that each row's extent fills."""
     sizes, records = rows["length"].astype(numpy.int64), rows["record_count"].astype(numpy.int64)
     return segment_lines.fills(rows["queue_id"], sizes, records)
 

@@ -3,17 +3,16 @@
 A *span* is the files of a write group that cover the same blocks. Spans begin as runs (level 0). A merge costs every
 byte of its inputs one more write, so none is made before it gains enough:
 
-- Where most bytes belong to queues that fill segments, or will before `wait_bytes_max` of runs have gathered, the runs
-  wait for that, and are merged once, for good: into segments, and packed files for what is left over (level 2).
-- Otherwise `level_one_bytes` of runs become packed files of level 1, and `level_two_bytes` of those, side by side, are
-  merged once more if that leaves a quarter of their extents at the most, or fills segments (level 2).
-- Merged spans whose files compaction or retention has left tiny are merged with their neighbours, where a quarter of
-  the files are left at the most. Each of several has half of the bytes at the most: so whatever is written again is in
-  a span of twice the size then, until it is no longer tiny.
-- Tiny files that lie among large ones, in their span or beside it, are merged with these where there are several for
-  each, and where at most the line of packed files is written per file that goes. So such merges never write more than
-  the files that they remove could have had, and of tiny files only a few are left per large one.
-- A merged span of which half is dead is written again: at most as much as that frees.
+- If most bytes belong to queues that fill segments, or will before `wait_bytes_max` of runs have gathered, the runs
+wait for that, and are merged once, for good: into segments, and packed files for what is left over (level 2). -
+Otherwise `level_one_bytes` of runs become packed files of level 1, and `level_two_bytes` of those, side by side, are
+merged once more if that leaves a quarter of their extents at the most, or fills segments (level 2). - Merged spans
+whose files compaction or retention has left tiny are merged with their neighbours, where a quarter of the files are
+left at the most. Each of several has half of the bytes at the most: so whatever is written again is in a span of twice
+the size then, until it is no longer tiny. - Tiny files that lie among large ones, in their span or beside it, are
+merged with these where there are several for each, and where at most the line of packed files is written per file that
+goes. So such merges never write more than the files that they remove could have had, and of tiny files only a few are
+left per large one. - A merged span of which half is dead is written again: at most as much as that frees.
 
 So a byte is written twice or three times in its life, and more often only where little is left of it. A span is chosen
 by a summary (`SpanSummary`): its totals, and the bytes of its heavy queues only. Each light queue has less than
@@ -115,7 +114,7 @@ class MergeLines(NamedTuple):
     """Runs wait for segments to fill up to this: two thousand runs, if all four write groups do."""
     level_two_bytes: int = 64 << 30
     task_bytes: int = 1 << 30
-    """What one task merges, unless one segment is larger: a split waits for it at the most."""
+    """The bytes that one task merges, unless one segment is larger: a split waits for it at the most."""
 
     def validate(self) -> None:
         """Raises ConfigError for lines that cannot be used."""
@@ -142,8 +141,8 @@ class Fullness(NamedTuple):
 
 
 class SpanSummary(NamedTuple):
-    """What the choice needs to know of a span: blocks (`after`, `upto`] of a write group, and only that group's bytes
-    where a run has others, too."""
+    """The facts that the choice needs to know of a span: blocks (`after`, `upto`] of a write group, and only that
+    group's bytes where a run has others, too."""
 
     after: int
     upto: int
@@ -244,8 +243,9 @@ def choose(
     drain: bool = False,
     borders: Sequence[int] = (),
 ) -> Choice | None:
-    """What to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all runs
-    are to be merged, however few. `borders`: numbers of spans, ascending, that are not merged with any before them."""
+    """The work to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all
+    runs are to be merged, however few. `borders`: numbers of spans, ascending, that are not merged with any before
+    them."""
     rows = numpy.array([_row_of(span, lines) for span in spans], SPAN_ROW)
     steps = choosing(rows, lines, line_of, drain=drain, borders=borders)
     try:
@@ -260,7 +260,7 @@ def choose(
 def choosing(
     rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool = False, borders: Sequence[int] = ()
 ) -> Choosing:
-    """The same of the sums of all spans, asking for the summaries of a few. What runs have counts in these only."""
+    """The same of the sums of all spans, asking for the summaries of a few. The bytes of runs count in these only."""
     for begin, stop in itertools.pairwise([0, *borders, len(rows)]):
         steps = _between(rows[begin:stop], lines, line_of, drain=drain)
         found = yield from _further_on(steps, begin)
@@ -462,7 +462,7 @@ def _files(spans: Sequence[SpanSummary]) -> list[int]:
 
 
 class _Backlog(NamedTuple):
-    """What neighbouring spans have together."""
+    """The sums of neighbouring spans together."""
 
     bytes: int
     queue_count: int

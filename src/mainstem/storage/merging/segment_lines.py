@@ -26,7 +26,7 @@ UNCOUNTED = -1
 
 
 class SegmentTopic(Protocol):
-    """What a topic says of its segments."""
+    """The settings of a topic for its segments."""
 
     @property
     def segment_bytes(self) -> int: ...

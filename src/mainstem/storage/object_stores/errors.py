@@ -1,4 +1,4 @@
-"""What object stores report, whatever their kind.
+"""The errors that object stores report, whatever their kind.
 
 The caller of `ports.ObjectStore` has to tell three things apart: the store has answered, and the answer is no (an
 object is absent, exists, has changed); the store refuses this caller, so that trying again helps nobody; or the store

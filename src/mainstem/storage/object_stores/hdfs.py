@@ -2,7 +2,7 @@
 
 HDFS has no condition on a write but that a rename fails where there is a file, so that objects can be created once and
 not be replaced (`ReplaceUnsupported`). An object is written under a name that no reader looks at, closed, and renamed.
-Where the name nodes are, and who asks, says Hadoop's configuration (`HADOOP_CONF_DIR`) and Kerberos's ticket cache.
+Hadoop's configuration (`HADOOP_CONF_DIR`) names the name nodes, Kerberos's ticket cache the user.
 
 The blocking client is used, in threads of its own: the other one panics when a name node cannot be reached. A call that
 takes longer than it may is given up; its thread is busy until HDFS answers, and while all of them are, calls time out.
@@ -114,7 +114,7 @@ class HdfsObjectStore:
         return await self._run(prefix, lambda: page_of(self._entries, prefix, after))
 
     def _entries(self, folder: str) -> list[tuple[str, ListedObject | None]]:
-        """What lies in a folder: names, and the object; None for a folder."""
+        """The entries of a folder: names, and the object; None for a folder."""
         found: list[tuple[str, ListedObject | None]] = []
         try:
             statuses: list[FileStatus] = list(self._client.list_status(self._path(folder) if folder else self._folder))
@@ -144,7 +144,7 @@ class HdfsObjectStore:
 
 
 def translated(place: str, error: Exception) -> ObjectStoreError:
-    """What the error of hdfs-native means."""
+    """The meaning of an error of hdfs-native."""
     text = str(error)
     if isinstance(error, FileNotFoundError) or "FileNotFoundException" in text:
         return ObjectAbsent(f"{place}: there is no such object")

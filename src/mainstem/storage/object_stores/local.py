@@ -151,7 +151,7 @@ class LocalObjectStore:
             os.close(lock)
 
     def _entries(self, folder: str) -> list[tuple[str, ListedObject | None]]:
-        """What lies in a folder: names, and the object; None for a folder."""
+        """The entries of a folder: names, and the object; None for a folder."""
         found: list[tuple[str, ListedObject | None]] = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory / folder) as entries:
             for entry in entries:

@@ -41,7 +41,7 @@ class Tried(NamedTuple):
     ability: Ability
     seconds: float
     found: str = ""
-    """What went wrong; empty: nothing did."""
+    """The failure; empty: there was none."""
 
 
 class ProbeFailed(ObjectStoreError):
@@ -60,7 +60,7 @@ class StoreProbe:
         self._tag = ""
 
     async def run(self) -> AsyncIterator[Tried]:
-        """What was tried, as it is done; ends at the first failure. The objects are removed in any case."""
+        """The steps, as they are done; ends at the first failure. The objects are removed in any case."""
         steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
             ("create", self._create),
             ("read", self._read),

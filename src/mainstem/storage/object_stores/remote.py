@@ -5,8 +5,7 @@ Only the parts of large objects are tried again by obstore itself, a few times: 
 whole object.
 
 Of most failures obstore tells nothing but a text, the answer of the store included, so that the text is looked into
-(`translated`). What it does not know counts as an outage.
-"""
+(`translated`). An error that it does not know counts as an outage."""
 
 from __future__ import annotations
 
@@ -224,7 +223,7 @@ class RemoteObjectStore:
 
 
 def translated(place: str, error: Exception) -> ObjectStoreError:
-    """What obstore's error means. It tells a bucket that is gone from an object that is."""
+    """The meaning of obstore's error. It tells a bucket that is gone from an object that is."""
     text = str(error)
     code = next(iter(_CODE.findall(text)), "")
     if remedy := REFUSALS.get(code):

@@ -26,7 +26,7 @@ class QueueStoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Memory for the indexes of runs: 80 bytes per extent, at least one extent per queue in a run."""
     facts_cache_bytes: int = 64 * MEBIBYTE
     """Memory for what merges and retention remember of files: about 20 bytes for each, and what is in those that may be
-    merged next. Where it is not enough, indexes are read again, and what is dead of further files is not looked for."""
+    merged next. If it is not enough, indexes are read again, and the dead part of further files is not looked for."""
     open_files_max: int = 256
     """Runs kept open: a quarter of the usual limit on descriptors, the rest being for connections."""
     orphan_grace_seconds: float = 3600.0

@@ -136,7 +136,7 @@ class ClusterQueueAdmin:
     async def _everywhere(
         self, groups: Collection[int], here: Change, there: ChangeThere, *, waits_for_leaders: bool = True
     ) -> None:
-        """Make a change in each write group at its leader, again where the leader refused, until it is made. Where a
+        """Make a change in each write group at its leader, again where the leader refused, until it is made. If a
         leader fails, the others finish before that is raised: a change that stops half-way is nobody's wish. Raises
         `ChangesFailed` naming the write groups that failed."""
         deadline = self._clock.monotonic() + CHANGE_SECONDS_MAX

@@ -155,7 +155,7 @@ class LocalMessageStore:
             group.wait_for(index, ticket, here=here)
 
     def _fence(self, batches: Sequence[BatchAppend], owner_epoch: int | None) -> Outcome | None:
-        """`FENCED` where a queue led here has another owner than the writer of these batches. Where another node leads,
+        """`FENCED` where a queue led here has another owner than the writer of these batches. If another node leads,
         the answer is that."""
         for batch in batches:
             group = self._groups[self._slots[slot_of(batch.queue_id)]]

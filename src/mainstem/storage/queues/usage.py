@@ -48,7 +48,7 @@ class SegmentShare(NamedTuple):
 
 
 class TellsStored(Protocol):
-    """What lies in store files."""
+    """The bytes in store files."""
 
     def all_rows(self, groups_at: WriteGroupsAt) -> AsyncIterator[numpy.ndarray]:
         """Yield rows with `queue_id`, `length` (bytes of batches) and `last_offset`."""

@@ -4,9 +4,8 @@ Both walk a queue's batches through the read path's tiers. Timestamps are looked
 knows the largest timestamp of its batches), and only the batches that can hold the answer are looked into
 (`record_lookups.py`). Leader epochs never fall along a queue, so an epoch's end is a bisection over offsets.
 
-What only the remote tier has is looked up by itself: the manifest says of each remote file how late its records are, so
-that the index of one that cannot have the answer is not asked for.
-"""
+Offsets that only the remote tier has are looked up on their own: the manifest says of each remote file how late its
+records are, so that the index of one that cannot have the answer is not asked for."""
 
 from __future__ import annotations
 

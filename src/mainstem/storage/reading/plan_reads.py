@@ -110,7 +110,7 @@ class SingleReads(Protocol):
 
 
 class _RemoteRound:
-    """What a round of a fetch has met of the remote tier."""
+    """The part that a round of a fetch has met of the remote tier."""
 
     __slots__ = ("deferred", "not_there", "patience_ends")
 

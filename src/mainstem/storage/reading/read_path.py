@@ -225,9 +225,9 @@ class ReadPath:
         return QueueSlice(read.queue_id, Outcome.STORAGE_FAILED, [], offsets)
 
     def _past_lost(self, read: QueueRead, budget: int, *, whole_first: bool) -> QueueSlice | None:
-        """Where nothing of a queue is left from an offset on, since the files that had it were given up: a batch
-        without records, behind which clients go on. They would stay where they are without one. None: nothing was
-        given up that could have had the queue."""
+        """If nothing of a queue is left from an offset on, since the files that had it were given up: a batch without
+        records, behind which clients go on. They would stay where they are without one. None: nothing was given up that
+        could have had the queue."""
         offsets = self.offsets(read.queue_id)
         groups = [stay.group for stay in self.placement.stays_from(read.queue_id, read.offset)]
         if offsets is None or not any(self._may_have_lost(group, read.queue_id) for group in groups):

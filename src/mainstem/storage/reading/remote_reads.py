@@ -2,9 +2,8 @@
 
 An object store takes long, and may be out. So a fetch does not wait for it: the reads of all partitions that need it
 begin at once and go on by themselves; the fetch answers what is there, and looks again when one of them is done, as it
-does when something is published. Who wants what another reader is waiting for waits for the same read. What was read,
-or why it failed, is kept until somebody asks again, within bounds.
-"""
+does when something is published. A reader that wants what another one is waiting for waits for the same read. The
+result of a read, or its failure, is kept until somebody asks again, within bounds."""
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ KEPT_SECONDS = 10.0
 """How long a read that is done waits for somebody who asks again."""
 
 KEPT_READ_BYTES = 1 << 10
-"""What a read that is kept takes besides its batches."""
+"""The memory that a kept read takes besides its batches."""
 
 ReadKey = tuple[int, int]
 """A queue, and the offset from which on it is read."""
 
 
 class RemoteOutcome(NamedTuple):
-    """What came of a read. Neither: the tier is not what has the next batches of the queue."""
+    """The outcome of a read. Neither: the tier is not what has the next batches of the queue."""
 
     found: StoredSlice | None
     error: Exception | None
@@ -178,7 +177,7 @@ class RemoteReads:
 
     async def _next(self, queue_id: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the tier, unless this node's disks have the offset, or a batch before the next one that the tier
-        has. Where a file of disk 2 cannot be read, the tier has to have the offset itself."""
+        has. If a file of disk 2 cannot be read, the tier has to have the offset itself."""
         unread: Exception | None = None
         try:
             here = await self._first_here(queue_id, offset)

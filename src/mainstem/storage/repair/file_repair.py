@@ -177,9 +177,8 @@ class FileRepair:
     async def _mend_extents(
         self, name: str, index: ExtentIndex, rows: Sequence[int], unreadable: Sequence[str]
     ) -> None:
-        """Mend these extents of a run. Raises the first error, once all others are mended. Where compaction may have
-        been, the run then gets its content anew: each replica compacts by itself, so that no other need have these
-        bytes."""
+        """Mend these extents of a run. Raises the first error, once all others are mended. If compaction may have been,
+        the run then gets its content anew: each replica compacts by itself, so that no other need have these bytes."""
         failure: Exception | None = None
         counts_for = self._mending.ranges(name)
         for row in rows:
@@ -289,9 +288,8 @@ class FileRepair:
         return any(queue_id >> PARTITION_BITS in rewritten for queue_id in queue_ids)
 
     async def _content(self, file: StoreFile, group: int, pieces: Sequence[MissingOffsets]) -> list[StoreFile]:
-        """New runs of the lost batches. Only queues that are compacted now may lack offsets. Where all replicas lack
-        some of the others, and the file has been compacted, their topics were compacted before. Raises
-        `StorageError`."""
+        """New runs of the lost batches. Only queues that are compacted now may lack offsets. If all replicas lack some
+        of the others, and the file has been compacted, their topics were compacted before. Raises `StorageError`."""
         compacted = {topic.number for topic in self._topics() if _is_compacted(topic)}
         gaps = [piece.queue_id >> PARTITION_BITS in compacted for piece in pieces]
         try:
@@ -379,7 +377,7 @@ class FileRepair:
                 raise StorageError(f"node {node_id} gives {at + 1} of {len(asked)} stretches")
 
     def _next(self, asked: Sequence[MissingOffsets], at: int, position: int, *, gaps: bool) -> int:
-        """Where the next stretch begins. Raises `_OffsetsMissing` when this one lacks its end."""
+        """The beginning of the next stretch. Raises `_OffsetsMissing` when this one lacks its end."""
         if position < asked[at].end and not gaps:
             raise _OffsetsMissing(f"queue {asked[at].queue_id:#x} ends at {position} of {asked[at].end}")
         return asked[at + 1].first if at + 1 < len(asked) else position

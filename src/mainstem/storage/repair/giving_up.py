@@ -82,7 +82,7 @@ class GivingUp:
         return sorted(members - {self._node_id, *(node for part in parts for node in part.without)})
 
     async def _fate(self, node_id: int, block: Lost, *, promise: bool) -> str | None:
-        """What has become of a block on another node; None when that node cannot tell."""
+        """The fate of a block on another node; None when that node cannot tell."""
         if self._calls is None:
             return None
         try:

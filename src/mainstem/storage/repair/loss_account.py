@@ -1,9 +1,8 @@
 """Says what is lost with blocks of the journal: which offsets of which queues, and what would stand in for the blocks.
 
-Offsets of lost blocks are never given out again. Where a later batch of a queue is there it tells how far they went:
-the queue has a gap, and readers go on behind it. Of a queue without a later batch nobody knows; it is to go on higher
-than any number of records that there was room for.
-"""
+Offsets of lost blocks are never given out again. If a later batch of a queue is there, it tells how far they went: the
+queue has a gap, and readers go on behind it. Of a queue without a later batch nobody knows; it is to go on higher than
+any number of records that there was room for."""
 
 from __future__ import annotations
 

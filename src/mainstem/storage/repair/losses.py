@@ -108,7 +108,7 @@ class Losses:
     def _with_floor(
         self, group: int, floor: tuple[int, int], before: Callable[[], Sequence[tuple[int, int]]] | None
     ) -> Sequence[tuple[int, int]]:
-        """What is to be raised besides, and then the queues that are below their floor: raised twice they stay."""
+        """The queues to be raised besides, and then the queues that are below their floor: raised twice they stay."""
         more = before() if before is not None else ()
         return [*more, *floored_ends(self._state.table, self._placement, group, *floor)]
 
@@ -148,8 +148,7 @@ class Losses:
         return Reply(BlockFate(fate))
 
     async def _fate_of(self, group: WriteGroup, index: int) -> str:
-        """What has become of a block here. A damaged one is in the account of losses when this returns. Raises
-        OSError."""
+        """The fate of a block here. A damaged one is in the account of losses when this returns. Raises OSError."""
         position = group.blocks.position_of(index)
         if not position:
             if self._lost.of_block(group.group, index) is not None:

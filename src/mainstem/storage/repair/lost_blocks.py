@@ -3,8 +3,8 @@
 The node writes down what it cannot read and can get from nowhere, with the offsets that are lost with it; `mainstem
 cluster recover` shows that, and notes what the operator gives up. The next start puts stand-ins in the place of what
 was given up (`stand_ins`), and nothing else: a loss is known by the checksum of the bytes that lay there, so that bytes
-that were restored since, or went bad since, are not covered. Where other nodes have the write group, they are asked
-first (`giving_up`), and bytes that were restored count only if none of them has given the block up.
+that were restored since, or went bad since, are not covered. If other nodes have the write group, they are asked first
+(`giving_up`), and bytes that were restored count only if none of them has given the block up.
 
 The file is small, written whole under another name, synced and renamed. It is JSON, so that people can read it.
 """
@@ -76,7 +76,7 @@ class LostPart(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the operator gives to give this up."""
+        """The name that the operator gives to give this up."""
         return f"{self.group}:{self.first}-{self.last or ''}"
 
 
@@ -91,7 +91,7 @@ class Loss(msgspec.Struct, frozen=True):
     fault: str
     parts: list[LostPart]
     stand_ins: list[Lost] = []
-    """What stands in for the lost blocks, once all parts are given up; empty: nothing can, as blocks of unknown places
+    """The stand-ins for the lost blocks, once all parts are given up; empty: nothing can, as blocks of unknown places
     lie beside others, or the segment is missing."""
     missing: bool = False
     """The segment is missing."""
@@ -110,14 +110,14 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class LossVerdict(NamedTuple):
-    """What other nodes say to a loss that was given up here (`giving_up`)."""
+    """The answers of other nodes to a loss that was given up here (`giving_up`)."""
 
     refusal: str = ""
     """Why nothing may stand in for it now; empty: it may."""
     mended: bool = False
     """All of its blocks are whole again, from other replicas."""
     twins: Mapping[int, Twin] = {}
-    """What other nodes have in the place of blocks, by position here."""
+    """The content of other nodes in the place of blocks, by position here."""
 
 
 Judge = Callable[[Loss], Awaitable[LossVerdict]]
@@ -169,8 +169,8 @@ class LostBlocks:
     # --- what is lost -------------------------------------------------------------------------------------
 
     async def note(self, losses: Iterable[Loss]) -> None:
-        """Write down what this start, or a reader, has found lost. What is known already, with the same content, stays
-        as it is, given up or not."""
+        """Write down what this start, or a reader, has found lost. A loss that is known already, with the same content,
+        stays as it is, given up or not."""
         known = {(loss.start, loss.end, loss.crc) for loss in self.losses if not loss.replaced}
         new = [loss for loss in losses if (loss.start, loss.end, loss.crc) not in known]
         new = new[: max(0, LOSSES_MAX - len(self.losses))]

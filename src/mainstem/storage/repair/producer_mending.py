@@ -7,10 +7,9 @@ known here. So the two are put together, the newest batches of both, and written
     of an answer only batches count that are applied here as well: a node knows no batches that its log does not have
     an answer that lacks a batch it must have, or has another one in its place, is not used: somebody is wrong
 
-A replica that cannot be reached, or is behind, is asked again, for a while. Where all say that they know nothing of a
+A replica that cannot be reached, or is behind, is asked again, for a while. If all say that they know nothing of a
 producer, or the while is over, its state is lost, and said to be. A replica whose version does not know the question
-knows nothing.
-"""
+knows nothing."""
 
 from __future__ import annotations
 
@@ -165,8 +164,8 @@ class ProducerMending:
     async def _ask(
         self, group: WriteGroup, pages: Sequence[DamagedPage], known: Known
     ) -> tuple[dict[Name, tuple[States, ProducerState]], set[Name]]:
-        """What other replicas have of the producers that are missing here, and of whom one may know that does not
-        answer now."""
+        """The states that other replicas have of the producers that are missing here, and of whom one may know that
+        does not answer now."""
         found: dict[Name, tuple[States, ProducerState]] = {}
         wanted, unanswered = set(known.missing), False
         if self._calls is not None and group.consensus.core is None:

@@ -1,8 +1,8 @@
 """Tells brokers without storage what is appended to the queues that they serve.
 
 A broker has one session with each node that leads write groups, and says in it which queues it serves (`ChangeTails`).
-The session streams the batches of each of them as they are confirmed, once, however many consumers the broker has. What
-is told lies below the high watermark: a broker holds nothing that may be taken back.
+The session streams the batches of each of them as they are confirmed, once, however many consumers the broker has. The
+told records lie below the high watermark: a broker holds nothing that may be taken back.
 
 A session holds one answer at a time: a broker that takes them slowly gets more in each, up to `READ_BYTES_MAX`, and no
 more is read for it meanwhile.
@@ -105,7 +105,7 @@ class TailSession:
         self._changed.set()
 
     async def news(self) -> Reply[TailsTold]:
-        """What is new of some queues, as soon as anything is."""
+        """The new records of some queues, as soon as anything is."""
         while True:
             slices = await self._begin() + await self._read()
             if slices:
@@ -123,7 +123,7 @@ class TailSession:
         return slices
 
     async def _read(self) -> list[QueueSlice]:
-        """What became of the queues since they were told of."""
+        """The changes of the queues since they were told of."""
         queue_ids = list(self.positions)
         reads: list[QueueRead] = []
         slices: list[QueueSlice] = []

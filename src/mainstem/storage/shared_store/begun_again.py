@@ -36,9 +36,9 @@ def begun_again(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `work` returns. While the store is out, or has broken an upload off, it is begun again, as long as less than
-    `budget_seconds` have passed since that was first so. Raises what the last attempt did; what no further one would
-    mend, at once."""
+    """The result of `work`. While the store is out, or has broken an upload off, it is begun again, as long as less
+    than `budget_seconds` have passed since that was first so. Raises what the last attempt did; what no further one
+    would mend, at once."""
     chance = jitter or random.Random()
     ends: float | None = None
     for attempt in range(1, ATTEMPTS_MAX):

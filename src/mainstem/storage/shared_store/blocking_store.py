@@ -28,7 +28,7 @@ once bring them there no sooner, and take more of the processor, which a node ma
 
 
 class ObjectReads(NamedTuple):
-    """What to read of one object."""
+    """The range to read of one object."""
 
     name: str
     ranges: list[ObjectRange]

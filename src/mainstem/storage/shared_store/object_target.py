@@ -3,9 +3,8 @@
 An object appears when all of it is in the store, and not before: `ObjectStore` promises that. One that is smaller than
 a part is written in one request, which is tried again as any other. A larger one is streamed: memory holds the part
 that is being filled, one that waits, and those that the store is sending. Parts that are gone cannot be sent again, so
-that an upload that fails as a whole is over; each part of it was tried several times by then. Whoever asked for the
-file has it written once more, under another name.
-"""
+that an upload that fails as a whole is over; each part of it was tried several times by then. The node that asked for
+the file has it written once more, under another name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a cluster's shared store is, and how it is reached: what a node tells its splitters."""
+"""The place of a cluster's shared store, and the way to it: a node tells both to its splitters."""
 
 from __future__ import annotations
 

@@ -30,8 +30,9 @@ class CompactionLog(Protocol):
     """The queue store as compactions see it; implemented by the storage role."""
 
     async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool) -> OfferedPass:
-        """What to compact next, held while `in_force`, or until it is recorded. What was given before, to merge or to
-        compact, is given up. `covers`: whoever does it knows how to leave no batch of a covered topic out."""
+        """The work to compact next, held while `in_force`, or until it is recorded. Work that was given before, to
+        merge or to compact, is given up. `covers`: whoever does it knows how to leave no batch of a covered topic
+        out."""
         ...
 
     async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:

@@ -46,8 +46,8 @@ class MergeLog(Protocol):
     """The queue store as merges see it; implemented by the storage role."""
 
     async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
-        """What to merge next, held while `in_force`, or until it is recorded. What was given before is given up, except
-        for `kept`."""
+        """The work to merge next, held while `in_force`, or until it is recorded. Work that was given before is given
+        up, except for `kept`."""
         ...
 
     async def live(self, merge_id: str, queue_ids: QueueIds) -> LiveBounds:

@@ -78,7 +78,7 @@ class LocalSplitLog:
         ]
 
     def _unsplit(self, group: int) -> tuple[int, int]:
-        """What there is to split here of a write group: bytes, and the time of the oldest, ms."""
+        """The bytes to split here of a write group, and the time of the oldest, ms."""
         if self._leads is not None and not self._leads(group):
             return 0, -1
         return self._map.data_after(group, self._manifest.reached(group))

@@ -26,7 +26,7 @@ from mainstem.storage.write_groups.control import RemoteSpan
 RUN_LEVEL = 0
 
 OF_RUNS: dict[str, int] = {"group": MANY_GROUPS, "first_queue": 0, "last_queue": 0, "first_offset": -1}
-"""What manifests say of all runs: the log, and the images of what it has led to, say the same."""
+"""The content of manifests about all runs: the log, and the images of what it has led to, say the same."""
 
 Decide = Callable[[int, int, int, Sequence[StoreFile]], str]
 

@@ -38,7 +38,7 @@ MovingRows = numpy.typing.NDArray[numpy.void]
 
 
 class CopyLag(NamedTuple):
-    """What may move and has not."""
+    """The files that may move and have not."""
 
     bytes: int = 0
     """Of batches."""
@@ -126,7 +126,7 @@ def _added_up(chunk: Chunk, pages: Pages) -> MovingRows:
 
 
 def waiting(rows: MovingRows, upto: int) -> CopyLag:
-    """What may move behind block `upto`."""
+    """The files that may move behind block `upto`."""
     left = rows[rows["upto"] > upto]
     return CopyLag(int(left["bytes"].sum()), int(left["files"].sum()))
 

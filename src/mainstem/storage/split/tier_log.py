@@ -2,18 +2,17 @@
 
 A node uploads for the write groups that it leads. The files of a unit (`tier_choice.py`) are given out in pieces. First
 the log says which objects are about to come, so that whoever leads next knows what may lie in the store and count for
-nothing. What a splitter hands in is looked up in the store, and kept in memory; when the whole unit is there, the log
-says that its files count, and that all blocks up to its end were considered. Merges of the write group wait while a
-piece is under way, and do not join what is being uploaded with its neighbours.
+nothing. Files that a splitter hands in are looked up in the store, and kept in memory; when the whole unit is there,
+the log says that its files count, and that all blocks up to its end were considered. Merges of the write group wait
+while a piece is under way, and do not join what is being uploaded with its neighbours.
 
-What becomes of a unit that cannot be finished: when this node's leadership ends, the next leader deletes what it
-uploaded; when its files do not count any more as they did (a damaged one was mended, a snapshot came), this node does.
-So it does with what a splitter was given and did not hand in. These objects are deleted before the next attempt, which
-thereby finds out whether the store is there; a day later, when no task can be writing them any more, the upkeep of the
-tier deletes them again, and has the log forget them (`remote_upkeep.py`). It does so with what is a day old and has not
-come to count, too; of a unit that takes longer such files are uploaded anew. After a failure nothing is given out for a
-while, which grows with each further one.
-"""
+The fate of a unit that cannot be finished: when this node's leadership ends, the next leader deletes what it uploaded;
+when its files do not count any more as they did (a damaged one was mended, a snapshot came), this node does. So it does
+with what a splitter was given and did not hand in. These objects are deleted before the next attempt, which thereby
+finds out whether the store is there; a day later, when no task can be writing them any more, the upkeep of the tier
+deletes them again, and has the log forget them (`remote_upkeep.py`). It does so with what is a day old and has not come
+to count, too; of a unit that takes longer such files are uploaded anew. After a failure nothing is given out for a
+while, which grows with each further one."""
 
 from __future__ import annotations
 
@@ -91,7 +90,7 @@ class TierRecords(Protocol):
 
 
 class RemotePlace(NamedTuple):
-    """Where the remote tier lies."""
+    """The URL of the remote tier."""
 
     store: ObjectStore
     """Onto the folder of this cluster."""
@@ -119,7 +118,7 @@ class _Uploading:
     done: dict[str, StoreFile] = field(default_factory=dict)
     """By the names of its files, those files as they lie in the store."""
     piece: _Piece | None = None
-    """What a splitter has of it."""
+    """The part of it that a splitter has."""
 
 
 class _Piece(NamedTuple):

@@ -35,8 +35,8 @@ class TierLog(Protocol):
     """The queue store and the remote tier as uploads see them; implemented by the storage role."""
 
     async def work(self, in_force: Callable[[], bool], *, drain: bool) -> TierWork:
-        """What to upload next, held while `in_force`, or until it is recorded. What was given before, to merge, to
-        compact or to upload, is given up."""
+        """The work to upload next, held while `in_force`, or until it is recorded. Work that was given before, to
+        merge, to compact or to upload, is given up."""
         ...
 
     async def record(self, tier_id: str, names: Sequence[str], failure: str) -> str:

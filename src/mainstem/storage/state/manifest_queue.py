@@ -116,7 +116,7 @@ class ManifestQueue:
         self._store = store
         self._splits = [Split(position, position) for position in map(store.splits.split_position, range(groups))]
         self._vouched = [0] * groups
-        """What `written` said when the manifest was last vouched for."""
+        """The value of `written` when the manifest was last vouched for."""
         self._pending: dict[int, deque[Decided]] = {}
         """Decided splits that are not written yet, per write group, oldest first."""
         self._failures: dict[int, StorageError] = {}

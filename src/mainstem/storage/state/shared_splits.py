@@ -20,7 +20,7 @@ from mainstem.storage.write_groups.control import RemoteChanged
 
 
 class SharedSplits:
-    """What `ManifestQueue` is for a queue store of the node's own."""
+    """The counterpart of `ManifestQueue`, which is for a queue store of the node's own."""
 
     def __init__(self, remote: RemoteTier, groups: int, moved: Callable[[], None]) -> None:
         """`moved` is called when a write group's position has."""
@@ -29,7 +29,7 @@ class SharedSplits:
         positions = [remote.position(group).upto for group in range(groups)]
         self._splits = [Split(position, position) for position in positions]
         self._vouched = [0] * groups
-        """What `written` said when all that was decided by then was written."""
+        """The value of `written` when all that was decided by then was written."""
         self.failure: StorageError | None = None
         """Never any: `RemoteTier.failure` says why nothing can be written."""
         self.failures: dict[int, StorageError] = {}
@@ -46,7 +46,7 @@ class SharedSplits:
         return min(self._remote.manifest.position(group))
 
     def decided(self, group: int) -> int:
-        """Where the last split of the log ended."""
+        """The end of the last split of the log."""
         return self._splits[group].decided
 
     def applied(self, group: int) -> int:

@@ -52,7 +52,7 @@ NOWHERE = 1 << 64
 
 
 class LostInHole(NamedTuple):
-    """What a write group lost in a hole, as far as the blocks before and behind it tell."""
+    """The loss of a write group in a hole, as far as the blocks before and behind it tell."""
 
     group: int
     hole: Hole
@@ -72,7 +72,7 @@ class LostInHole(NamedTuple):
 
 
 class _Torn:
-    """What is found behind the hole before which a write group's log ends."""
+    """The blocks found behind the hole before which a write group's log ends."""
 
     def __init__(self, hole: Hole, first: int, term: int, known: Sequence[Lost]) -> None:
         self.hole = hole
@@ -108,7 +108,7 @@ class RecoveredState(NamedTuple):
     missing: Mapping[int, tuple[int, str]] = {}
     """Write groups that lost applied blocks, which are not split, with a segment: the last of them, and the segment."""
     lost: Sequence[LostInHole] = ()
-    """What lay in the holes, as far as it can be told."""
+    """The blocks that lay in the holes, as far as they can be told."""
     remote_numbers: Mapping[int, int] = {}
     """Per group the last change of the remote tier that the checkpoint relies on."""
 
@@ -224,7 +224,7 @@ class Recovery:
                 group.blocks.begin_behind(state.applied_index, state.term)
 
     def _start(self) -> int:
-        """Where to walk the journal from: the first segment without an index, or the checkpoint's."""
+        """The place to walk the journal from: the first segment without an index, or the checkpoint's."""
         for segment in self._journal.segments():
             if not segment.index_ready or segment.sequence >= sequence_of(self._position):
                 lacking = segment.sequence > sequence_of(self._position) and bool(self._position)
@@ -260,8 +260,8 @@ class Recovery:
                     self._doubted.setdefault(number, hole)
 
     def _doubtful(self, hole: Hole) -> Sequence[int]:
-        """The groups that may have had blocks in a hole that no checkpoint knows. Where one block lay there and its
-        header still says whose next block it was, those of whom it may be it."""
+        """The groups that may have had blocks in a hole that no checkpoint knows. If one block lay there and its header
+        still says whose next block it was, those of whom it may be it."""
         numbers = [group.group for group in self._groups]
         claimed = hole.claimed
         if claimed is None:
@@ -322,7 +322,7 @@ class Recovery:
         )  # fmt: skip
 
     def _lost_unread(self) -> list[LostInHole]:
-        """What lies in the applied blocks that cannot be read. The ends of the queues are known; where a queue's
+        """The content of the applied blocks that cannot be read. The ends of the queues are known; where a queue's
         batches before the hole lie in segments that are not walked, it is not told what it lost."""
         found = []
         for hole in self._holes:

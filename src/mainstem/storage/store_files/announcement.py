@@ -1,7 +1,7 @@
 """The announcement of files that are about to come to a shared store.
 
-Whoever writes one has the node say its name in the log of the write group first, so that what is left of it is known
-however the writer ends."""
+The writer of one has the node say its name in the log of the write group first, so that its remains are known however
+the writer ends."""
 
 from __future__ import annotations
 

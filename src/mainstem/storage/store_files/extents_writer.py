@@ -1,8 +1,8 @@
 """Writes batches sorted by (queue, offset), and keeps the rows that describe their extents.
 
-What comes in is described by an array, one row per batch or per extent to be joined with its neighbours; extents are
-cut with numpy. The bytes come in contiguous pieces (what a gather yields), and Python runs per extent and piece, never
-per batch. Memory is bounded by one piece plus 64 bytes per extent.
+The input is described by an array, one row per batch or per extent to be joined with its neighbours; extents are cut
+with numpy. The bytes come in contiguous pieces (what a gather yields), and Python runs per extent and piece, never per
+batch. Memory is bounded by one piece plus 64 bytes per extent.
 
 An extent is the rows of a queue that start within the same `EXTENT_BYTES` of the queue's bytes in this file, so that
 cutting needs no loop.

@@ -24,7 +24,7 @@ TOPICS = "topics"
 """The two folders of a cluster."""
 
 TOPIC_LISTS = f"{TOPICS}/lists"
-"""Where the lists of topics lie."""
+"""The prefix of the lists of topics."""
 
 TOPIC_HEAD = f"{TOPICS}/head"
 
@@ -32,7 +32,7 @@ _DOT = "=2E"
 
 
 def group_folder(group: int) -> str:
-    """Where all objects of a write group lie."""
+    """The prefix of all objects of a write group."""
     return f"{GROUPS}/{group}"
 
 

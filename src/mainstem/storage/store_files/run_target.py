@@ -3,10 +3,9 @@
 Written as `<name>.tmp-<unique>`, renamed when all of it is durable: a name ending in `.run` always is a whole run, and
 two writers of the same name never touch the same bytes. The writes bypass the page cache (a run is not read soon: its
 messages are still in the write cache), in windows of `WINDOW_BYTES`, each on the disk before the next is issued: a disk
-does one thing after the other, and the journal's commits on the same disk wait for the writes issued before them. Where
-a file system refuses that, every window is written through the page cache, synced and dropped from it. Writes can be
-paced.
-"""
+does one thing after the other, and the journal's commits on the same disk wait for the writes issued before them. If a
+file system refuses that, every window is written through the page cache, synced and dropped from it. Writes can be
+paced."""
 
 from __future__ import annotations
 

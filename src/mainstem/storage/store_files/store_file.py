@@ -119,7 +119,7 @@ def kind_of(name: str) -> FileKind:
 
 
 def path_of(name: str) -> str:
-    """Where a file lies below the root of the store. Raises `StorageError` for what cannot be a file's name."""
+    """The path of a file below the root of the store. Raises `StorageError` for what cannot be a file's name."""
     match kind_of(name):
         case FileKind.RUN:
             return f"{RUNS_DIRECTORY}/{name}"
@@ -130,7 +130,7 @@ def path_of(name: str) -> str:
 
 
 def index_path_of(name: str) -> str:
-    """Where the rows of its index lie: in the file itself, at its end, or beside a queue segment."""
+    """The place of the rows of its index: in the file itself, at its end, or beside a queue segment."""
     path = path_of(name)
     return path.removesuffix(SEGMENT_SUFFIX) + EXTENTS_SUFFIX if kind_of(name) is FileKind.SEGMENT else path
 

@@ -1,1 +1,1 @@
-"""What a file of the queue store becomes in the remote tier."""
+"""The form that a file of the queue store takes in the remote tier."""

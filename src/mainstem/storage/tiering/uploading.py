@@ -241,7 +241,7 @@ def _header(descriptor: int, path: str, magic: int) -> bytes:
 
 @contextmanager
 def _opened(source: InputFile, path: str) -> Iterator[tuple[int, int]]:
-    """A descriptor, and the size. What is wrong with the bytes is the file's damage."""
+    """A descriptor, and the size. An error in the bytes is the file's damage."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor, os.fstat(descriptor).st_size

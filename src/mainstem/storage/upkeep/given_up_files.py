@@ -3,9 +3,8 @@
 A file goes only when its bytes were looked for just now and are lost, and when no replica has its records on a disk of
 its own. The leader of its write group has the log say so, in one change: the file counts no more, as of any that leaves
 the store, and who gave it up when stays noted. So all replicas pass over the same offsets, and neither merges nor
-compactions wait for the file. It is final. What is left of its objects is deleted, and one that is restored later is
-read by nobody.
-"""
+compactions wait for the file. It is final. The rest of its objects is deleted, and one that is restored later is read
+by nobody."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from mainstem.storage.verifying.object_reading import ObjectsAsFiles
 log = logging.getLogger(__name__)
 
 GIVEN_UP_MAX = 10_000
-"""Of a write group: each is in every image of what counts. Whoever has lost more has lost the store."""
+"""Of a write group: each is in every image of what counts. A cluster that has lost more has lost the store."""
 
 FAULT_LENGTH_MAX = 300
 
@@ -53,7 +52,7 @@ class KeepsCopies(Protocol):
     """Replicas that may have the records of a file on disks of their own."""
 
     async def holder(self, group: int, after: int, upto: int, file: StoreFile, without: Collection[int]) -> str:
-        """Who has some of a file's records, or cannot be asked and may have them; empty: nobody."""
+        """The nodes that have some of a file's records, or cannot be asked and may have them; empty: none."""
 
 
 class GivenUpFiles:

@@ -118,7 +118,7 @@ class _KeptBehind(NamedTuple):
 
 
 class _Going(NamedTuple):
-    """What local limits say of a file."""
+    """The verdict of local limits on a file."""
 
     now: bool
     """All of it may go."""
@@ -204,7 +204,8 @@ class LocalCopies:
             self._signature = (self._signature + 1) & 0xFFFF_FFFF
 
     async def _kept_by_size(self) -> _KeptBehind:
-        """Where each queue with `local.retention.bytes` has those behind it, by what this node has of it."""
+        """The offset at which each queue with `local.retention.bytes` has those behind it, by what this node has of
+        it."""
         none = _KeptBehind(numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
         if not (self._limits.retention_bytes != UNLIMITED).any():
             return none
@@ -287,7 +288,7 @@ class LocalCopies:
         return newest_ms < now_ms - shortest_ms
 
     def _known(self, file: StoreFile) -> tuple[int, ...] | None:
-        """What was found of a file by the present limits (`COPY_FACTS`)."""
+        """The findings of a file by the present limits (`COPY_FACTS`)."""
         row = self._store.manifest.files.row_of(file.name)
         known = self._facts.get(row) if row is not None else None
         return known if known is not None and known[1] == self._signature else None
@@ -315,7 +316,8 @@ class LocalCopies:
         return bool(are_remote)
 
     def _going(self, rows: Rows, now_ms: int | None, seen_ms: int | None, kept: _KeptBehind) -> _Going:
-        """What the limits say of a file with these live extents. It only reads what does not change during a round."""
+        """The verdict of the limits on a file with these live extents. It only reads what does not change during a
+        round."""
         seen_ms = FOREVER_MS if seen_ms is None else seen_ms
         queue_ids = numpy.ascontiguousarray(rows["queue_id"])
         keep_ms, keep_bytes = self._limits.of_queues(queue_ids)

@@ -12,7 +12,7 @@ from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 
 class RemoteFiles(Protocol):
-    """What a node knows of the remote tier, by what it has applied of its write groups' logs."""
+    """The knowledge that a node has of the remote tier, by what it has applied of its write groups' logs."""
 
     @property
     def manifest(self) -> Manifest:

@@ -20,7 +20,7 @@ from mainstem.storage.verifying.object_reading import ObjectsAsFiles
 log = logging.getLogger(__name__)
 
 FILES_PER_ROUND = 100
-"""Each costs a request per object. Whoever has more damaged files waits a round for the next ones."""
+"""Each costs a request per object. A node with more damaged files waits a round for the next ones."""
 
 Tags = tuple[str | None, ...]
 """Of a file's objects; None: there is none."""
@@ -34,7 +34,7 @@ class RestoredObjects:
         self._store = store
         self._history = history
         self._checked: dict[str, Tags] = {}
-        """What the objects were when a file was checked last, the one that waits longest first."""
+        """The state of the objects when a file was checked last, the one that waits longest first."""
 
     async def run(self) -> None:
         """One round. While the store is out, it ends early."""

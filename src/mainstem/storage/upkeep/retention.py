@@ -101,7 +101,7 @@ class QueueExtents:
         return rows, places, expected
 
     def gaps(self, rows: Rows) -> Gaps:
-        """Where these rows would go on behind offsets that no source had."""
+        """The rows at which a walk would go on behind offsets that no source had."""
         if not len(self.queue_ids) or not len(rows):
             return Gaps(self.queue_ids[:0], self._next_offsets[:0], self._next_offsets[:0])
         places = numpy.minimum(self.queue_ids.searchsorted(rows["queue_id"]), len(self.queue_ids) - 1)

@@ -1,5 +1,5 @@
-"""What retention reads to find out which records may go: indexes of files and of sealed segments, those of every queue
-oldest first.
+"""The sources that retention reads to find out which records may go: indexes of files and of sealed segments, those of
+every queue oldest first.
 
 Remote and local files of a write group come in the order of their blocks, remote ones before the local one with which
 they share blocks; then come the sealed segments. A file that was copied to the remote tier comes twice while its local

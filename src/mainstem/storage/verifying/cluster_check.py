@@ -64,7 +64,7 @@ class ClusterProgress(NamedTuple):
 
 
 class ClusterReport(NamedTuple):
-    """What a check of a cluster came to. Paths of findings are names of objects in the store."""
+    """The result of a check of a cluster. Paths of findings are names of objects in the store."""
 
     cluster_id: str
     report: StoreReport
@@ -158,7 +158,8 @@ class _ClusterCheck:
         return faults + await self._check_files(group, tier)
 
     async def _chain(self, group: int) -> tuple[StoredTier | None, list[Finding]]:
-        """What counts of a write group, and where its chain has lost an object. Raises `StorageError`."""
+        """The files of a write group that count, and the places at which its chain has lost an object. Raises
+        `StorageError`."""
         head, faults = await self._head(group)
         tier = await read_chain(self._folder, group)
         for _ in range(CHAIN_READS_MAX):

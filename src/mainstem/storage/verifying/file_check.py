@@ -73,7 +73,7 @@ class Opened(Protocol):
 
 
 class Opens(Protocol):
-    """Where the files lie that a check reads; as `ports.Files`."""
+    """The files that a check reads; as `ports.Files`."""
 
     async def open(self, path: str, *, reading: ReadingMode = ...) -> Opened: ...
 
@@ -81,7 +81,7 @@ class Opens(Protocol):
 async def check_file(
     files: Opens, name: str, file: StoreFile | None = None, progress: Progress = lambda size: None
 ) -> list[Finding]:
-    """What is wrong with a store file and what lies beside it, at most `FINDINGS_PER_FILE_MAX` findings. `file` is what
+    """The damage of a store file and of the files beside it, at most `FINDINGS_PER_FILE_MAX` findings. `file` is what
     the manifest says of it; None: it is checked by what it says of itself. Raises `StorageError` for what cannot be a
     file's name, and `OutOfReach` where the store of the file is out or refuses."""
     check = _FileCheck(files, name, file, progress)
@@ -352,8 +352,8 @@ def _compared(view: memoryview, rows: Rows) -> _Window:
 
 
 def _place_of_damage(extent: memoryview) -> int | None:
-    """Where in a damaged extent the first wrong batch begins; None: all batches look whole, so it is in their offsets
-    or leader epochs, which their own CRCs do not cover."""
+    """The position of the first wrong batch in a damaged extent; None: all batches look whole, so it is in their
+    offsets or leader epochs, which their own CRCs do not cover."""
     room = numpy.empty((len(extent) // BYTES_PER_BATCH_MIN + 1, len(BATCH_FIELDS)), numpy.int64)
     count = walk_batches(extent, room.data.cast("B"))
     if count < 0:

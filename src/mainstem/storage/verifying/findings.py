@@ -1,4 +1,4 @@
-"""What a check of a store finds, and what whoever reads it is to do."""
+"""The findings of a check of a store, and what their reader is to do."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ORPHAN_ADVICE = "a running node removes these by itself, some time after it firs
 
 
 def file_advice(path: str) -> str:
-    """What to do about a store file whose content is not what it was."""
+    """The remedy for a store file whose content is not what it was."""
     return (
         "in a cluster: run the node, which takes what is damaged from another replica; `mainstem split status` names "
         f"it until then. A node alone: restore {path} from a copy"

@@ -11,7 +11,7 @@ from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.verifying.findings import Affected
 
 AFFECTED_PER_FILE_MAX = 1_000
-"""Whoever loses more than so many partitions at once looks at the file's blocks."""
+"""An operator who loses more than so many partitions at once looks at the file's blocks."""
 
 
 class PresentOffsets:

@@ -1,5 +1,5 @@
-"""The objects of a write group as files that a check reads. What is small comes with one request, and of the rest a
-window at a time."""
+"""The objects of a write group as files that a check reads. A small file comes with one request, a larger one a window
+at a time."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Absent(NamedTuple):
     file: StoreFile
     ranges: tuple[FileRange, ...]
     bytes: int | None
-    """What is there of it; None: nothing."""
+    """The part of it that is there; None: there is none."""
 
 
 class Rebuild(NamedTuple):
@@ -47,7 +47,7 @@ class Rebuild(NamedTuple):
     copied: CopiedManifest
     mark: StoreMark
     faults: Sequence[str]
-    """What of the copy is damaged."""
+    """The damaged part of the copy."""
     absent: Sequence[Absent]
     unnamed: Sequence[UnnamedFile]
     """Files that do not count: others replaced them, or they were never recorded."""
@@ -77,8 +77,8 @@ async def marked(files: Files) -> StoreMark:
 
 
 async def examine(files: Files, mark: StoreMark) -> Rebuild:
-    """What the copy of the manifest says, beside the files that are there. Changes nothing. Raises `StorageError` when
-    the copy cannot stand for the manifest, OSError."""
+    """The content of the copy of the manifest, beside the files that are there. Changes nothing. Raises `StorageError`
+    when the copy cannot stand for the manifest, OSError."""
     copied, faults = await read_copy(files, mark.identity)
     why = "".join(f"\n  {fault}" for fault in faults)
     if copied is None and not mark.changes and not faults:  # what the lost one may have said more, nobody relies on

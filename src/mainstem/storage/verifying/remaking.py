@@ -1,8 +1,8 @@
 """Makes anew what the rest of a store tells: the mark from the manifest, a queue segment's indexes from its batches.
 
 Nothing is deleted: what was in the place of a file that is made anew is moved to `SET_ASIDE`, in the store's directory.
-The node is stopped. What cannot be made anew stays as it is. The manifest's copy is only set aside where it is damaged:
-a node that finds none writes one. The manifest itself is for `rebuilding.py`.
+The node is stopped. A file that cannot be made anew stays as it is. The manifest's copy is only set aside where it is
+damaged: a node that finds none writes one. The manifest itself is for `rebuilding.py`.
 
 The CRC of a batch covers neither its offset nor its leader epoch; that of its extent does, in `.extents`. This is made
 anew only where offsets follow each other without a gap and all batches are of one epoch, so that a flipped bit in them
@@ -60,7 +60,7 @@ class Remade(NamedTuple):
 
 
 def remakes(contents: Contents, report: StoreReport, manifest_path: str) -> list[Remake]:
-    """What of the findings can be made anew: it is damaged, and what it is made of is not."""
+    """The findings that can be made anew: the file is damaged, and its sources are not."""
     if any(finding.path == manifest_path for finding in report.findings):
         return []
     files = {file.name: file for file in contents.files}

@@ -40,7 +40,7 @@ UNNAMED_MAX = 10_000
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of a whole store came to."""
+    """The result of a check of a whole store."""
 
     files: int
     """That were read."""
@@ -255,7 +255,7 @@ def _pairing(contents: Contents, mark: StoreMark | None, where: str) -> Iterator
 
 
 def manifest_faults(contents: Contents, where: str) -> Iterator[Finding]:
-    """Where what the manifest says does not fit together."""
+    """The places at which the manifest contradicts itself."""
     files = {file.name: file for file in contents.files}
     by_group: dict[int, list[FileRange]] = {}
     counted: set[str] = set()

@@ -50,9 +50,9 @@ class Ticket(PromptFuture[list[AppendResult]]):
             self.set_result(self.results)
 
     def block_failed(self, group: int, index: int, outcome: Outcome) -> None:
-        """Turn the successes in a block that will not become safe into `outcome`. Where it is not known which results
-        lie in that block, this answers the whole request now: as undecided where there are several results, since
-        others of them may still be committed or appended."""
+        """Turn the successes in a block that will not become safe into `outcome`. If it is not known which results lie
+        in that block, this answers the whole request now: as undecided where there are several results, since others of
+        them may still be committed or appended."""
         if self.done():
             return
         if isinstance(self.results, ProduceScan):

@@ -2,13 +2,12 @@
 
 A replicated machine is the one writer of its internal queue. Before it loads the queue it asks the write group's leader
 for an **owner epoch**, and each of its appends carries that epoch. A grant takes the queue from the owner before: from
-then on the leader refuses that owner's appends before anything of them is in a block. What the owner before appended is
-in the log ahead of the grant, so a new owner that reads the queue to its end has it all.
+then on the leader refuses that owner's appends before anything of them is in a block. The blocks of the owner before
+are in the log ahead of the grant, so a new owner that reads the queue to its end has them all.
 
 Epochs live in the memory of the leader and need no log: an epoch begins with the leader's term, and a leader knows the
-epochs of its own term only. What a deposed leader lets through is in no log that counts unless it is ahead of its
-successor's first block, and so ahead of every grant of the successor.
-"""
+epochs of its own term only. A block that a deposed leader lets through is in no log that counts unless it is ahead of
+its successor's first block, and so ahead of every grant of the successor."""
 
 from __future__ import annotations
 

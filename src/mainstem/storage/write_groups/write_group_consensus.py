@@ -62,7 +62,7 @@ class Driven(Protocol):
         ...
 
     def dropped(self, blocks: Sequence[LogBlock], error: Exception) -> None:
-        """Hear that the log has dropped these blocks, for a later leader's log has others there. What it has may be
+        """Hear that the log has dropped these blocks, for a later leader's log has others there. Its blocks may be
         replaced as well, before it is committed. `error` is raised in the callers that wait for commands."""
         ...
 

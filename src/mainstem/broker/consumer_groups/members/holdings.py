@@ -25,7 +25,7 @@ class Holdings:
 
     @property
     def hosts(self) -> Collection[str]:
-        """Who holds bytes."""
+        """The owners of held bytes."""
         return self._by_host.keys()
 
     def has_room(self, host: str, more: int) -> bool:

@@ -32,7 +32,7 @@ from mainstem.storage.journal.encoding.format import (
 Rows = numpy.typing.NDArray[numpy.void]
 
 POSITION_FIELD = 32
-"""Where a block header keeps its own position, bytes from its start."""
+"""The place in which a block header keeps its own position, bytes from its start."""
 assert BlockHeader(0, 0, 0, 0, 0, 0, 0, 0, 0x0123456789ABCDEF, 0, 0, 0).pack(b"")[0][
     POSITION_FIELD : POSITION_FIELD + 8
 ] == (0x0123456789ABCDEF).to_bytes(8, "little")

@@ -25,7 +25,7 @@ PAGE_BYTES = 4096
 """Writes to the journal start and end on this boundary."""
 
 FIRST_BLOCK = PAGE_BYTES
-"""Where the first block of a segment starts."""
+"""The position of the first block of a segment."""
 
 BLOCK_ALIGNMENT = 8
 

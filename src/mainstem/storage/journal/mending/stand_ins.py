@@ -5,8 +5,8 @@ checksums at both of its ends: the last four bytes of its header, which no versi
 checksum is the one that the block behind it states. So every version walks, splits and replicates it like any block.
 
 A block whose directory can still be read keeps its batches that are sound. Of any other the stand-in has none: a data
-block without rows where it is known that there was data, else a no-op. Where another replica has a stand-in already, it
-is copied, so that all logs say the same.
+block without rows where it is known that there was data, else a no-op. If another replica has a stand-in already, it is
+copied, so that all logs say the same.
 
 The last four bytes of a header are zero in every block that is no stand-in.
 """

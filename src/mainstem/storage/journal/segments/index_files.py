@@ -79,7 +79,7 @@ def _unpacked(content: bytes, where: str, identity: int) -> tuple[ExtentIndex, _
 
 
 class _Summary(NamedTuple):
-    """What memory keeps of an index after it was written or loaded."""
+    """The part of an index that memory keeps after it was written or loaded."""
 
     filter: QueueFilter
     """About a byte per queue of a segment, a few MiB for a thousand usual segments, `FILTER_BITS_MAX` each at most."""

@@ -12,7 +12,7 @@ from mainstem.storage.errors import SegmentGone
 from mainstem.storage.journal.encoding.format import segment_name
 
 DIRECTORY = "journal"
-"""Where the journal lies below `write_dir`."""
+"""The directory of the journal below `write_dir`."""
 
 SEGMENT = ".wal"
 INDEX = ".idx"

@@ -46,7 +46,7 @@ class Breaker(WrappedStore):
         self._failures = 0
         """Outages in a row."""
         self._reason: str | None = None
-        """What the last probe met with; None: the store is not down."""
+        """The error that the last probe met with; None: the store is not down."""
         self._pause = probe_seconds
         self._probe_at = 0.0
         self._probing = False

@@ -37,7 +37,7 @@ OUTCOMES: dict[type[BaseException], str] = {
     ObjectStoreUnavailable: "unavailable",
     asyncio.CancelledError: "cancelled",
 }
-"""What a request that failed is counted as; others are "failed"."""
+"""The outcome under which a failed request is counted; others are "failed"."""
 
 BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, float("inf"))
 """Seconds: stores answer in 10 to 100 ms, large parts take longer."""

@@ -30,7 +30,7 @@ class WrappedStore:
         self._inner = inner
 
     async def _send(self, request: StoreRequest, send: Callable[[], Awaitable[T]]) -> T:
-        """What `send` returns or raises; it may be called more than once."""
+        """The result of `send`, or its error; it may be called more than once."""
         return await send()
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:

@@ -3,10 +3,8 @@
 A pass works on the merged files of a write group that come before its first runs (`compact_plan`), and is held as a
 merge is: while it is under way nothing else replaces its inputs, and no merge of the write group begins.
 
-What a file has of each queue that is compacted is added up once, from its index; of files without any, memory has a
-mark. Where only some queues of a file were in a pass, memory
-knows which; after a start they are compacted once more.
-"""
+The sums of each compacted queue in a file are added up once, from its index; of files without any, memory has a mark.
+If only some queues of a file were in a pass, memory knows which; after a start they are compacted once more."""
 
 from __future__ import annotations
 

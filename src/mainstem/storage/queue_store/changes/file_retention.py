@@ -45,7 +45,7 @@ class FileVerdict(enum.Enum):
 
 
 class _Either:
-    """What is in one of two."""
+    """The rows in one of two."""
 
     def __init__(self, one: Container[str], other: Container[str]) -> None:
         self._one = one

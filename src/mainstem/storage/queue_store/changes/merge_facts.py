@@ -1,10 +1,10 @@
-"""What the choice of merges knows of files: sums of all spans, and summaries of those that it looks into.
+"""The knowledge that the choice of merges has of files: sums of all spans, and summaries of those that it looks into.
 
 Of a merged file a few bytes are remembered: how much of it is dead, and when that was looked at. With what the manifest
 says that makes the sums of a span, which are added up a chunk of spans at a time (`span_lists`), and again only when
-the chunk is another one or something in it was looked at since. What is in a span, queue by queue, is known of runs and
-of packed files that may be merged soon; what memory has no room for is read again from indexes. All of it is bounded.
-"""
+the chunk is another one or something in it was looked at since. The content of a span, queue by queue, is known of runs
+and of packed files that may be merged soon; the rest, for which memory has no room, is read again from indexes. All of
+it is bounded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.store_file import MANY_GROUPS, FileKind, StoreFile
 
 SUMMARY_SECONDS = 3600.0
-"""What is dead of a merged file is looked at again after this long: retention works in hours."""
+"""The dead part of a merged file is looked at again after this long: retention works in hours."""
 
 QUEUES_PER_TURN = 16_384
 """Queues whose bounds are looked up in one turn of the event loop: some milliseconds if all their topics were
@@ -63,7 +63,7 @@ FACTS_PART, SUMS_PART, SUMMARIES_PART = 4, 4, 2
 """One part in so many of the memory is for what is dead of merged files, for sums of spans, and for summaries."""
 
 SHARES = 255
-"""What is dead of a file is remembered as so many of these parts."""
+"""The dead part of a file is remembered as so many of these parts."""
 
 LOOKED_AT = numpy.dtype([("at", "<u4"), ("dead", "u1")])
 """Of a merged file: when it was looked at, in seconds of the monotonic clock and 1; and what was dead then."""
@@ -93,7 +93,7 @@ def no_borders(group: int) -> Sequence[int]:
 
 
 class Told(NamedTuple):
-    """What the choice is told."""
+    """The report to the choice."""
 
     groups: int
     lines: MergeLines

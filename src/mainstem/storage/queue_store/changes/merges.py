@@ -1,10 +1,9 @@
 """Merges of one store, from the choice of their inputs to the step that puts outputs in their place.
 
-What is worth merging is judged by sums of spans, and by summaries of a few (`merge_plan`, `merge_facts`). A merge is
+The worth of a merge is judged by sums of spans, and by summaries of a few (`merge_plan`, `merge_facts`). A merge is
 under way from its choice until its outputs are recorded, or until the lease ends under which it was asked for:
 meanwhile nothing drops or replaces its inputs but damage, which makes it fail. Two merges under way have no input of a
-write group in common.
-"""
+write group in common."""
 
 from __future__ import annotations
 
@@ -193,8 +192,8 @@ class Merges:
         return await self._looks.run(None, look)
 
     async def _chosen(self, told: Told, *, drain: bool) -> tuple[_Chosen | None, bool]:
-        """Choose what to merge next, and tell whether some files were not looked at yet. What is dead is looked for
-        when nothing else is worth a merge."""
+        """Choose what to merge next, and tell whether some files were not looked at yet. Dead bytes are looked for when
+        nothing else is worth a merge."""
         give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
         while True:
             more = False
@@ -212,8 +211,8 @@ class Merges:
                 return None, more or rest
 
     async def _chosen_of(self, group: int, told: Told, give_up: float, *, drain: bool) -> tuple[_Chosen | None, bool]:
-        """What is worth it of a write group, and whether the time was enough to find that out. The choice itself runs
-        beside the event loop."""
+        """The merge that is worth it in a write group, and whether the time was enough to find that out. The choice
+        itself runs beside the event loop."""
         spans = self._manifest.spans(group)
         rows = await self.facts.sums(group, spans, told)
         borders = sorted({spans.behind(block) for block in told.borders(group)})

@@ -1,4 +1,4 @@
-"""What somebody remembers of files, by their rows in the file table: a few bytes for each, within a bound.
+"""Facts remembered of files, by their rows in the file table: a few bytes for each, within a bound.
 
 Facts lie in pages, as rows do, and a page is made when something is noted in it. Beyond the bound nothing more is
 noted: whoever asks about all files in their order finds most facts then, where letting go of the oldest would leave

@@ -1,9 +1,9 @@
 """Changes to the set of files, made one at a time, the manifest first.
 
-Whoever changes it holds `lock` from the first look at the manifest to the end of the change. Each change is written to
-the manifest's copy on disk 2 (`manifest_copy.py`), and then marks the store, so that an older copy of the manifest is
-found out (`store_mark.py`). A change whose mark could not be written counts, but a manifest that lost it would be taken
-for a whole one: nothing that the change makes superfluous elsewhere may go before `vouch` has returned.
+The code that changes it holds `lock` from the first look at the manifest to the end of the change. Each change is
+written to the manifest's copy on disk 2 (`manifest_copy.py`), and then marks the store, so that an older copy of the
+manifest is found out (`store_mark.py`). A change whose mark could not be written counts, but a manifest that lost it
+would be taken for a whole one: nothing that the change makes superfluous elsewhere may go before `vouch` has returned.
 """
 
 from __future__ import annotations

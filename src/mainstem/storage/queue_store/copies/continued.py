@@ -1,10 +1,9 @@
 """Whether some files go on where others end, without an offset that is missing.
 
 Compaction takes away records of a queue, and a tombstone once everything older of its key is gone. Each replica does
-that to its own files. Where a sender's files lack offsets behind what is kept here, one of them may be of a tombstone
-whose older values are still here: they would come back, unless `returning_keys` finds that none does. What retention
-takes away lies below the log start, and does not count.
-"""
+that to its own files. If a sender's files lack offsets behind what is kept here, one of them may be of a tombstone
+whose older values are still here: they would come back, unless `returning_keys` finds that none does. Records that
+retention takes away lie below the log start, and do not count."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ from mainstem.storage.store_files.store_file import (
 )
 
 BESIDE_BYTES_MAX = 1 << 20
-"""What lies beside a queue segment is not larger than the segment, but for headers: each of its rows and entries stands
-for some kilobytes, or for a batch."""
+"""The files beside a queue segment are not larger than the segment, but for headers: each of its rows and entries
+stands for some kilobytes, or for a batch."""
 
 
 class ByteRange(NamedTuple):
@@ -204,8 +204,8 @@ class ExtentChecks:
 
 
 async def copy_file(files: Files, file: StoreFile, pieces: AsyncIterator[bytes]) -> None:
-    """Write a file from its bytes; whole, durable and under its name when this returns. What lies beside a queue
-    segment is there already. Raises `StorageError` for what is not that file, OSError, and what `pieces` raises."""
+    """Write a file from its bytes; whole, durable and under its name when this returns. The files beside a queue
+    segment are there already. Raises `StorageError` for what is not that file, OSError, and what `pieces` raises."""
 
     async def check(target: File, temporary: str, size: int) -> None:
         if size != file.bytes:

@@ -70,7 +70,7 @@ class _Chosen(NamedTuple):
     cut: numpy.typing.NDArray[numpy.bool_]
     """Per extent: whether it has such batches."""
     ranges: list[ByteRange]
-    """Where they lie, neighbours joined."""
+    """Their places, neighbours joined."""
     name: str
     """Of a run that has just this."""
 
@@ -88,8 +88,8 @@ class PartCopies:
     ) -> StoreFile | None:
         """Make sure that what a file has of a write group, behind what is kept here, is here: whole, durable and held.
         Returns the run that has it, which is the file itself if that is a run of which all is wanted; None: it has
-        nothing of that. What was merged becomes a run in any case, since a merged file and a run of the same blocks
-        have no order. Raises `StorageError`, OSError, and what `elsewhere` raises."""
+        nothing of that. A merged file becomes a run in any case, since a merged file and a run of the same blocks have
+        no order. Raises `StorageError`, OSError, and what `elsewhere` raises."""
         index = await index_of(file, elsewhere)
         chosen = await looked_at(len(index), partial(_choose, file, index, group, groups_at, kept))
         if not len(chosen.rows):
@@ -161,7 +161,7 @@ def _choose(
 
 
 def _ranges_of(rows: Rows) -> list[ByteRange]:
-    """Where extents lie, neighbours joined."""
+    """The places of extents, neighbours joined."""
     positions = rows["position"].astype(numpy.int64)
     ends = positions + rows["length"]
     firsts = numpy.ones(len(rows), numpy.bool_)

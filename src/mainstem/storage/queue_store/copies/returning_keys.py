@@ -1,6 +1,6 @@
 """Whether deleted keys would come back, were files of another replica put behind one's own.
 
-Compaction takes away a tombstone once everything older of its key is gone, on each replica for itself. Where the sender
+Compaction takes away a tombstone once everything older of its key is gone, on each replica for itself. If the sender
 lacks offsets behind what is kept here, one of them may be of a tombstone whose older value is still here. Keys tell: a
 value that is the latest of its key here, and has none of its key behind it, is a deleted one exactly if the sender does
 not have it any more, since compaction leaves the latest record of each key everywhere, but for tombstones.
@@ -33,7 +33,7 @@ from mainstem.storage.queue_store.reading.stored_files import StoredFiles, Write
 from mainstem.storage.store_files.store_file import StoreFile
 
 RECORDS_MAX = 1 << 20
-"""Records with keys that are held at a time, 33 bytes each, and some times that while they are sorted. Where there are
+"""Records with keys that are held at a time, 33 bytes each, and some times that while they are sorted. If there are
 more, it is not told what would come back."""
 
 KEYED = numpy.dtype([("queue_id", "<u8"), ("high", "<u8"), ("low", "<u8"), ("offset", "<i8"), ("kind", "u1")])

@@ -274,8 +274,8 @@ class Manifest:
 
     async def merge(self, group: int, inputs: Sequence[FileRange], outputs: Sequence[StoreFile]) -> list[str]:
         """Put merged files in the place of whole spans of a write group, neighbours all of them. Returns the files that
-        no write group needs any more. The caller has checked that all inputs count. What retention knows of when the
-        inputs were there holds for the outputs."""
+        no write group needs any more. The caller has checked that all inputs count. Retention's knowledge of the time
+        of the inputs holds for the outputs."""
         assert all(entry in self.entries(entry.name) and entry.group == group for entry in inputs)
         after, upto = min(entry.after for entry in inputs), max(entry.upto for entry in inputs)
         times = [self.seen.get(entry.name) for entry in inputs]
@@ -286,7 +286,7 @@ class Manifest:
     async def rewrite(self, group: int, outputs: Mapping[FileRange, Sequence[StoreFile]]) -> list[str]:
         """Put other files, or none, in the place of some merged files of a write group, each within the blocks of its
         input, all in one transaction. Returns the files that no write group needs any more. The caller has checked that
-        all inputs count. What retention knows of when an input was there holds for its outputs."""
+        all inputs count. Retention's knowledge of the time of an input holds for its outputs."""
         assert all(entry in self.entries(entry.name) and entry.group == group for entry in outputs)
         new = [(entry.after, entry.upto, file) for entry, files in outputs.items() for file in files]
         seen = {
@@ -364,7 +364,7 @@ class Manifest:
         return True
 
     async def _unfold(self, rows: Iterable[int]) -> None:
-        """Take files out of pages, so that they can be changed as rows. What the manifest says stays the same."""
+        """Take files out of pages, so that they can be changed as rows. The content of the manifest stays the same."""
         moving = list(dict.fromkeys(rows))
         if not moving:
             return

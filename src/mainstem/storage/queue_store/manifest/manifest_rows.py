@@ -118,7 +118,7 @@ _decoder = msgspec.msgpack.Decoder(list[Row])
 
 
 class CopyHeader(NamedTuple):
-    """What a file of the copy has."""
+    """The content of a file of the copy."""
 
     kind: CopyKind
     identity: uuid.UUID

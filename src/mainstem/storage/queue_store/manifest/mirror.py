@@ -1,4 +1,4 @@
-"""What the manifest's database says, as the manifest holds it in memory: files, and the blocks that they hold."""
+"""The content of the manifest's database, as the manifest holds it in memory: files, and the blocks that they hold."""
 
 from __future__ import annotations
 

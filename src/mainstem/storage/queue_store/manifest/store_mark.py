@@ -133,7 +133,7 @@ async def check_empty(files: Files, database_path: str) -> None:
 
 
 async def _files_there(files: Files) -> str:
-    """What a store without a manifest has, for a message; empty: nothing that was ever split."""
+    """The files that a store without a manifest has, for a message; empty: nothing that was ever split."""
     for directory, suffix, what in (
         (RUNS_DIRECTORY, RUN_SUFFIX, "runs"),
         (PACKED_DIRECTORY, PACK_SUFFIX, "packed files"),

@@ -1,4 +1,4 @@
-"""What memory keeps of an index after it was read and checked, for as long as the file counts.
+"""The part of an index that memory keeps after it was read and checked, for as long as the file counts.
 
 Of a run, a filter of about one byte per queue: a reader of a queue in few runs steps over the others without reading a
 disk. Of a large index, its pages: a look-up reads those with rows of its queue alone. Both are bounded. A filter for

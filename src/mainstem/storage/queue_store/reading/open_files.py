@@ -262,7 +262,7 @@ class OpenFiles:
         return self._together is not None and self.summaries.pages(known.name) is not None
 
     def held_rows(self, known: KnownFile, queue_id: int) -> ExtentIndex | None:
-        """What `rows_with` returns, if memory has it."""
+        """The result of `rows_with`, if memory has it."""
         index = self._indexes.get(known.name)
         pages = self.summaries.pages(known.name)
         if index is not None or pages is None:
@@ -275,8 +275,8 @@ class OpenFiles:
         self, queue_id: int, files: Iterable[KnownFile]
     ) -> list[tuple[KnownFile, ExtentIndex | None]]:
         """Read in one go the pages with rows of a queue that memory lacks, of those of these files whose indexes are
-        read in pages. Returns the files, each with what memory has then. What cannot be read so is left to the look-up
-        that needs it, which reports what is wrong."""
+        read in pages. Returns the files, each with what memory has then. A page that cannot be read so is left to the
+        look-up that needs it, which reports what is wrong."""
         found = [(known, self.held_rows(known, queue_id)) for known in files]
         wanted: list[tuple[KnownFile, ExtentPages, range]] = []
         room = min(TOGETHER_BYTES_MAX, self._page_bytes_max / KEPT_PER_BYTE)

@@ -61,8 +61,8 @@ PAST_EXTENTS_MAX = 4096
 _BASE_OFFSET, _LAST_OFFSET, _POSITION, _LENGTH, _BATCH_COUNT, _CRC = map(
     (EXTENT_ROW.names or ()).index, ("base_offset", "last_offset", "position", "length", "batch_count", "crc")
 )
-"""Where the fields of an index row are once it is a tuple: to ask numpy for them one by one takes as long as all else
-that an extent takes here."""
+"""The positions of the fields of an index row once it is a tuple: to ask numpy for them one by one takes as long as all
+else that an extent takes here."""
 
 
 class _Near(NamedTuple):
@@ -115,8 +115,8 @@ class QueueHistory:
         supervision: Supervision | None = None,
     ) -> None:
         """`read_ahead_chunks_least`: how far ahead of a reader is read that comes back for the first time.
-        `indexes_ahead`: of how many files ahead of a reader the indexes are read, all at once. Where each takes long
-        to come, one after the other they would hold up a queue that has little in each file."""
+        `indexes_ahead`: of how many files ahead of a reader the indexes are read, all at once. If each takes long to
+        come, one after the other they would hold up a queue that has little in each file."""
         self._stored = stored
         self._read_ahead_chunks_least = min(read_ahead_chunks_least, read_ahead_chunks_max)
         self._ahead_at_first = self._read_ahead_chunks_least if stored.cache.loads_stretches else 0
@@ -190,7 +190,7 @@ class QueueHistory:
         return found
 
     async def _holds(self, near: _Near, queue_id: int, offset: int) -> bool:
-        """Whether the first of these files has the offset. Where its index is read in pages that is not asked."""
+        """Whether the first of these files has the offset. If its index is read in pages, that is not asked."""
         open_files = self._stored.open_files
         if not near.files or open_files.reads_pages(near.files[0][0]):
             return False
@@ -421,8 +421,8 @@ class QueueHistory:
         *,
         past: bool,
     ) -> None:
-        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the
-        disk, no further once it finds everything in memory. What a reader brings is not read ahead: that would be whole
+        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the disk, no
+        further once it finds everything in memory. Bytes that a reader brings are not read ahead: that would be whole
         chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next read
         begins in a chunk that memory does not have."""
         chunks = 0
@@ -503,7 +503,7 @@ def _whole_bytes(rows: Rows, bytes_max: int) -> int:
 
 
 def _queue_end(place: ExtentPlace) -> int:
-    """Where the queue of a place ends in its file."""
+    """The end of the queue of a place in its file."""
     last = place.extents.rows[place.end - 1]
     return int(last["position"]) + int(last["length"])
 

@@ -36,10 +36,10 @@ FILES_PER_TURN = 256
 """Files whose rows are looked up in one turn of the event loop: about a millisecond."""
 
 SUM = numpy.dtype([("queue_id", "<u8"), ("length", "<i8"), ("last_offset", "<i8")])
-"""What a file has of a queue: bytes of batches, and the last offset."""
+"""The share of a queue in a file: bytes of batches, and the last offset."""
 
 UNKNOWN_LAST = int(numpy.iinfo(numpy.int64).max) - 1
-"""Where only the index knows the last offset: the file counts as long as the queue is not deleted."""
+"""For files of which only the index knows the last offset: the file counts as long as the queue is not deleted."""
 
 
 class KeptQueueSums:

@@ -1,1 +1,2 @@
-"""What counts and which topics there are, written to the object store as well, for whoever has no log."""
+"""The files that count and the topics that there are, written to the object store as well, for readers without a
+log."""

@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 class StoredTier(NamedTuple):
-    """What the store says of one write group."""
+    """The content of the store about one write group."""
 
     position: RemotePosition
     files: tuple[tuple[int, int, StoreFile], ...]
@@ -30,8 +30,8 @@ class StoredTier(NamedTuple):
 
 
 async def read_chain(store: ObjectStore, group: int) -> StoredTier | None:
-    """What counts of a write group; None: the store has no chain of it. Raises `FormatError` naming the object that is
-    damaged, and `StorageError`."""
+    """The files of a write group that count; None: the store has no chain of it. Raises `FormatError` naming the object
+    that is damaged, and `StorageError`."""
     for _ in range(ATTEMPTS):
         number = await _newest_image(store, group)
         try:

@@ -53,7 +53,7 @@ CHANGES_PER_IMAGE = 1_000
 
 
 class _Written:
-    """What a leader knows of a write group's chain, in one term."""
+    """The knowledge that a leader has of a write group's chain, in one term."""
 
     def __init__(self, term: int, head: Head, tag: str | None) -> None:
         self.term = term

@@ -18,7 +18,7 @@ class KnownHead(NamedTuple):
     tag: str | None
     """None: it is not there."""
     fault: str
-    """What is wrong with it; empty: nothing is."""
+    """Its damage; empty: there is none."""
 
 
 async def read_topic_list(store: ObjectStore) -> TopicList | None:

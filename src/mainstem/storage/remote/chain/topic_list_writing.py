@@ -49,7 +49,7 @@ KEPT_LISTS = 2
 
 
 class _Written:
-    """What a leader knows of the lists in the store, in one term."""
+    """The knowledge that a leader has of the lists in the store, in one term."""
 
     def __init__(self, term: int, versions: list[int], head: int, tag: str | None) -> None:
         self.term = term
@@ -62,7 +62,7 @@ class _Written:
         self.tag = tag
         """Of the head's object; None: there is none."""
         self.said: TopicsAsOf | None = None
-        """What the newest list says, or a later version of the same; None: that is not known."""
+        """The content of the newest list, or a later version of the same; None: that is not known."""
 
 
 class TopicListWriter:

@@ -1,1 +1,1 @@
-"""What counts in the remote tier: a write group's log decides it, and each replica keeps it in a manifest."""
+"""The files that count in the remote tier: a write group's log decides, and each replica keeps them in a manifest."""

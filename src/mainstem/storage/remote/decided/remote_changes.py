@@ -19,13 +19,13 @@ AT_ONCE_BYTES_MAX = 1 << 20
 """Of what a command names that is to count as a whole, about: 3,000 files. It has to fit into a block, too."""
 
 NAME_BYTES = 8
-"""What a name, or a file, takes besides itself."""
+"""The memory that a name, or a file, takes besides itself."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class WantedChange(NamedTuple):
-    """What a leader wants to change."""
+    """The changes that a leader wants."""
 
     upto: int
     """As far as all blocks were considered when this is recorded; never less than before."""
@@ -45,7 +45,7 @@ class WantedChange(NamedTuple):
 
 
 class _Part:
-    """What goes into one command."""
+    """The changes that go into one command."""
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -28,7 +28,7 @@ class RemotePage(NamedTuple):
 
 @dataclass
 class RemoteImage:
-    """What counts of a write group, as far as its pages have come."""
+    """The files of a write group that count, as far as its pages have come."""
 
     position: RemotePosition
     files: list[tuple[int, int, StoreFile]] = field(default_factory=list)

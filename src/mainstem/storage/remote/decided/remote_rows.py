@@ -28,7 +28,7 @@ SCHEMAS: Schemas = {
 }
 
 INTENDED, LEAVING = 1, 2
-"""What `standing` says."""
+"""The values of `standing`."""
 
 _POSITION = (
     "INSERT INTO remote_positions VALUES (?, ?, ?) ON CONFLICT (write_group) DO UPDATE "

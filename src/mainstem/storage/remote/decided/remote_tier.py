@@ -60,7 +60,7 @@ class DecidedChange(NamedTuple):
 
 
 class WaysToLead(NamedTuple):
-    """What a node needs to change the tier."""
+    """The parts that a node needs to change the tier."""
 
     groups: Sequence[WriteGroup]
     write_loop: WriteLoop
@@ -85,7 +85,7 @@ class RemoteTier:
         self.manifest = manifest
         """The files that count. It changes only through this object, a moment after the log has decided."""
         self.store = store
-        """Where the files lie; None: this node has no way to it."""
+        """The store of the files; None: this node has no way to it."""
         self.now_ms = now_ms
         """Tells the agreed time."""
         self._states = states

@@ -1,8 +1,8 @@
 """The files of the remote tier as `ports.Files` for readers: each lies in an object, and is never written here.
 
-Which object that is, and how large, the tier's manifest says: to open a file asks the store nothing. What a file begins
-and ends with, its header and, for most, its whole index, comes with the first look at either, since each request waits
-for the store once, whatever it brings.
+Which object that is, and how large, the tier's manifest says: to open a file asks the store nothing. The beginning and
+the end of a file, its header and, for most, its whole index, comes with the first look at either, since each request
+waits for the store once, whatever it brings.
 
 An object that is absent or too short is a file that is damaged (`ObjectAbsent`, `ObjectTooShort`). That the store is
 out, or refuses this node, says nothing of the file (`OutOfReach`). An object of a file that does not count any more was
@@ -34,7 +34,7 @@ from mainstem.storage.store_files.store_file import StoreFile, owner_of, path_of
 log = logging.getLogger(__name__)
 
 TAIL_BYTES = 256 * 1024
-"""What is read of a file's end at once where nothing says how large its index is: that of 3,000 extents, in about the
+"""The bytes read of a file's end at once if nothing says how large its index is: that of 3,000 extents, in about the
 time that its footer alone takes."""
 
 INDEX_BYTES_MAX = 1024 * 1024
@@ -162,7 +162,7 @@ class ObjectFiles:
         return (await self._fetch(file, [ObjectRange(position, length)]))[0]
 
     async def _load_edges(self, file: ObjectFile, size: int, tail: int) -> tuple[Buffer, Buffer]:
-        """What the object of `size` bytes begins with, and all from `tail` on; 0: all of it is at its end."""
+        """The beginning of the object of `size` bytes, and all from `tail` on; 0: all of it is at its end."""
         head = [ObjectRange(0, FRAME_BYTES)] if tail else []
         found = await self._fetch(file, [*head, ObjectRange(tail, size - tail)])
         edges = (found[0] if tail else b""), found[-1]

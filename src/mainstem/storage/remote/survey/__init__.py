@@ -1,1 +1,1 @@
-"""What a whole object store holds, found without a node."""
+"""The content of a whole object store, found without a node."""

@@ -48,7 +48,7 @@ class Fault(NamedTuple):
 
 
 class GroupSurvey(NamedTuple):
-    """What the store has of a write group."""
+    """The records that the store has of a write group."""
 
     group: int
     changes: int
@@ -64,7 +64,7 @@ class GroupSurvey(NamedTuple):
 
 
 class PartitionSurvey(NamedTuple):
-    """What the store has of a partition."""
+    """The records that the store has of a partition."""
 
     partition: int
     first_offset: int
@@ -76,7 +76,7 @@ class PartitionSurvey(NamedTuple):
 
 
 class TopicSurvey(NamedTuple):
-    """What the store has of a topic."""
+    """The records that the store has of a topic."""
 
     number: int
     listed: ListedTopic | None
@@ -88,7 +88,7 @@ class TopicSurvey(NamedTuple):
 
 
 class ClusterSurvey(NamedTuple):
-    """What the store has of a cluster."""
+    """The records that the store has of a cluster."""
 
     cluster_id: str
     topics_version: int
@@ -121,8 +121,8 @@ def _nobody(_name: str, _index: ExtentIndex) -> None:
 async def survey(
     store: ObjectStore, cluster_id: str, each: Callable[[str, ExtentIndex], None] = _nobody
 ) -> ClusterSurvey:
-    """What the store has of a cluster. `each` hears of each file: the object, in the cluster's folder, in which its
-    batches lie, and its index. Raises `StorageError` while the store is out, or refuses."""
+    """The records that the store has of a cluster. `each` hears of each file: the object, in the cluster's folder, in
+    which its batches lie, and its index. Raises `StorageError` while the store is out, or refuses."""
     folder = StoreFolder(store, cluster_id)
     faults: list[Fault] = []
     topics = await _topic_list(folder, faults)
@@ -273,7 +273,7 @@ class _Read:
 
 
 class _Parts:
-    """What was found of each queue."""
+    """The findings of each queue."""
 
     def __init__(self) -> None:
         self._queues: dict[int, PartitionSurvey] = {}

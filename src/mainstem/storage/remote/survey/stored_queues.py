@@ -17,7 +17,7 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 
 STRETCH_BYTES = 8 << 20
-"""What one request brings; an extent alone may have more."""
+"""The bytes that one request brings; an extent alone may have more."""
 
 
 class Stretch(NamedTuple):

@@ -153,8 +153,8 @@ class ColdProducers:
     # --- flush and evict ----------------------------------------------------------------------------------
 
     async def flush(self) -> dict[int, list[SavedFile]]:
-        """Write what changed, in all groups; the files that count then, for a checkpoint. What changes meanwhile may be
-        part of it or not: applying it again changes nothing."""
+        """Write what changed, in all groups; the files that count then, for a checkpoint. Changes meanwhile may be part
+        of it or not: applying them again changes nothing."""
         for number in range(len(self._states)):
             async with self.turn:
                 await self._flush(number)

@@ -33,8 +33,8 @@ class DamagedPage:
     fault: str
     """The error that names its place."""
     applied: int
-    """What its write group had applied here when it was met: the page is no younger, and whatever comes later is known
-    here without it."""
+    """The block up to which its write group had applied here when it was met: the page is no younger, and whatever
+    comes later is known here without it."""
     since: float
     """By monotonic time."""
     tries: int = 0

@@ -1,7 +1,7 @@
 """Files of producer states on disk 1 hold the idempotent producers that a node does not keep in memory.
 
 A file `producers/<number, 20 digits>.producers` has states of producers of one write group, sorted by queue and
-producer, and never changes. What is newer lies in later files, or in memory.
+producer, and never changes. Newer states lie in later files, or in memory.
 
     header, a page · rows, 26 to a page of 4 KiB · names, 16 bytes each
 
@@ -195,8 +195,8 @@ async def _write_pages(file: File, pages: int, rows: States, names: list[bytes])
 
 
 async def open_named(files: Files, saved: SavedFile, group: int) -> ProducerFile:
-    """A file that a checkpoint names. Where its names are damaged they are made from the rows. Raises `FormatError`
-    naming the file and what to do."""
+    """A file that a checkpoint names. If its names are damaged they are made from the rows. Raises `FormatError` naming
+    the file and what to do."""
     path = path_of(saved.name)
     try:
         file = await files.open(path)
@@ -226,8 +226,8 @@ async def open_named(files: Files, saved: SavedFile, group: int) -> ProducerFile
 
 
 async def _named_by_rows(files: Files, saved: SavedFile, damaged: bytes) -> ProducerFile:
-    """Of a damaged page each name is what the `damaged` names or its row say, whichever fits between its neighbours.
-    Where neither does, the row gets the name before it, which comes to the same row."""
+    """Of a damaged page each name is what the `damaged` names or its row say, whichever fits between its neighbours. If
+    neither does, the row gets the name before it, which comes to the same row."""
     reading = ProducerFileReading(ProducerFile(saved.name, saved.states, b""), files)
     names: list[Name | None] = []
     unsure: dict[int, list[Name]] = {}

@@ -1,8 +1,7 @@
-"""What the copy of a lost manifest says: the newest image that is whole, and the changes that follow it.
+"""The content of the copy of a lost manifest: the newest image that is whole, and the changes that follow it.
 
-Where no image is there, the changes since the store was made are all. A file that is damaged ends the changes that can
-be followed; an older image reaches no further, and serves where the newer one is what is damaged.
-"""
+If no image is there, the changes since the store was made are all. A file that is damaged ends the changes that can be
+followed; an older image reaches no further, and serves where the newer one is what is damaged."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ READ_BYTES = 8 << 20
 
 
 class CopiedManifest(NamedTuple):
-    """What a copy says, and how that was found."""
+    """The content of a copy, and how that was found."""
 
     contents: Contents
     schema_version: int
@@ -110,8 +109,8 @@ class _Copied:
 
 
 async def read_copy(files: Files, identity: uuid.UUID) -> tuple[CopiedManifest | None, list[str]]:
-    """What the copy of this store's manifest says, and what is wrong with it; None: there is none that serves. Raises
-    OSError."""
+    """The content of the copy of this store's manifest, and what is wrong with it; None: there is none that serves.
+    Raises OSError."""
     names = await files.names(COPY_DIRECTORY)
     faults: dict[str, None] = {}
     for last in [*reversed(numbers(names, IMAGE_SUFFIX)), None]:
@@ -128,7 +127,7 @@ async def read_copy(files: Files, identity: uuid.UUID) -> tuple[CopiedManifest |
 async def _from_image(
     files: Files, identity: uuid.UUID, image: int | None, changes: Sequence[int], faults: dict[str, None]
 ) -> CopiedManifest | None:
-    """Raises `FormatError` when the image, or what follows it, does not serve. What ends the changes before their end
+    """Raises `FormatError` when the image, or what follows it, does not serve. The damage that ends the changes early
     is noted."""
     copied, end, may_have, count = _Copied(), 0, 0, 0
     if image is not None:
@@ -179,9 +178,9 @@ async def _read(files: Files, identity: uuid.UUID, path: str) -> tuple[CopyHeade
 async def copy_faults(
     files: Files, identity: uuid.UUID, contents: Contents | None, vouched: int
 ) -> list[tuple[str, str]]:
-    """Where a copy is damaged, ends before change `vouched`, or says something else than the manifest did after the
-    same change, as (path, what). A store without a copy is one of an earlier version. A node may run meanwhile: what it
-    removed is passed over. Raises OSError."""
+    """The places at which a copy is damaged, ends before change `vouched`, or says something else than the manifest did
+    after the same change, as (path, what). A store without a copy is one of an earlier version. A node may run
+    meanwhile: what it removed is passed over. Raises OSError."""
     names = await files.names(COPY_DIRECTORY)
     found: list[tuple[str, str]] = []
     paths = [*map(image_path, numbers(names, IMAGE_SUFFIX)), *map(changes_path, numbers(names, CHANGES_SUFFIX))]

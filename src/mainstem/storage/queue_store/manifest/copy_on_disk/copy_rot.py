@@ -40,8 +40,8 @@ class CopyRot(FormatError):
 
 
 async def look_for_rot(files: Files, identity: uuid.UUID, upto: int, pace: Pace) -> list[CopyRot]:
-    """What is wrong with the copy of this store's manifest, which had all changes up to `upto` when this was called.
-    The node may write meanwhile, and removes files: those are passed over. Raises OSError."""
+    """The damage of the copy of this store's manifest, which had all changes up to `upto` when this was called. The
+    node may write meanwhile, and removes files: those are passed over. Raises OSError."""
     names = await files.names(COPY_DIRECTORY)
     images, changes = numbers(names, IMAGE_SUFFIX), numbers(names, CHANGES_SUFFIX)
     found: list[CopyRot] = []

@@ -54,7 +54,7 @@ CHANGES_PER_IMAGE_MAX = 4096
 """Files of changes are small, and a file takes a page on the disk; a repair reads each."""
 
 BYTES_PER_CHANGE = 4096
-"""What a file of changes takes on the disk at least."""
+"""The least room that a file of changes takes on the disk."""
 
 PENDING_ROWS_MAX = 100_000
 """Changes wait for the disk while it fails or is full; some ten MiB. An image says what more of them would have."""
@@ -80,11 +80,11 @@ class ManifestCopy:
         self._last = manifest.changes
         """The last change that is written."""
         self._whole = whole
-        """What is there reaches from the first change of the store, or from an image, to `_last`."""
+        """The copy reaches from the first change of the store, or from an image, to `_last`."""
         self._changes = self._last - images[-1].first if images else self._last
         """Since the last image was begun."""
         self._pending: list[Row] = []
-        """What changed behind `_last`."""
+        """The changes behind `_last`."""
         manifest.on_change = self._note
 
     @classmethod
@@ -155,7 +155,7 @@ class ManifestCopy:
 
     async def renew(self) -> None:
         """Write an image if it is due, and remove what the last two make superfluous. The manifest may change
-        meanwhile. Where the disk fails, the next call tries again."""
+        meanwhile. If the disk fails, the next call tries again."""
         if not self.is_due:
             return
         try:
@@ -202,7 +202,8 @@ class ManifestCopy:
             del self._rotten[0]
 
     async def _image(self) -> AsyncIterator[bytes]:
-        """What the manifest says, write group by write group, as pages; other changes may be in one than in another."""
+        """The content of the manifest, write group by write group, as pages; other changes may be in one than in
+        another."""
         manifest = self._manifest
         rows: list[Row] = [SchemaRow(manifest.schema_version), *map(DroppedRow, sorted(manifest.dropped))]
         for group in manifest.groups():

@@ -29,8 +29,8 @@ from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.store_files.store_file import StoreFile
 
 SCHEMA_VERSION = 3
-"""What is read. A manifest is of version 1 until it gets its first merged file, and of version 3 from its first page
-on."""
+"""The table that is read. A manifest is of version 1 until it gets its first merged file, and of version 3 from its
+first page on."""
 MERGED_SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 1
 
@@ -170,7 +170,7 @@ class Database:
         self._remedy = _REMEDY_WITHOUT_COPY if besides else _REMEDY
         self._connection: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        """Where sqlite has left a log, open until the first change: the last connection that closes writes the log into
+        """If sqlite has left a log, open until the first change: the last connection that closes writes the log into
         the database, unless it may only read. So a start that refuses leaves both as they were."""
         self._seal = seal or Seal()
         self.version = FIRST_SCHEMA_VERSION

@@ -29,8 +29,8 @@ SUMMED: Mapping[str, tuple[str, ...]] = {
     "remote_positions": ("write_group", "number", "epoch"),
     "remote_names": ("name", "write_group", "standing", "epoch", "since_ms"),
 }  # fmt: skip
-"""All that the manifest says: tables and their columns. What a page says of itself is in its `crc`, which is checked
-when it is read. The last two are in the manifest of the remote tier only (`storage/remote/decided/remote_rows.py`)."""
+"""All that the manifest says: tables and their columns. The checksum of a page is in its `crc`, which is checked when
+it is read. The last two are in the manifest of the remote tier only (`storage/remote/decided/remote_rows.py`)."""
 
 _SUM_OF_RANGES = """
 SELECT count(*), coalesce(sum(
@@ -38,7 +38,8 @@ SELECT count(*), coalesce(sum(
 """
 
 _SUM_ROW = 2
-"""Where `seal` has the sum of all rows. A version that does not know it deletes it with its first change."""
+"""The place in which `seal` has the sum of all rows. A version that does not know it deletes it with its first
+change."""
 _SUM_MODULUS = 1 << 62
 
 
@@ -55,7 +56,7 @@ class Seal:
 
     @property
     def sums(self) -> tuple[int, tuple[int, int]]:
-        """What a change moves; set it back where the change is not made."""
+        """The position that a change moves; set it back if the change is not made."""
         return self._rows, self._ranges
 
     @sums.setter

@@ -39,7 +39,7 @@ class PageRanges(NamedTuple):
 
 
 class PageState(NamedTuple):
-    """What changes of the files of a page."""
+    """The changes of the files of a page."""
 
     alive: numpy.typing.NDArray[numpy.bool_]
     seen: Integers

@@ -1,9 +1,8 @@
 """Pages of files as the manifest keeps them in memory: a column per field, as narrow as the page's values allow.
 
 A file described by a Python object takes about a kilobyte, in a page about a hundred bytes. So many files are described
-by objects while their page is filled, and by columns from then on; an object is made for whoever asks. What a page says
-of its files never changes, so whoever holds an older picture of the manifest may go on reading it.
-"""
+by objects while their page is filled, and by columns from then on; an object is made for whoever asks. The content of a
+page never changes, so a holder of an older picture of the manifest may go on reading it."""
 
 from __future__ import annotations
 

@@ -4,9 +4,8 @@ A row is a file's for good: it is never given to another one, and what its page 
 hold an older picture. Beside what describes a file, a row has what may change: when retention first saw it, which
 blocks of which write groups it holds, and the extent that was live at retention's last look.
 
-What a file costs is some hundred bytes in its page and 8 to be found by name. What is asked of all files goes by sums
-that are kept up to date (`levels`), or by columns, page by page.
-"""
+A file costs some hundred bytes in its page and 8 to be found by name. Questions about all files go by sums that are
+kept up to date (`levels`), or by columns, page by page."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ Blocks = tuple[int, int, int]
 
 
 class LevelSums(NamedTuple):
-    """What lies on one level, of one kind."""
+    """The files on one level, of one kind."""
 
     files: int
     bytes: int

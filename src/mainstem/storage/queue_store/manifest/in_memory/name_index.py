@@ -1,8 +1,7 @@
 """Finds the rows of files by their names: 8 bytes per file, in sorted buckets.
 
-A bucket holds, ascending, 32 bits of each name's hash and the row behind them. Whoever asks compares the name itself:
-names may share a hash. Python's hash differs from process to process, so nobody can choose names that collide.
-"""
+A bucket holds, ascending, 32 bits of each name's hash and the row behind them. The asker compares the name itself:
+names may share a hash. Python's hash differs from process to process, so nobody can choose names that collide."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Chunk:
 
 
 class Pages(NamedTuple):
-    """What rows stand for."""
+    """The files that rows stand for."""
 
     pages: Mapping[int, Page]
     size: int
@@ -267,7 +267,7 @@ class SpanList(Sequence[ListedSpan]):
         return self._files(place, place + end - first) == other._files(first, end)
 
     def _files(self, first: int, end: int) -> list[bytes]:
-        """What tells spans number `first` to `end` - 1 from others."""
+        """The key that tells spans number `first` to `end` - 1 from others."""
         found: list[tuple[Integers, ...]] = []
         number = max(bisect.bisect_right(self._firsts, first) - 1, 0)
         while number < len(self._chunks) and self._firsts[number] < end:
