@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace, known: Sequence[Workload]) -> int:
 
 
 def _measure(bench: Bench, chosen: Sequence[Workload], only: tuple[str, ...]) -> int:
-    """What was measured is written down however the run ends."""
+    """The measurements are written down however the run ends."""
     results = bench.results
     path = HOME / "results" / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""What the matrix of access rules asks a node: every API that a node authorizes, of topics and groups that are there
-and that are not.
+"""The questions of the matrix of access rules to a node: every API that a node authorizes, of topics and groups that
+are there and that are not.
 
 Asking changes nothing that another question would see: what would be made or deleted is not there, or is only
 validated. An answer is told by its error codes, the names it lists and the operations it says are allowed.
@@ -251,7 +251,7 @@ _TOLD = ("error_code", "name", "topic", "group_id", "key", "topic_authorized_ope
 
 
 def told(answer: Any) -> list[str]:
-    """What an answer says, in an order that does not depend on the node. Left out are internal topics, which each
+    """The content of an answer, in an order that does not depend on the node. Left out are internal topics, which each
     system has its own of, and how often the same is said: a node has as many log directories as it likes."""
     return sorted(set(_told(answer, "")))
 

@@ -1,4 +1,4 @@
-"""What attacks on the front door do to an honest client beside them, and to the node's memory.
+"""The effect of attacks on the front door on an honest client beside them, and on the node's memory.
 
     .venv/bin/python -m bench.attacks [attack ...]
 
@@ -30,7 +30,7 @@ BESIDE_SECONDS = 6.0
 AFTERWARDS_SECONDS = 13.0
 """Until memory is given back: a sweep and some."""
 ANSWER_SECONDS_MAX = 20.0
-"""Who waits longer is not served."""
+"""A client that waits longer is not served."""
 PRODUCE, FETCH, JOIN, METADATA = 9, 11, 3, 9
 CONNECTIONS_MAX = 4_000
 

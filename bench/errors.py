@@ -1,4 +1,4 @@
-"""What can go wrong with a measurement, as opposed to a slow result."""
+"""Failures of a measurement, as opposed to a slow result."""
 
 from __future__ import annotations
 

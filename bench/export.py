@@ -25,7 +25,7 @@ TOPIC = "exported"
 
 
 def mainstem(address: str, *arguments: str) -> str:
-    """What a command of the command line prints. Raises BenchError when it fails."""
+    """The output of a command. Raises BenchError when it fails."""
     command = [sys.executable, "-m", "mainstem.cli.main", *arguments, "--bootstrap", address]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     if done.returncode:

@@ -1,4 +1,4 @@
-"""What one request can do to the event loop: the processor time of the longest callback, and of the whole attack.
+"""The load of one request on the event loop: the processor time of the longest callback, and of the whole attack.
 
     .venv/bin/python -m bench.front_door [attack ...]
 
@@ -33,7 +33,7 @@ TARGET_MS = 20.0
 PARTITIONS = 100_000
 SETTLING_SECONDS = 2.0
 AFTERWARDS_SECONDS = 0.2
-"""What an answered request leaves to be done belongs to it."""
+"""Work that an answered request leaves belongs to it."""
 
 
 def text(name: str) -> bytes:

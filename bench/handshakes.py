@@ -1,4 +1,4 @@
-"""What TLS handshakes cost a node: full ones, and ones that resume a session.
+"""The cost of TLS handshakes to a node: full ones, and ones that resume a session.
 
     python -m bench.handshakes --seconds 4
 

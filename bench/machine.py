@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.errors import BenchError
 
 MAPS_WANTED = 262_144
-"""What Kafka's own operations guide asks for: two maps per partition, and the JVM's."""
+"""The limit that Kafka's own operations guide asks for: two maps per partition, and the JVM's."""
 READ_AHEAD_KB = 128
 """Linux's own. A disk set to megabytes makes Kafka read that much of each index around its first entry: figures of
 thousands of partitions would be the setting's."""

@@ -62,7 +62,7 @@ class Member:
 
     @property
     def token(self) -> str:
-        """What it asks for before it changes anything. Raises BenchError before it has started."""
+        """The state that it asks for before it changes anything. Raises BenchError before it has started."""
         token = read_token(self.directory / "write")
         if token is None:
             raise BenchError(f"node {self.node_id} has made no token yet")

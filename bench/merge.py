@@ -1,4 +1,4 @@
-"""What the merge costs the processor: seconds of it per byte, for few large and many small queues.
+"""The processor time of a merge: seconds of it per byte, for few large and many small queues.
 
     python -m bench.merge --mebibytes 1024
 

@@ -1,4 +1,4 @@
-"""What the planner of merges makes of a long ingest: writes per byte, files, extents.
+"""The result that the planner of merges makes of a long ingest: writes per byte, files, extents.
 
     python -m bench.merge_plan --tebibytes 1
 

@@ -89,7 +89,7 @@ def pooled_ms(results: Sequence[Result], fraction: float) -> float:
 
 
 def figures_of(results: Sequence[Result], cpu_seconds: float) -> Figures:
-    """What the results of a load, run once or several times, and the node's CPU time over them come to. Latencies
+    """The figures from the results of a load, run once or several times, and the node's CPU time over them. Latencies
     are those of the last."""
     seconds = sum(result["seconds"] for result in results)
     megabytes = sum(result["bytes"] for result in results) / MEGABYTE

@@ -1,12 +1,12 @@
-"""What new files cost the machine itself: processor time of writing them into the page cache, and of doing it again.
+"""The cost of new files to the machine itself: processor time of writing them into the page cache, and of doing it
+again.
 
     python -m bench.new_files --mebibytes 2560 --passes 3
 
 One line per pass, one figure per piece: microseconds of processor time per MiB. A pass writes its pieces as new files
-and removes them, so the next pass gets the same memory back. Where a piece of the first pass costs ten times one of the
+and removes them, so the next pass gets the same memory back. If a piece of the first pass costs ten times one of the
 second, the machine is a virtual one whose memory the host gives when it is first touched: any system that writes new
-files pays that, at a moment that depends on what ran before. Nothing is synced; the disk is not what is measured.
-"""
+files pays that, at a moment that depends on what ran before. Nothing is synced; the disk is not what is measured."""
 
 from __future__ import annotations
 

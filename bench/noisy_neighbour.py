@@ -1,4 +1,4 @@
-"""What a tenant that publishes little feels of another one that floods the node.
+"""The effect on a tenant that publishes little of another one that floods the node.
 
     python -m bench.noisy_neighbour --rounds 3 --seconds 5
 

@@ -1,4 +1,4 @@
-"""What idempotent producers cost one node: memory, checkpoint, start, and the longest that its event loop is held.
+"""The cost of idempotent producers to one node: memory, checkpoint, start, and the longest that its event loop is held.
 
 A storage role takes one batch of each of many producer ids, what a node does without its sockets. Then it saves a
 checkpoint, and is opened again. Beside it a task looks how much of the loop thread's own processor time passes between

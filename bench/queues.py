@@ -1,4 +1,4 @@
-"""What idle queues cost one node: memory, creation, Metadata, start.
+"""The cost of idle queues to one node: memory, creation, Metadata, start.
 
 For each shape (topics × partitions) a node is started on an empty directory, the topics are created, Metadata is
 asked for one topic and for all of them, and the node is started again after a clean stop and after SIGKILL. The
@@ -49,7 +49,7 @@ WAIT_SECONDS_MAX = 300.0
 """For one answer, and for a node to be ready: a run that hangs ends."""
 
 TOPICS_PER_REQUEST = 1_000
-"""What an admin tool puts into one CreateTopics request."""
+"""The topics that an admin tool puts into one CreateTopics request."""
 
 PARTITIONS_PER_REQUEST = 100_000
 
@@ -285,7 +285,7 @@ def run_shape(topics: int, partitions: int, table: Table, directory: Path) -> No
             client = Client(node.host, node.port)
 
             def measured(what: str, action: Callable[[], Measured], note: str = "") -> Measured:
-                """What comes of the action; a string is the note of its row unless one is given."""
+                """The result of the action; a string is the note of its row unless one is given."""
                 watcher.longest()
                 before, begun = node.cpu_seconds, time.perf_counter()
                 result = action()

@@ -106,7 +106,7 @@ def limit(wire: Wire, client_id: str, key: str) -> None:
 
 
 def share(address: str, client_id: str, works: Sequence[Callable[[str, str, Passed], None]], seconds: float) -> float:
-    """What came through in `seconds` to as many clients as there is work, of what may."""
+    """The bytes that came through in `seconds` to as many clients as there is work, of those that may."""
     passed = Passed()
     threads = [threading.Thread(target=work, args=(address, client_id, passed)) for work in works]
     for thread in threads:

@@ -1,4 +1,5 @@
-"""What a new replica costs: bytes that it is sent, and seconds until it votes, with a shared store and with local ones.
+"""The cost of a new replica: bytes that it is sent, and seconds until it votes, with a shared store and with local
+ones.
 
     python -m bench.rebuilt_replica
     python -m bench.rebuilt_replica --only shared --gigabytes 1000
@@ -71,7 +72,7 @@ log alone cannot make a replica whole."""
 
 
 class Rebuilt(NamedTuple):
-    """What it took. All sizes in bytes."""
+    """The cost. All sizes in bytes."""
 
     stored: int
     """Batches that were split."""

@@ -10,9 +10,8 @@ requests, so that nothing is left out: attempts, parts, what lies beside files. 
 (`--segment-bytes`) make an object of their own, with three small ones beside it; the others lie in packed files.
 
 With `--shared` the store is the queue store of the node: Spark writes runs there, reads them and writes merged files,
-and nothing is moved. What the node asks the store for meanwhile counts too: it looks at each file before that counts,
-and tells the store what its log decided.
-"""
+and nothing is moved. The requests of the node itself meanwhile count too: it looks at each file before that counts, and
+tells the store what its log decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured: every value of every repetition, by workload, row, system and metric."""
+"""The measurements: every value of every repetition, by workload, row, system and metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What is compared: one load at one durability. The same for all systems."""
+    """The key of a comparison: one load at one durability. The same for all systems."""
 
     workload: str
     title: str
@@ -99,7 +99,7 @@ class Results:
 
 
 def load_results(path: Path) -> Results:
-    """What `Results.save` wrote."""
+    """The file that `Results.save` wrote."""
     document = json.loads(path.read_text())
     results = Results(document["facts"])
     results.notes = document["notes"]

@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.session import Bench, Session, Stage, Workload
 
 UNKNOWN_SECONDS = 30.0
-"""What a session is taken to last before it was held once."""
+"""The time that a session is taken to last before it was held once."""
 _Held = tuple[str, str, str]
 
 

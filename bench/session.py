@@ -58,7 +58,7 @@ class Form:
     warm_seconds_max: float
     seconds_max: float
     disk_bytes: int
-    """What nodes may come to occupy at once."""
+    """The room that nodes may come to occupy at once."""
 
     @property
     def full(self) -> bool:
@@ -103,16 +103,16 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bench:
-    """What all stages share."""
+    """Shared by all stages."""
 
     form: Form
     cpus: CpuSets
     results: Results
     directory: Path
-    """Where nodes keep their data while they live."""
+    """The directory in which nodes keep their data while they live."""
     load_program: Path
     cache: Path
-    """Where downloads are kept."""
+    """The directory of downloads."""
     systems: Mapping[str, System]
     heap: str
     """Of JVM brokers."""

@@ -8,9 +8,8 @@ batches only those of the queues that are read are there; for the others the fil
 anew, each file that is to be read is looked at once, as after each start, and then queue after queue is read from its
 first offset to its last. Indexes that one queue brought into memory are not those of the next.
 
-Per queue: milliseconds of this process's processor time, all threads; on the clock; batches are 1.1 KB. What the
-request and its answer take besides is in workload 8 and 9 of the bench.
-"""
+Per queue: milliseconds of this process's processor time, all threads; on the clock; batches are 1.1 KB. The rest of the
+cost, of the request and its answer, is in workload 8 and 9 of the bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the project set out to reach, each as a bound on figures of one result file."""
+"""The targets of the project, each as a bound on figures of one result file."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The time over which something is measured: what the node's CPU time was, and how much others took of its cores.
 
-A shared machine makes figures worse, not wrong; but the reader must be able to see it. What others took is the busy
+A shared machine makes figures worse, not wrong; but the reader must be able to see it. The time of others is the busy
 time of the bench's cores less the node's, the loads' and the bench's own. The kernel's threads are in it: writing back
-what a system left dirty is done by them.
-"""
+what a system left dirty is done by them."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class Window:
         return self._node.cpu_seconds() - self._node_begun
 
     def bench_cpu_seconds(self) -> float:
-        """What the bench and its loads have spent in it."""
+        """The processor time that the bench and its loads have spent in it."""
         return _bench_seconds() - self._bench_begun
 
     def others_cores(self) -> float:

@@ -20,7 +20,7 @@ class ColdReader:
         self._topics = topics
         self._say = say
         self.served: dict[str, Mapping[str, int]] = {}
-        """What was read -> bytes by tier."""
+        """The bytes that were read -> bytes by tier."""
 
     def read(self, what: str) -> dict[str, Reading]:
         """Restart the node and read all topics from their beginning. Raises NodeFailed, TimeoutError."""

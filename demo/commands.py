@@ -14,7 +14,7 @@ LINES_SHOWN = 10
 
 
 def run(*arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-    """What a command prints; it must end with one of these exit codes. Raises DemoFailed."""
+    """The output of a command; it must end with one of these exit codes. Raises DemoFailed."""
     name = f"mainstem {' '.join(arguments[:2])}"
     command = [sys.executable, "-m", "mainstem.cli.main", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

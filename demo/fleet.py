@@ -45,7 +45,7 @@ class Fleet:
 
 
 class Compacted(NamedTuple):
-    """What a compaction left of a topic, against what was there and what must be left."""
+    """The records that a compaction left of a topic, against what was there and what must be left."""
 
     records: int
     tombstones: int

@@ -1,4 +1,4 @@
-"""What was sent, and what a reading got: compared by count, per aircraft in order, and per offset.
+"""The messages that were sent, and those that a reading got: compared by count, per aircraft in order, and per offset.
 
 The sender's book is written when a row is handed to the client, in the order of the file; it trusts no
 acknowledgement. A key lives in one partition, so a reading that is complete, in order and free of repeats
@@ -30,7 +30,7 @@ class Sent:
 
 
 class Reading:
-    """What readers got: one fingerprint per partition and offset."""
+    """The messages that readers got: one fingerprint per partition and offset."""
 
     def __init__(self) -> None:
         self.fingerprints: dict[tuple[int, int], bytes] = {}

@@ -107,7 +107,7 @@ _PASSING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
 }
-"""What a client sees while its node is away or its group changes; it comes back by itself."""
+"""The view of a client while its node is away or its group changes; it comes back by itself."""
 
 
 def read_whole(bootstrap: str, partitions: Mapping[str, int], seconds_max: float) -> dict[str, Reading]:

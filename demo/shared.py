@@ -119,7 +119,7 @@ class SharedStory:
         ]
 
     def _lose_the_disk(self, sender: Sender) -> dict[str, Reading]:
-        """October; then nothing is left but S3. What was read before that."""
+        """October; then nothing is left but S3. The messages read before that."""
         self._send(sender, (day for day in self._by_day if AUTUMN <= day < WINTER))
         self._wait_for_split()
         before = read_whole(self.node.addresses["kafka"], TOPICS, STEP_SECONDS_MAX)
@@ -213,7 +213,7 @@ class SharedStory:
 
 
 def _refusal(address: str) -> str:
-    """What a producer is told; empty: it was let in."""
+    """The error that a producer is told; empty: it was let in."""
     told: list[str] = []
     producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 10_000, "log_level": 0})
 

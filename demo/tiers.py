@@ -302,7 +302,7 @@ class PatientReader(threading.Thread):
             self._fault = error  # for the story's thread, which ends the demo with it
 
     def reading(self, topic: str) -> Reading:
-        """What was read. Raises DemoFailed."""
+        """The messages read. Raises DemoFailed."""
         if self._readings is None:
             raise DemoFailed(f"who waited for the past did not read it: {self._fault or 'it waits still'}")
         return self._readings[topic]

@@ -1,5 +1,5 @@
-"""What the whole suite shares: how long Hypothesis searches, what a failed test shows of its nodes, what a file may
-leave open, and in which order workers take the files (`files_for_workers.py` hands them out).
+"""Shared by the whole suite: how long Hypothesis searches, what a failed test shows of its nodes, what a file may leave
+open, and in which order workers take the files (`files_for_workers.py` hands them out).
 
 `make test` runs three workers, each of which takes one file after the other. The files that took longest when they were
 recorded come first, so that the workers end together. `pytest … --record-seconds` records anew.
@@ -47,8 +47,9 @@ SECONDS_OF_UNKNOWN = 2.0
 
 DESCRIPTORS = Path("/proc/self/fd")
 DESCRIPTORS_LEFT_MAX = 50
-"""Libraries keep some for good: pools, selectors, files of the machine. What tests leave adds up over all files of a
-worker, until a `select` fails that knows no descriptor above 1,023, in a test that has nothing to do with it."""
+"""Libraries keep some for good: pools, selectors, files of the machine. Descriptors that tests leave add up over all
+files of a worker, until a `select` fails that knows no descriptor above 1,023, in a test that has nothing to do with
+it."""
 
 GARBAGE_THRESHOLDS = 10_000, 20, 50
 """As often as Python looks by itself, it takes a tenth of the time of tests that start no process."""
@@ -123,7 +124,7 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
 
 
 def open_descriptors() -> list[str]:
-    """What each descriptor of this process is; none where the machine does not tell."""
+    """The kind of each descriptor of this process; none where the machine does not tell."""
     found = []
     for descriptor in DESCRIPTORS.iterdir() if DESCRIPTORS.exists() else ():
         with suppress(OSError):  # that by which they are listed

@@ -1,8 +1,7 @@
 """A file system in memory, for tests of what files say rather than of the disk below them.
 
-A sync costs nothing there. What becomes of files when the power fails is told by simulated disks, and what a real disk
-does by tests of whole nodes.
-"""
+A sync costs nothing there. Simulated disks tell the fate of files when the power fails, and tests of whole nodes the
+conduct of a real disk."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def free_ports(places: Sequence[int]) -> int:
 
 
 def _claimed(port: int) -> socket.socket | None:
-    """What keeps others of the suite from a port that is free; None: it is not."""
+    """The claim that keeps others of the suite from a port that is free; None: it is not."""
     claim = socket.socket(socket.AF_UNIX)
     try:
         if sys.platform == "linux":

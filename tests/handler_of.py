@@ -14,7 +14,7 @@ class Registers(Protocol):
 
 
 def handler_of(served_by: Registers, method: Method[Any, Any]) -> Callable[..., Any]:
-    """What a part of a node answers calls of a method with."""
+    """The answer of a part of a node to calls of a method with."""
     handlers = Handlers()
     served_by.register(handlers)
     found = handlers.find(method.number)

@@ -3,9 +3,8 @@
 `Serving` starts `mainstem serve` on free ports of 127.0.0.1, keeps its output for failure messages, and stops
 only the process it started. Directories outlive the process, so that a test can kill and start again.
 
-Whatever fails in a test, its report shows what its nodes printed and whether they run (`tests/conftest.py` asks
-`reports`): a refused connection alone does not tell why nobody listens.
-"""
+The report of every failed test shows what its nodes printed and whether they run (`tests/conftest.py` asks `reports`):
+a refused connection alone does not tell why nobody listens."""
 
 from __future__ import annotations
 
@@ -57,12 +56,13 @@ class Serving:
         self.source = SOURCE
         """Of which version the node is, from its next start on."""
         self.within: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Where it is started, if not where the test is."""
+        """The surroundings in which it is started, if not those of the test."""
         self.program = PROGRAM
         """The module that is run: one of the tests' own plants a bug first."""
         self.kafka, self.http, self.rpc = (f"{HOST}:{free_port()}" for _ in range(3))
-        """Where it listens; a test may choose others before the first start. Ports that the kernel gives to outgoing
-        connections are taken by clients as soon as the node is killed, sometimes for a connection to themselves."""
+        """The addresses on which it listens; a test may choose others before the first start. Ports that the kernel
+        gives to outgoing connections are taken by clients as soon as the node is killed, sometimes for a connection to
+        themselves."""
         self._ended_at: float | None = None
         self._process: subprocess.Popen[str] | ForkedNode | None = None
         self._lines: list[str] = []
@@ -93,7 +93,7 @@ class Serving:
         return self._process is not None and (self._ended_at is None or self._ended_at >= moment)
 
     def report(self) -> str:
-        """What the report of a failed test says of it: its state, addresses and last lines."""
+        """The part that the report of a failed test has of it: its state, addresses and last lines."""
         return "\n".join(
             (
                 f"{self.name} (kafka {self.kafka}, http {self.http}, rpc {self.rpc}) {self.state}; its last lines:",
@@ -106,7 +106,7 @@ class Serving:
         return [line for line in self._lines if text in line]
 
     def arguments(self) -> list[str]:
-        """What the program is started with."""
+        """The arguments that the program is started with."""
         directories = ["--write-dir", str(self.write_dir), "--store-dir", str(self.store_dir)]
         addresses = ["--listen", self.kafka, "--http", self.http, "--rpc", self.rpc]
         settings = [word for setting in self.settings for word in ("--set", setting)]

@@ -1,4 +1,4 @@
-"""What the kernel holds at the far end of a connection within this machine."""
+"""The bytes that the kernel holds at the far end of a connection within this machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class SocketQueues(NamedTuple):
     """Bytes."""
 
     unsent: int
-    """What its process has written and this end has not acknowledged."""
+    """The bytes that its process has written and this end has not acknowledged."""
     unread: int
-    """What this end has sent and its process has not read."""
+    """The bytes that this end has sent and its process has not read."""
 
 
 def queues_at_far_end(connection: socket.socket) -> SocketQueues:

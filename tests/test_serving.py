@@ -1,4 +1,4 @@
-"""What a failed test tells of the nodes it had: whether they run, and what they printed last."""
+"""The report of a failed test on the nodes it had: whether they run, and what they printed last."""
 
 from __future__ import annotations
 

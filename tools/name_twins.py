@@ -1,6 +1,6 @@
 """Finds classes and modules below src/mainstem that share a name: one thing, one name; one name, one thing.
 
-`python -m tools.name_twins` prints them, and fails where there are any. What may share a name stands here, with the
+`python -m tools.name_twins` prints them, and fails where there are any. Names that may be shared stand here, with the
 reason; an entry that nothing needs any more fails, too. Classes that begin with an underscore are known in their own
 module alone, and those of the compiled kernel have the names of their twins in `kernel/pure/`: neither are looked at.
 """
@@ -18,7 +18,7 @@ SOURCE = Path("src/mainstem")
 
 
 class Allowed(NamedTuple):
-    """What may share a name, and why: modules in some folders (`cli`: also in those below it), and names."""
+    """Shared names, and why: modules in some folders (`cli`: also in those below it), and names."""
 
     folders: Mapping[str, str]
     modules: Mapping[str, str]

@@ -49,7 +49,7 @@ to the disk at a time, which holds up whoever syncs there."""
 
 
 class Counts(NamedTuple):
-    """What was asked of a server since it was started."""
+    """The requests made of a server since it was started."""
 
     requests: dict[str, int]
     """By S3's names of operations, those that were refused included. One per request: what S3 charges for."""

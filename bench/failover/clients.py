@@ -1,4 +1,4 @@
-"""What client libraries see of a failover: the longest pause between two acknowledgements of a partition."""
+"""The view that client libraries have of a failover: the longest pause between two acknowledgements of a partition."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ METADATA_SECONDS_MAX = 10.0
 
 
 class Cluster(Protocol):
-    """What a failover needs of a system. A *group* is what fails over as one: a write group, or with Kafka a
+    """The needs of a failover of a system. A *group* is what fails over as one: a write group, or with Kafka a
     partition."""
 
     name: str

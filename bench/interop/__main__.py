@@ -42,7 +42,7 @@ REASON_CHARACTERS_MAX = 160
 class Limit(NamedTuple):
     reason: str
     shown_by: Sequence[str]
-    """What a failure says, one of them, that comes of the limit. Any other failure counts."""
+    """The text of a failure, one of them, that comes of the limit. Any other failure counts."""
 
 
 _NO_TRANSACTIONS = Limit(
@@ -167,7 +167,8 @@ def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator
 
 
 def _words(node: Node) -> Mapping[str, str]:
-    """What a set of scenarios finds: a topic without messages, a consumer group's name, and who connects how."""
+    """The surroundings of a set of scenarios: a topic without messages, a consumer group's name, and who connects
+    how."""
     guard = node.setup.guard
     assert guard is not None
     assert node.guarded is not None

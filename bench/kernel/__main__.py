@@ -33,7 +33,7 @@ REQUEST_BYTES_MAX = 2 << 30
 
 
 class Place(NamedTuple):
-    """What the index asks of a block's header."""
+    """The fields that the index asks of a block's header."""
 
     position: int
     payload_position: int

@@ -49,7 +49,7 @@ class Interval(TypedDict):
 
 
 class Result(TypedDict):
-    """What a run measured, its warm-up left out. Bytes are those of record batches, headers included."""
+    """The measurements of a run, without its warm-up. Bytes are those of record batches, headers included."""
 
     command: str
     seconds: float

@@ -1,4 +1,4 @@
-"""What is asked of the crowded node, one thing after the other."""
+"""The questions asked of the crowded node, one thing after the other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def store_read(node: CrowdedNode) -> None:
 
 
 async def deletion(node: CrowdedNode) -> None:
-    """What retention asks of a run of topics that are all deleted."""
+    """The questions that retention asks of a run of topics that are all deleted."""
     first = len(node.topics) + 1
     node.deleted.update(range(first, first + DELETED_TOPICS))
     queue_ids = numpy.arange(first, first + DELETED_TOPICS, dtype=numpy.uint64) << numpy.uint64(32)

@@ -1,8 +1,7 @@
 """A storage role that has much of everything, put together in memory: queues, producers, runs, sealed segments.
 
-What takes a node days to come by is put where it would be then. Files that are only named are never read: the cases ask
-for what a node has in memory at such times.
-"""
+State that takes a node days to come by is put in its place at once. Files that are only named are never read: the cases
+ask for what a node has in memory at such times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the bench asks of a system: to start on an empty directory and given cores, and to say what it cost.
+"""The port through which the bench asks of a system: to start on an empty directory and given cores, and to say what it
+cost.
 
 A `Node` is one, or a cluster of several on this machine, measured as one. Its processes are started in sessions of
 their own, so that Ctrl-C at the terminal reaches the bench alone, which then ends them by process id. Being ready
@@ -30,7 +31,7 @@ _METADATA_OF_NO_TOPIC = struct.pack(">ihhih5si", 0, 3, 1, 1, 5, b"bench", 0)
 
 
 class Durability(enum.Enum):
-    """What an acknowledgement promises, in the words of the tables."""
+    """The promise of an acknowledgement, in the words of the tables."""
 
     SYNC = "on disk"
     """Each acknowledged record was fdatasync'ed."""

@@ -73,7 +73,7 @@ class _Others:
 
 
 class _Work(NamedTuple):
-    """What the splitter has done so far, in bytes; `lag` is what it has left to split."""
+    """The work that the splitter has done so far, in bytes; `lag` is the bytes left to split."""
 
     lag: int
     merged: int

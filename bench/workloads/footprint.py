@@ -1,4 +1,4 @@
-"""6. What a node takes: memory idle, with many queues and under load; time to start, and to start after SIGKILL.
+"""6. The footprint of a node: memory idle, with many queues and under load; time to start, and to start after SIGKILL.
 
 Memory is the node's own (PSS of all its processes) and, beside it, what its files hold in the page cache.
 """

@@ -4,10 +4,10 @@
 messages in, and the tasks of its splitter run one after the other without Spark (`bench.plain_splitter`): planner,
 tasks and the node's part are the real ones. Runs have 1 MiB, and a million queues are 15,625. In the life with large
 queues these fill segments of 16 MiB; in that with small ones packed files have their usual size, a merge makes one of
-them instead of 64, and a queue has as many bytes in as many files as it would have otherwise. Merged files are
-counted when the node would stop asking for merges, and told per TiB of the full size. Runs that still wait are
-counted apart: there are 2,048 at the most, however much is stored. What was written to disk 2 is counted when those
-are merged, too: runs, outputs of merges, their indexes, the copy of the manifest.
+them instead of 64, and a queue has as many bytes in as many files as it would have otherwise. Merged files are counted
+when the node would stop asking for merges, and told per TiB of the full size. Runs that still wait are counted apart:
+there are 2,048 at the most, however much is stored. The writes to disk 2 are counted when those are merged, too: runs,
+outputs of merges, their indexes, the copy of the manifest.
 
 In the life with many queues a hundred of them get 600 KB each, a little at a time. At its end the node starts anew,
 and they are read one by one, evicted, with memory for what one of them needs.
@@ -124,7 +124,7 @@ def _write(stage: Stage, queues: Queues, size: int, batch_records: int, queues_p
 
 
 def file_figures(levels: list[dict[str, int | str]], scale: int) -> Figures:
-    """What the levels of a store, as `/v1/store` tells them, come to, where merged files have a part of their size
+    """The sums over the levels of a store, as `/v1/store` tells them, where merged files have a part of their size
     (`scale`). A segment with its indexes counts once. Raises BenchError where nothing was merged."""
     merged = [level for level in levels if level["kind"] != "run"]
     size = sum(int(level["batch_bytes"]) for level in merged)

@@ -82,7 +82,7 @@ def _await_upload(s3: S3Server) -> None:
 
 
 def _fill(stage: Stage) -> None:
-    """What may move lies merged on disk 2."""
+    """The files that may move lie merged on disk 2."""
     tiered = stage.create("tiered", TIERED_QUEUES, configs={"remote.storage.enable": "true"})
     load = stage.produce(tiered, record_bytes=1024, batch_records=100, queues_per_request=4,
                          bytes=TIERED_BYTES[stage.form.name], seconds=180.0)  # fmt: skip

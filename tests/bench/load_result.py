@@ -1,4 +1,4 @@
-"""What the load generator returns, for tests of what is made of it."""
+"""The results that the load generator returns, for tests of their use."""
 
 from __future__ import annotations
 

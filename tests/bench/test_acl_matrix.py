@@ -1,4 +1,5 @@
-"""What of an answer the matrix of access rules compares, and that its questions are of every API that is judged."""
+"""The parts of an answer the matrix of access rules compares, and that its questions are of every API that is
+judged."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The load generator: against a real node everything comes back; against a scripted one it counts and complains.
 
-Nothing here measures: the figures of a shared machine say nothing. What is asserted about latency is what a broker
-that stalls on purpose makes certain.
-"""
+Nothing here measures: the figures of a shared machine say nothing. Latency is asserted only as far as a broker that
+stalls on purpose makes it certain."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ def test_what_is_produced_comes_back(binary: Path, node: Serving) -> None:
 
 def test_what_is_produced_over_tls_comes_back(binary: Path, tmp_path: Path) -> None:
     """More of it than OpenSSL reads ahead, in answers that end anywhere in a record; questions about topics are asked
-    in the clear. Where there are no headers of OpenSSL the program says what to install."""
+    in the clear. Without headers of OpenSSL, the program says what to install."""
     guard = Guard(tmp_path / "guard", users=False)
     encrypted = f"127.0.0.1:{free_ports(1)[0]}"
     settings = [f"{key}={value}" for key, value in guard.of_mainstem(encrypted).items()]

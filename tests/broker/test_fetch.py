@@ -449,7 +449,7 @@ async def nine_batches(cold: tuple[int, ...]) -> tuple[Fakes, Topic, bytes]:
 
 @pytest.mark.parametrize("cold", [(0,), (1,), (0, 2), (0, 1, 2)])
 def test_limits_hold_over_partitions_that_memory_does_not_have(cold: tuple[int, ...]) -> None:
-    """What the disks are asked for is what the partitions before left of the limits, wherever those came from."""
+    """The disks are asked for as much as the partitions before left of the limits, wherever those came from."""
 
     async def scenario() -> None:
         fakes, topic, one = await nine_batches(cold)

@@ -47,7 +47,7 @@ def test_librdkafka_keeps_its_order_while_batches_are_refused_for_want_of_disk()
 
 
 def send(node: Serving, topic: str, now_ms: int) -> list[str]:
-    """What failed; `now_ms` is what the node takes for the time."""
+    """The failures; `now_ms` is what the node takes for the time."""
     failures: list[str] = []
     host, port = node.server.addresses[0]
     producer = Producer({

@@ -27,7 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 class Said(NamedTuple):
-    """What a command wrote."""
+    """The output of a command."""
 
     out: str
     err: str
@@ -46,7 +46,7 @@ class Bench:
         return Said(*self._capsys.readouterr())
 
     def data(self, *arguments: str, code: int = 0) -> Any:
-        """What `bench` prints with --json, which must be one object and nothing else."""
+        """The output of `bench` with --json, which must be one object and nothing else."""
         return json.loads(self("bench", *arguments, "--json", code=code).out)
 
     def topics(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What shells complete, as bash asks for it."""
+"""The completions of shells, as bash asks for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": os.
 
 
 def completed(line: str, **environment: str) -> list[str]:
-    """What is offered for the last word of a line."""
+    """The words offered for the last word of a line."""
     words = line.split(" ")
     asked = {"_MAINSTEM_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run(

@@ -72,7 +72,7 @@ class Shell:
             "MAINSTEM_HTTP": node.http,
         }
         self.told = ""
-        """What the last command said on stderr."""
+        """The lines of the last command on stderr."""
 
     def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
         """A command in this process: an interpreter's start takes longer than most commands. Its standard output; of
@@ -107,7 +107,7 @@ class Shell:
         )
 
     def left_by_its_reader(self, *arguments: str) -> str:
-        """What a command says on stderr when nobody reads its output."""
+        """The lines of a command on stderr when nobody reads its output."""
         process = self.started(*arguments)
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""What a terminal of 80 columns shows: lines that fit it, and every value whole."""
+"""Outputs on a terminal of 80 columns: lines that fit it, and every value whole."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def node() -> Iterator[str]:
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints; every line fits, and none was cut."""
+    """The output of a command; every line fits, and none was cut."""
 
     def command(*arguments: str, code: int = 0) -> str:
         assert run(arguments) == code

@@ -1,4 +1,4 @@
-"""What a node has to import before it serves clients costs each start; what it does not need is left for later."""
+"""The imports of a node before it serves clients cost each start; the rest is left for later."""
 
 from __future__ import annotations
 

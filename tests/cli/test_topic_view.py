@@ -27,7 +27,7 @@ BARE = TopicTree(
 
 @pytest.fixture
 def text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[TopicTree], str]:
-    """What is printed of a topic for a terminal of 80 columns, spaces made one."""
+    """The text printed of a topic for a terminal of 80 columns, spaces made one."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def shown(topic: TopicTree) -> str:

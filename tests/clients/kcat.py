@@ -30,7 +30,7 @@ def run(bootstrap: str, *arguments: str, stdin: bytes = b"") -> subprocess.Compl
 
 
 def output(bootstrap: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    """What kcat prints. Raises AssertionError with its complaint."""
+    """The output of kcat. Raises AssertionError with its complaint."""
     done = run(bootstrap, *arguments, stdin=stdin)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout

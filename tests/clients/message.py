@@ -1,4 +1,4 @@
-"""What a test sends and gets back, the same for every client, and messages that are easily got wrong."""
+"""The messages that a test sends and gets back, the same for every client, and messages that are easily got wrong."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_kafka_python_adds_shows_and_removes_rules(bootstrap: str, name: str) ->
 
 
 def sent(producer: Producer, topic: str) -> KafkaError | None:
-    """What a message was refused with."""
+    """The error that a message was refused with."""
     told: list[KafkaError | None] = []
     try:
         producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error))

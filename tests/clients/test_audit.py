@@ -56,7 +56,7 @@ def in_topic(node: Serving, outcome: str) -> list[dict[str, Any]]:
 
 
 def asked(node: Serving, password: Path, capsys: pytest.CaptureFixture[str], *command: str, fails: bool = False) -> str:
-    """What a command writes that the user admin gives."""
+    """The output of a command that the user admin gives."""
     file = password.with_name("client.properties")
     settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "admin"}
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()) + f"sasl.password={ADMIN}\n")

@@ -220,7 +220,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(how: dict[str, Any]) -> Refusal:
-    """What a client says that is not let in."""
+    """The error of a client that is not let in."""
     failed: list[Refusal] = []
     told = {"error_cb": lambda error: failed.append(Refusal(error.code(), error.str())), "log_level": 0}
     producer = Producer({**how, **told})
@@ -288,7 +288,7 @@ def test_no_password_shows_anywhere(node: Serving, user: str) -> None:
 
 
 def test_over_tls_a_client_is_whom_it_shows_to_be_by_sasl(tmp_path: Path) -> None:
-    """Whatever certificate it has."""
+    """With any certificate."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("node")
     shown = authority.issue("somebody")

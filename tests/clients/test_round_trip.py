@@ -1,4 +1,4 @@
-"""What one client writes, every client reads: the same bytes, in the same order, with the same times."""
+"""Every client reads what another one writes: the same bytes, in the same order, with the same times."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ async def serving_large(config: ConsoleConfig) -> AsyncIterator[tuple[str, int]]
 
 
 def test_the_kernel_takes_little_for_a_client_that_does_not_read() -> None:
-    """What it takes is counted nowhere, and all connections of the machine share it."""
+    """Its memory is counted nowhere, and all connections of the machine share it."""
 
     async def scenario() -> None:
         async with serving_large(ConsoleConfig(shutdown_seconds=1)) as address:

@@ -1,4 +1,4 @@
-"""Who is let in over HTTP where visitors show who they are, and what they may do then."""
+"""Visitors over HTTP who have to show who they are, and what they may do then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The event loop: those of the simulations keep what nodes rely on in asyncio's and in uvloop's.
 
-What is left open is the order of timers that are due at the same time, and how long work in a thread takes.
-"""
+Left open is the order of timers that are due at the same time, and how long work in a thread takes."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Disk(ABC):
 
     @abstractmethod
     def lose_power(self, story: Story) -> None:
-        """The same, with all that nobody had synced. Where there is no power to cut, the life ends only."""
+        """The same, with all that nobody had synced. Without power to cut, the life ends only."""
 
 
 class RealDisk(Disk):
@@ -114,7 +114,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]
 
 
 async def write_and_hold(files: Files) -> None:
-    """What a process leaves behind: bytes that were synced, bytes that were not, a rename, and a lock."""
+    """The remains of a process: bytes that were synced, bytes that were not, a rename, and a lock."""
     synced, plain = await files.open("d/synced", create=True), await files.open("d/plain", create=True)
     await synced.write(0, [b"synced"], sync=True)
     await plain.write(0, [b"first"])
@@ -124,7 +124,7 @@ async def write_and_hold(files: Files) -> None:
 
 
 async def change_and_sync(files: Files) -> None:
-    """What is durable: by a sync, by a write with one, or as every change of names is."""
+    """The durable state: by a sync, by a write with one, or as every change of names is."""
     for name in ("removed", "replaced", "kept"):
         file = await files.open(f"d/{name}", create=True)
         await file.write(0, [name.encode() * 3000])

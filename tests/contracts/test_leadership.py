@@ -1,9 +1,8 @@
 """`ports.BrokerLeadership`: whoever leads, follows or hears of no leader is told so by the fakes as by the write groups
 of three nodes.
 
-What is asked here is what a node knows when nothing moves; what it says meanwhile has tests of its own
-(`storage/write_groups/test_replicated_group.py`).
-"""
+The questions here are about a node when nothing moves; its answers meanwhile have tests of its own
+(`storage/write_groups/test_replicated_group.py`)."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ class Nodes(ABC):
 
     @abstractmethod
     def leaderless(self) -> BrokerLeadership:
-        """What a node says while nobody is elected."""
+        """The answers of a node while nobody is elected."""
 
     @abstractmethod
     def leader(self) -> BrokerLeadership: ...

@@ -598,7 +598,7 @@ class TestWait:
         tell(story)
 
     def test_it_ends_when_the_log_start_moves(self, tell: Tell) -> None:
-        """Who waits at the end may not stand where there is something to read any more."""
+        """A reader that waits at the end may not stand where there is something to read any more."""
 
         async def story(subject: Subject) -> None:
             await subject.fill(MOVES_MAX)

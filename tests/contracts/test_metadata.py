@@ -35,7 +35,7 @@ NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 
 
 class Subject(NamedTuple):
-    """What implements the ports."""
+    """The implementations of the ports."""
 
     lookups: FakeMetadata | MetadataLookups
     administration: FakeMetadata | MetadataAdministration

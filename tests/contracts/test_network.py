@@ -1,8 +1,7 @@
 """Calls and Raft messages between nodes: the simulated networks do, when nothing disturbs them, what rpc does over TCP.
 
-What a call has done when its caller gives up is left open by all of them, and so is the order in which messages
-arrive: a simulated network is worse there than TCP is, on purpose.
-"""
+The effect of a call whose caller gives up is left open by all of them, and so is the order in which messages arrive: a
+simulated network is worse there than TCP is, on purpose."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def doubled(number: Number) -> Reply[Number]:
 
 
 class Served:
-    """What a node answers."""
+    """The answer of a node."""
 
     def __init__(self) -> None:
         self.handlers = Handlers()
@@ -232,7 +231,7 @@ def tell(request: pytest.FixtureRequest) -> Tell:
 
 @pytest.fixture(params=["tcp", "simulated"])
 def tell_ends(request: pytest.FixtureRequest) -> Tell:
-    """Where a process ends with a word of its machine; in the simulated cluster machines fall silent."""
+    """The kind of node whose process ends with a word of its machine; in the simulated cluster machines fall silent."""
     return teller(request.param)
 
 
@@ -264,7 +263,7 @@ def teller(kind: str) -> Tell:
 
 
 def attached(reply: Reply[Any]) -> bytes:
-    """What arrives is one buffer, whatever was sent."""
+    """All that arrives is one buffer, whatever was sent."""
     assert isinstance(reply.attachment, bytes | bytearray | memoryview)
     return bytes(reply.attachment)
 

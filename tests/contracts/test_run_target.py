@@ -24,10 +24,10 @@ NAME = "a.run"
 
 
 class Directory(ABC):
-    """Where targets write."""
+    """The directories in which targets write."""
 
     leaves = False
-    """What is abandoned lies there under a temporary name."""
+    """An abandoned file lies there under a temporary name."""
     replaces = True
     """A second file of a name takes the place of the first; otherwise it is refused."""
 

@@ -49,7 +49,7 @@ class Directories:
     manifest: dict[str, bytes]
     """The files of sqlite, which lie on disk 1."""
     content: Content = field(default_factory=dict)
-    """What was acknowledged, and must be there."""
+    """The records acknowledged, and must be there."""
 
     def copy(self) -> Directories:
         return Directories(dict(self.disk1), dict(self.disk2), dict(self.manifest), self.content)
@@ -66,12 +66,12 @@ class Directories:
         return next((tree[name] for tree in (self.disk1, self.disk2, self.manifest) if name in tree), None)
 
     def tree(self, name: str) -> dict[str, bytes]:
-        """Where a file lies."""
+        """The place of a file."""
         return next(tree for tree in (self.disk1, self.disk2, self.manifest) if name in tree)
 
 
 class Fate(NamedTuple):
-    """What became of a node."""
+    """The fate of a node."""
 
     refused: str = ""
     """Why it did not start; empty: it did."""
@@ -80,7 +80,7 @@ class Fate(NamedTuple):
     changed: tuple[str, ...] = ()
     """Files that a start that refused has changed, made or removed."""
     wrong: tuple[str, ...] = ()
-    """What was served that is not what was acknowledged, or is missing without a word."""
+    """The records served that differ from those acknowledged, or are missing without a word."""
 
 
 class DamagedNode:
@@ -224,9 +224,9 @@ class DamagedNode:
 
 
 MAY_CHANGE = re.compile(r"starts|lost_blocks|metadata/(vote|\d+\.log)|.*-shm")
-"""What a start that refuses may write: that it was one; what it has found to be lost, so that an operator may give that
-up by name; what the nameserver, which is there before the store, promises and logs as a member of its quorum. The last
-is memory that processes share which have the database open."""
+"""The files that a start that refuses may write: that it was one; what it has found to be lost, so that an operator may
+give that up by name; what the nameserver, which is there before the store, promises and logs as a member of its quorum.
+The last is memory that processes share which have the database open."""
 
 
 def changed(before: Directories, after: Directories) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ def changed(before: Directories, after: Directories) -> tuple[str, ...]:
 
 
 class Lives(NamedTuple):
-    """What a node's two lives left."""
+    """The remains of a node's two lives."""
 
     first: Directories
     second: Directories

@@ -1,4 +1,4 @@
-"""Every kind of file, damaged in every way, under a node that starts on it. What comes of it is one of three things:
+"""Every kind of file, damaged in every way, under a node that starts on it. The result is one of three things:
 
     NO_EFFECT   the file is not needed, or is made again from others: everything acknowledged is read, byte by byte
     REFUSED     the node does not start, and says which file it is and what to do
@@ -110,8 +110,8 @@ OUTCOMES: dict[str, dict[str, set[str]]] = {
     "manifest copy": NOT_NEEDED,
     "run": {damage: {ERROR} for damage in DAMAGES},
 }
-"""What may come of each damage, which depends on where in the file it is, and nothing else. Empty: there is no such
-damage."""
+"""The results allowed of each damage, which depends on where in the file it is, and nothing else. Empty: there is no
+such damage."""
 
 REMEDY = re.compile(
     r"restore|put th|take the place|correct node_id|give their addresses|Check that|start the version|reads",
@@ -139,7 +139,7 @@ def name_of(directories: Directories, kind: str) -> str:
 
 
 def damaged(kind: str, damage: str, own: Lives, neighbour: Lives) -> Iterator[tuple[str, bytes]]:
-    """What was done to the file, and what it holds then."""
+    """The damage done to the file, and its content then."""
     directories = own.killed if kind == "manifest log" else own.second
     name = name_of(directories, kind)
     content = directories.tree(name)[name]

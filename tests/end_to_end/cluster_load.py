@@ -16,7 +16,7 @@ MESSAGES_PER_SECOND = 400
 GIVES_UP_SOON_MS = 3_000
 """For tests that wait for a client who asked a node that does not answer any more, and asks another one then."""
 NEVER = b"acknowledged by nobody"
-"""What is sent to a node that must not take it."""
+"""Requests to a node that must not take it."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the stories of a whole node share."""
+"""Shared by the stories of a whole node."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Load:
         return len(self.acknowledged.get(queue, ())) + len(self._without_offset.get(queue, ()))
 
     def expected(self) -> dict[Queue, list[Record]]:
-        """What a reader of each queue must see: everything that was acknowledged, by offset."""
+        """The records that a reader of each queue must see: everything that was acknowledged, by offset."""
         return {
             queue: [Record(offset, key_of(number), value_of(number)) for offset, number in sorted(offsets.items())]
             for queue, offsets in self.acknowledged.items()

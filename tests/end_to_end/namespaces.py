@@ -101,7 +101,7 @@ class Network:
         self._cut |= {(one, other), (other, one)}
 
     def cut_one_way(self, sender: int, receiver: int) -> None:
-        """What `sender` sends does not arrive; what it is sent does."""
+        """Messages from `sender` do not arrive; messages to it do."""
         self._cut.add((sender, receiver))
 
     def lose(self, share: float) -> None:

@@ -35,7 +35,7 @@ class OneSpark:
         self.begin_at(f"http://{node.http}", *options)
 
     def begin_at(self, url: str, *options: str) -> None:
-        """One for whoever answers at this address as a node. What a test that failed has left is ended first."""
+        """One for whoever answers at this address as a node. The remains of a failed test are ended first."""
         if self._begun:
             self.kill()
         if self._process is None:

@@ -19,7 +19,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(node: Serving) -> dict[str, str]:
-    """What a command finds its node by."""
+    """The variables by which a command finds its node."""
     return {"PYTHONPATH": str(SOURCE), "MAINSTEM_BOOTSTRAP": node.kafka, "MAINSTEM_HTTP": node.http}
 
 
@@ -43,7 +43,7 @@ def _done(node: Serving, arguments: Sequence[str], variables: Mapping[str, str])
 
 
 def replace_member(node: Serving, old: int, new: int, *options: str) -> str:
-    """What `mainstem cluster replace` prints. On a busy machine the metadata quorum may have another leader before it
+    """The output of `mainstem cluster replace`. On a busy machine the metadata quorum may have another leader before it
     is done; then it asks to be begun again."""
 
     def printed() -> str:

@@ -72,7 +72,7 @@ class SparkCluster:
         )
 
     def _logged(self, name: str, process: subprocess.Popen[bytes], pattern: str) -> str:
-        """What the log says, once it does."""
+        """The line of the log, once it is there."""
 
         def found() -> re.Match[str] | None:
             assert process.poll() is None, self._commands.log(name)
@@ -83,5 +83,5 @@ class SparkCluster:
 
 
 def split_options(executor_memory: str = "512m") -> Sequence[str]:
-    """What `mainstem split run` needs so that driver and executors meet on loopback."""
+    """The settings that `mainstem split run` needs so that driver and executors meet on loopback."""
     return ("--conf", f"spark.driver.host={LOOPBACK}", "--conf", f"spark.executor.memory={executor_memory}")

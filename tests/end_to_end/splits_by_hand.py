@@ -45,7 +45,7 @@ class MergeDone(NamedTuple):
 
 
 class WorkByHand:
-    """What a splitter of one node does; made by `work_of`."""
+    """The steps of a splitter of one node; made by `work_of`."""
 
     def __init__(self, endpoint: Endpoint, node: NodeLink, keeper: LeaseKeeper) -> None:
         assert endpoint.shared_store is not None

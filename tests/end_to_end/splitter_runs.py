@@ -35,7 +35,7 @@ class KeptSession:
         self._starting = threading.Lock()
         self._spark: SparkSession | None = None
         self._asked: tuple[object, ...] = ()
-        """What the session was started with."""
+        """The settings that the session was started with."""
 
     def session_of(self, options: argparse.Namespace, java: Java, local_dir: Path) -> SparkSession:
         """The one that is there, if it is as asked."""

@@ -1,4 +1,4 @@
-"""What lies on the two disks, read as an outside program would by `docs/formats.md`."""
+"""The files on the two disks, read as an outside program would by `docs/formats.md`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecordedRange(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What the manifest says counts."""
+    """The files that count by the manifest."""
 
     runs: list[str]
     """In the order in which they were recorded."""

@@ -45,7 +45,7 @@ def split_and_merge(node: Serving) -> None:
 
 
 class UploadsByHand:
-    """What a splitter does for the remote tier, one step at a time; made by `uploads_of`."""
+    """The steps of a splitter for the remote tier, one step at a time; made by `uploads_of`."""
 
     def __init__(self, node: NodeLink, keeper: LeaseKeeper, settings: MergeSettings) -> None:
         self._node = node
@@ -155,7 +155,7 @@ def read_by_kafka_python(bootstrap: str, ends: Mapping[Queue, int]) -> Reading:
 
 
 class RemoteRows(NamedTuple):
-    """What a node knows of the remote tier: (write group, name) each."""
+    """The names that a node knows of the remote tier: (write group, name) each."""
 
     counted: set[tuple[int, str]]
     intended: set[tuple[int, str]]

@@ -74,7 +74,7 @@ class Topics:
             reader.close()
 
     def check(self, topic: str, first: int, count: int) -> None:
-        """What is left of a filled topic, byte for byte, read from its first offset."""
+        """The remainder of a filled topic, byte for byte, read from its first offset."""
         found = librdkafka.consume(self._node.kafka, topic, count - first, offset=first)
         assert [message.offset for message in found] == list(range(first, count))
         assert [message.value for message in found] == [value_of(number) for number in range(first, count)]

@@ -1,10 +1,9 @@
 """The wires between the nodes of a test's cluster: TCP through this process, which can be cut and mended at will.
 
 Each node is known to the others by an address that is listened on here; what comes in is passed on to where the node
-really listens. Who calls is read from the first frame of a connection, the caller's hello. A cut wire is silent, as a
-broken network is: nothing that is sent arrives, connections are neither refused nor closed. What was under way when
-the wire was cut arrives after it is mended, if the connection still lives then.
-"""
+really listens. The caller is read from the first frame of a connection, the caller's hello. A cut wire is silent, as a
+broken network is: nothing that is sent arrives, connections are neither refused nor closed. Messages under way when the
+wire was cut arrive after it is mended, if the connection still lives then."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ class Wires:
         self.cut_one_way(other, one)
 
     def cut_one_way(self, sender: int, receiver: int) -> None:
-        """What `sender` sends does not arrive; what it is sent does."""
+        """Messages from `sender` do not arrive; messages to it do."""
         self._run(self._set([(sender, receiver)], whole=False))
 
     def mend(self) -> None:

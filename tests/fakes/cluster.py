@@ -319,7 +319,7 @@ def arrived(method: Method[Any, Any], reply: Reply[Any]) -> Reply[Any]:
 
 
 def told(method: Method[Any, Any], error: Exception) -> RpcError:
-    """What a caller is told of an error of the handler."""
+    """The text that a caller is told of an error of the handler."""
     if isinstance(error, Refused) and isinstance(error, method.refusals):
         return error
     if isinstance(error, TimeoutError):

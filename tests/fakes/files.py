@@ -6,14 +6,14 @@
     files.crash()                                   the machine is off and on again; old handles are dead
     copy = files.clone(seed=8)                      the same disk once more, to try another crash on
 
-What it promises is what `ports.Files` promises: `open(create=True)`, `rename` and `remove` are durable when they
-return; what was written is durable after a `sync` (or a `write` with it) that returned, and not before.
+It keeps the promises of `ports.Files`: `open(create=True)`, `rename` and `remove` are durable when they return; a write
+is durable after a `sync` (or a `write` with it) that returned, and not before.
 
-What it does to the rest: between two syncs it keeps every version a page has had. At a crash each page, on its
-own, goes back to the durable version, to any later one, or to a mixture of two successive ones, torn at a byte. So
-writes are lost, torn, and reordered among pages. `crash(keep_bytes=n)` keeps exactly the first n bytes
-of what was written since the last sync instead; `crash(keep_all=True)` is a killed process on a machine that
-goes on: nothing is lost but locks and handles.
+The fate of the rest: between two syncs it keeps every version a page has had. At a crash each page, on its own, goes
+back to the durable version, to any later one, or to a mixture of two successive ones, torn at a byte. So writes are
+lost, torn, and reordered among pages. `crash(keep_bytes=n)` keeps exactly the first n bytes of what was written since
+the last sync instead; `crash(keep_all=True)` is a killed process on a machine that goes on: nothing is lost but locks
+and handles.
 
 A sync that fails by `fail("sync")` drops its dirty pages as Linux does: they read as written, count as clean,
 and are not on the disk, so a second sync succeeds without saving them.
@@ -50,7 +50,7 @@ class _Inode:
     sizes: list[int] = field(default_factory=list)
     """Sizes the file had since the last sync."""
     written: list[tuple[int, bytes]] = field(default_factory=list)
-    """What was written since the last sync, in order."""
+    """The writes since the last sync, in order."""
     shared: set[int] = field(default_factory=set)
     """Ids of the handles that hold a shared lock."""
     exclusive: int | None = None
@@ -92,7 +92,7 @@ class _Inode:
             self.versions.setdefault(page, []).append(content.ljust(PAGE_BYTES, b"\0"))
 
     def sync(self) -> None:
-        """What is dirty reaches the disk; what a failed sync dropped does not."""
+        """Dirty pages reach the disk; pages that a failed sync dropped do not."""
         self._to_disk({page: versions[-1] for page, versions in self.versions.items()}, len(self.cached))
         self.clean()
 

@@ -1,4 +1,4 @@
-"""What Spark finds for a compaction, found in Python: of each key the latest record."""
+"""Spark's part of a compaction, in Python: of each key the latest record."""
 
 from __future__ import annotations
 

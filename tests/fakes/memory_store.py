@@ -1,13 +1,11 @@
 """The compute/storage seam in memory: `MessageStore` and `QueueAdmin` over plain lists of batches.
 
-What it keeps of the real store: offsets are gapless, batches are copied during `append` and stamped with
-base offset, leader epoch and (LogAppendTime) timestamp and CRC, idempotent producers are checked against
-their last five batches, reads return whole batches from the one that holds the offset asked for.
+Kept of the real store: offsets are gapless, batches are copied during `append` and stamped with base offset, leader
+epoch and (LogAppendTime) timestamp and CRC, idempotent producers are checked against their last five batches, reads
+return whole batches from the one that holds the offset asked for.
 
-What it does not: nothing is durable, everything commits at once unless a test holds it back. While
-`hold()` is in force appended batches stay uncommitted (invisible to readers, futures of acks -1 and 1
-pending) until `release()`.
-"""
+Not kept: nothing is durable, everything commits at once unless a test holds it back. While `hold()` is in force
+appended batches stay uncommitted (invisible to readers, futures of acks -1 and 1 pending) until `release()`."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ class MemoryQueue:
     high_watermark: int = 0
     end: int = 0
     first_unstable: int | None = None
-    """Where the oldest open transaction begins, if a test has opened one."""
+    """The offset at which the oldest open transaction begins, if a test has opened one."""
     batches: list[StoredBatch] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)

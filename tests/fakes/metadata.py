@@ -165,7 +165,7 @@ class FakeMetadata:
         internal: bool,
         pending: PendingChanges,
     ) -> Topic:
-        """What the topic would be, behind those that are pending, of which it is one from now on."""
+        """The topic as it would be, behind those that are pending, of which it is one from now on."""
         command = self._creation(name, partitions, replication_factor, configs, internal)
         self._table.check_new(command, pending, len(self.nodes_known), copies=0)
         pending.add(command)

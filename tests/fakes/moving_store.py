@@ -39,7 +39,7 @@ class Pending:
 
 
 class MovingStore(MemoryStore):
-    """What is committed, and what the leaders have appended behind it."""
+    """The committed commands, and those that the leaders have appended behind them."""
 
     def __init__(self, clock: Clock, groups: int, nodes: Sequence[int], commit_seconds: Callable[[], float]) -> None:
         super().__init__(clock, leader_epoch=1)
@@ -51,7 +51,7 @@ class MovingStore(MemoryStore):
         self.told: dict[int, Told] = {}
         """By node: who hears that the node serves a group, or ceases to."""
         self.serving = {node_id: set[int]() for node_id in nodes}
-        """What each node believes to serve."""
+        """The write groups that each node believes to serve."""
         self.serving[nodes[0]].update(range(groups))
         self._open: dict[int, list[Pending]] = {group: [] for group in range(groups)}
         self._hanging: dict[tuple[int, int], list[Pending]] = {}
@@ -230,7 +230,7 @@ class NodeStore:
         return all(leader < 0 for leader in self._shared.leaders.values())
 
     async def confirm(self, group: int) -> None:
-        """Who does not lead any more finds no majority, and waits until it is told."""
+        """A node that does not lead any more finds no majority, and waits until it is told."""
         if self.leads(group) and self._shared.leaders[group] != self._node_id:
             await self._shared.not_serving(self._node_id, group)
         if not self.leads(group):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class Weather:
-    """What happens to requests. Chances are per request; times in seconds of the event loop's clock."""
+    """The fates of requests. Chances are per request; times in seconds of the event loop's clock."""
 
     latency_seconds: tuple[float, float] = (0.0, 0.0)
     """Drawn evenly for each request, half of it before the request is done and half behind."""
@@ -67,7 +67,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class SimulatedBucket:
-    """What the store holds: the same for all nodes that have a `SimulatedObjectStore` onto it."""
+    """The content of the store: the same for all nodes that have a `SimulatedObjectStore` onto it."""
 
     clock: Clock
     chance: random.Random

@@ -1,4 +1,4 @@
-"""Where the writers of store files write, on a simulated disk."""
+"""The place in which the writers of store files write, on a simulated disk."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def record_batch(base_offset: int, records: int, payload: bytes) -> bytes:
 
 
 class Block:
-    """Where a block lies, and what is in it."""
+    """The place of a block, and its content."""
 
     def __init__(self, group: int, index: int, kind: int, sequence: int, start: int, end: int) -> None:
         self.group, self.index, self.kind = group, index, kind
@@ -75,7 +75,7 @@ class SplitJournal:
         self.recorded: list[tuple[tuple[WriteGroupRange, ...], tuple[FileDescription, ...]]] = []
         self.remote_reads = 0
         self.path_prefix = str(directory)
-        """What extents are said to lie under; another one makes splitters read over rpc."""
+        """The root under which extents are said to lie; another one makes splitters read over rpc."""
         self.before_classes: Callable[[], None] = lambda: None
         """Runs when a task asks for the retention classes: a place to fail."""
         self.after_recording: Callable[[], None] = lambda: None

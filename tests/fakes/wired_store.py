@@ -2,8 +2,7 @@
 
 Each call is encoded, decoded, made at the store behind, and its answer comes back the same way, batches attached as
 bytes of their own. A store that a broker reaches over rpc could do no more: what works here needs no object of the
-other side. A plan stays with the broker. What it wants read crosses, many queues in one message, and what comes back is
-put into it.
+other side. A plan stays with the broker. Its wishes cross, many queues in one message, and the answers are put into it.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ class WiredStore:
     # --- the wire -----------------------------------------------------------------------------------------
 
     def _over(self, content: object, shape: Any) -> Any:
-        """What arrives at the other end."""
+        """The message that arrives at the other end."""
         encoded = msgspec.msgpack.encode(content)
         self.crossed += len(encoded)
         return msgspec.msgpack.decode(encoded, type=shape)

@@ -1,4 +1,4 @@
-"""What a node's process holds, as the kernel counts it."""
+"""The memory of a node's process, as the kernel counts it."""
 
 from __future__ import annotations
 

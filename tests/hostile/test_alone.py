@@ -1,4 +1,4 @@
-"""What the other tests stand on: with nobody beside it, the honest client is served and the node gives all back."""
+"""The ground of the other tests: with nobody beside it, the honest client is served and the node gives all back."""
 
 from __future__ import annotations
 

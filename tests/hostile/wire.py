@@ -16,7 +16,7 @@ from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.schema import declaration_of
 
 ANSWER_SECONDS_MAX = PATIENCE_SECONDS
-"""Whoever waits longer is not served."""
+"""A client that waits longer is not served."""
 
 
 class Wire:

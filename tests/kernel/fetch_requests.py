@@ -93,7 +93,7 @@ versioned_requests = st.sampled_from(list(VERSIONS)).flatmap(
 
 
 def seen_by_scan(kernel: ModuleType, body: bytes, version: int) -> Seen:
-    """What a kernel's scan makes of a body, or why it refuses it."""
+    """The result that a kernel's scan makes of a body, or why it refuses it."""
     frame = memoryview(bytearray(PREFIX + body))
     try:
         scan = kernel.scan_fetch(frame, len(PREFIX), version)

@@ -152,7 +152,7 @@ class World:
         return stored[-1][1] if stored else 0
 
     def read(self, queue_id: int, offset: int, budget: int, whole_first: bool) -> tuple[list[bytes], int]:
-        """What a store that has everything at hand comes back with, and the offset behind it."""
+        """The answer of a store that has everything at hand, and the offset behind it."""
         found: list[bytes] = []
         for base, following, data in self.batches.get(queue_id, []):
             if following <= offset:

@@ -18,7 +18,7 @@ from mainstem.protocol.records import Compression, NewRecord, build_batch
 
 VERSIONS = range(3, 14)
 PREFIX = b"header"
-"""What stands in front of the body in the frames of these tests."""
+"""The bytes in front of the body in the frames of these tests."""
 
 TOPIC_ID = UUID(int=7)
 EVERYTHING = {"number": 9, "partitions": 2**31 - 1, "message_bytes_max": 2**31 - 1}
@@ -81,7 +81,7 @@ class WireTopic(NamedTuple):
 
 
 class WireRequest(NamedTuple):
-    """What the codec cannot write too: tagged fields, names that are not UTF-8."""
+    """Cases that the codec cannot write, too: tagged fields, names that are not UTF-8."""
 
     transactional_id: bytes | None
     acks: int

@@ -1,4 +1,4 @@
-"""What comes back from a disk is what it should be, or is found out: both twins, whatever the bytes are."""
+"""Bytes from a disk are right, or are found out: both twins, for any bytes."""
 
 from __future__ import annotations
 

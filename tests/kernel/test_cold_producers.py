@@ -27,7 +27,7 @@ def rows_of(image: bytes) -> list[bytes]:
 
 
 def flushed(states: ProducerStates) -> list[bytes]:
-    """What a file would be written from, sorted."""
+    """The rows that a file would be written from, sorted."""
     rows: list[bytes] = []
     piece = states.changed(True, 3)
     while piece is not None:
@@ -241,7 +241,7 @@ class WithFiles(RuleBasedStateMachine):
         self.offset = 0
 
     def settled(self, number: int, queue_id: int, producer_id: int, epoch: int, sequence: int) -> Any:
-        """What a batch comes to once what there is has been read."""
+        """The outcome of a batch once all that there is has been read."""
         states = self.states[number]
         verdict = states.check(queue_id, producer_id, epoch, sequence, 1)
         if verdict.outcome is not Outcome.COLD_PRODUCER:
@@ -259,7 +259,7 @@ class WithFiles(RuleBasedStateMachine):
         self.judge(queue_id, producer_id, epoch, sequence)
 
     def judge(self, queue_id: int, producer_id: int, epoch: int, sequence: int) -> Any:
-        """What all of them say of a batch, once they have read what there is."""
+        """The verdict of all of them on a batch, once they have read all that there is."""
         wanted = self.reference.check(queue_id, producer_id, epoch, sequence, 1)
         for number in range(2):
             assert self.settled(number, queue_id, producer_id, epoch, sequence) == wanted, number

@@ -1,5 +1,5 @@
-"""What is picked for many partitions at once from the files of a disk: both kernels against what the queues hold, and
-against each other where files and indexes are damaged."""
+"""The batches picked for many partitions at once from the files of a disk: both kernels against what the queues hold,
+and against each other where files and indexes are damaged."""
 
 from __future__ import annotations
 

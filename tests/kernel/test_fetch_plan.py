@@ -84,7 +84,7 @@ class Expected(NamedTuple):
 
 
 def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> tuple[Expected, bool]:
-    """What is to become of one partition, and whether waiting could make it better."""
+    """The outcome for one partition, and whether waiting could make it better."""
 
     def refused(verdict: int) -> tuple[Expected, bool]:
         return Expected(verdict, -1, -1, b""), True
@@ -312,7 +312,7 @@ def test_what_is_wanted_has_room_for_what_the_round_and_the_reader_have_left(ker
 
 
 def answer_of(world: World, read: QueueRead, bytes_max: int, whole_first: bool) -> QueueSlice:
-    """What a store answers, for which memory has nothing."""
+    """The answer of a store, whose memory has nothing."""
     queue_id = read.queue_id
     if not world.led(queue_id):
         return QueueSlice(queue_id, Outcome.NOT_LEADER, [], QueueOffsets(-1, -1, -1, -1, -1))

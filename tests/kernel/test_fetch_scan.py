@@ -103,7 +103,7 @@ def test_forgotten_entries_are_bounded_with_those_scanned_at_once(kernel: Module
 
 
 def scanned_in_parts(kernel: ModuleType, body: bytes, version: int, sizes: list[int]) -> dict[str, Any]:
-    """What the scans of all parts see together, each of at most as many entries as `sizes` has in turn."""
+    """The entries that the scans of all parts see together, each of at most as many entries as `sizes` has in turn."""
     frame, taken = memoryview(bytearray(PREFIX + body)), 0
     rows: list[Any] = []
     scan = None

@@ -18,7 +18,7 @@ from mainstem.storage.extents.extent_format import EXTENT_ROW
 TWINS = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
 
 START = 70_000
-"""Where the chunk begins in its file."""
+"""The position of the chunk in its file."""
 ROOM = 1 << 20
 
 Rows = numpy.ndarray[tuple[int], numpy.dtype[numpy.void]]

@@ -1,6 +1,6 @@
-"""Each allocation of the compiled kernel fails once. What was being done may be lost, the object stays sound: what it
-holds still fits together, and it goes on. Under the sanitizers (tools/sanitize) this looks for memory that is lost
-or used after it was given back."""
+"""Each allocation of the compiled kernel fails once. The operation may be lost, the object stays sound: its parts still
+fit together, and it goes on. Under the sanitizers (tools/sanitize) this looks for memory that is lost or used after it
+was given back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fail_each(make: Callable[[], Any], act: Callable[[Any], None], check: Callab
 
 
 class Place:
-    """What the index asks of a block's header."""
+    """The fields that the index asks of a block's header."""
 
     def __init__(self, position: int, batch_count: int) -> None:
         self.position = self.payload_position = position

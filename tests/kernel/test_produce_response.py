@@ -1,4 +1,4 @@
-"""What a scan is after the scan, in both kernels: a sequence of batches, what stores make of them, and the response."""
+"""A scan after the scan, in both kernels: a sequence of batches, what stores make of them, and the response."""
 
 from __future__ import annotations
 

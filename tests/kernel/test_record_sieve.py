@@ -1,5 +1,5 @@
-"""Batches without the records that go: the twins write the same bytes, whatever they are given. What these mean is
-tested with `storage/compacting`."""
+"""Batches without the records that go: the twins write the same bytes, whatever they are given. Their meaning is tested
+with `storage/compacting`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def with_checksum(data: bytearray) -> bytearray:
 
 
 def sieved(kernel: Any, content: bytes, rulings: list[Ruling], kept: list[int]) -> tuple[int, bytes, list[list[int]]]:
-    """What comes back, what was written, and the rows."""
+    """The batches that come back, those that were written, and the rows."""
     rows = array("q", bytes(8 * WALK_FIELDS * len(rulings)))
     assert kernel.walk_batches(content, rows) == len(rulings)
     out = bytearray(len(content) * (1 + RECORD_GROWTH_MAX))

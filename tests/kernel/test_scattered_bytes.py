@@ -32,7 +32,7 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def read_all(end: socket.socket) -> bytes:
-    """What has come."""
+    """The part that has come."""
     found = bytearray()
     try:
         while more := end.recv(1 << 20):

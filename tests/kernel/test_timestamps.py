@@ -1,4 +1,4 @@
-"""What topics say of timestamps, judged by the header of a batch: both kernels, and the broker's answer."""
+"""The settings of topics for timestamps, judged by the header of a batch: both kernels, and the broker's answer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def table_of(kernel: ModuleType) -> Any:
 
 
 class Model:
-    """Who waits for what, as dictionaries."""
+    """The waiting requests and what each waits for, as dictionaries."""
 
     def __init__(self) -> None:
         self.missing: dict[int, int] = {}

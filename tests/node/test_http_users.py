@@ -42,7 +42,7 @@ class Port:
         self.clock.advance(seconds)
 
     def visit(self, user: str = "", password: str = "", token: str = "") -> tuple[str | None, float]:
-        """Who that is, and how long it took to find out."""
+        """The node, and how long it took to find out."""
         began_at = self.clock.monotonic()
         shown = Shown(user.encode(), password.encode(), token)
         return asyncio.run(self.users.principal(HOST, shown)), self.clock.monotonic() - began_at

@@ -1,4 +1,4 @@
-"""What nodes tell each other of their stores: a node with another one than the others does not start."""
+"""The reports of nodes to each other on their stores: a node with another one than the others does not start."""
 
 from __future__ import annotations
 

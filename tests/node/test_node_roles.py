@@ -1,4 +1,4 @@
-"""What keeps the roles of a node from opening on a shared store."""
+"""The reasons that keep the roles of a node from opening on a shared store."""
 
 from __future__ import annotations
 

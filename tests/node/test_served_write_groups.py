@@ -1,4 +1,4 @@
-"""What a node does when it begins to lead a write group."""
+"""The steps of a node when it begins to lead a write group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Spark's classes are kept, and that a JVM whose archive does not fit starts all the same."""
+"""The archive of Spark's classes, and a JVM that starts although its archive does not fit."""
 
 from __future__ import annotations
 

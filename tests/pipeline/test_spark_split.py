@@ -1,9 +1,8 @@
 """The split application on real Spark against a node that is only a split service: exactly once (F), whoever
 dies.
 
-A splitter is a process of its own (`python -m mainstem.pipeline.main`) where killing it is the point, or its end. What
-`end_to_end/splits/test_exactly_once.py` has of it at each change, killed driver and zombie, is `long` here.
-"""
+A splitter is a process of its own (`python -m mainstem.pipeline.main`) where killing it is the point, or its end. The
+part that `end_to_end/splits/test_exactly_once.py` has at each change, killed driver and zombie, is `long` here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trigger takes: the manifest decides, Spark's offsets only name it."""
+"""The work of a trigger: the manifest decides, Spark's offsets only name it."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_close_ends_the_splitter_and_its_children(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nice", [NICE, 0])
 def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path: Path, nice: int) -> None:
-    """Where sessions share the processor first, theirs is nice as well. With 0 they are as this process is."""
+    """If sessions share the processor first, theirs is nice as well. With 0 they are as this process is."""
     child = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
     bench = Bench(tmp_path, child + SLEEP, WORK, nice=nice)
 

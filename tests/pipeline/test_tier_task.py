@@ -1,4 +1,4 @@
-"""What a task of an upload takes of the machine and of the time, whatever its node is allowed."""
+"""The share that a task of an upload takes of the machine and of the time, whatever its node is allowed."""
 
 from __future__ import annotations
 

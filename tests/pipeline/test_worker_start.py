@@ -1,4 +1,5 @@
-"""What Spark's Python processes run first: pyspark as it is installed, in place of the zip that each would compile."""
+"""The module that Spark's Python processes run first: pyspark as it is installed, in place of the zip that each would
+compile."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def blocked_here(clock: WatchersClock, until: threading.Event) -> None:
 
 
 class Told(logging.Handler):
-    """What the watch logs; sets an event at each stack."""
+    """The lines that the watch logs; sets an event at each stack."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What readers and writers promise beyond the wire format: ownership, defaults, refusals."""
+"""The promises of readers and writers beyond the wire format: ownership, defaults, refusals."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_in_slices_the_same_is_read_written_and_refused(message_class: type[Any]
 
 
 def whole(slices: Generator[None, None, Any]) -> Any:
-    """What a generator returns."""
+    """The value that a generator returns."""
     while True:
         try:
             next(slices)

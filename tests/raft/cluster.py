@@ -81,7 +81,7 @@ class Cluster:
                 member.settle()
 
     def deliver(self, wanted: Callable[[Message], bool] = lambda message: True) -> list[Message]:
-        """Deliver what is on the wire now and `wanted`; what is not stays. What is on a cut link is lost."""
+        """Deliver what is on the wire now and `wanted`; what is not stays. Messages on a cut link are lost."""
         self.run()
         waiting, self.wire = self.wire, []
         delivered = []
@@ -148,7 +148,7 @@ class Cluster:
         return [entry.term for entry in self.members[node_id].disk.seen.entries]
 
     def data(self, node_id: int) -> list[object]:
-        """What a member applied."""
+        """The entries that a member applied."""
         return [data for _, data in self.members[node_id].state]
 
     def leaders(self) -> list[int]:

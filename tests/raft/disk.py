@@ -24,7 +24,7 @@ from mainstem.raft import (
 )
 
 State = tuple[tuple[int, object], ...]
-"""What has been applied: (index, data) of every data entry."""
+"""The entries that have been applied: (index, data) of every data entry."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What must hold of a group, whatever happens to it. Everything here looks at the cores from outside, and remembers.
+"""The invariants of a group, whatever happens to it. Everything here looks at the cores from outside, and remembers.
 
 Election safety       one leader per term
 Votes                 one vote per node and term, over crashes too; nothing is promised that is not durable

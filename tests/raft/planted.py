@@ -103,7 +103,7 @@ class _TruncatesBehindAppends(Followership):
 
 
 class TruncateBelowCommit(RaftCore):
-    """What stands behind an append is dropped, although the append may be an old one, overtaken by others."""
+    """Entries behind an append are dropped, although the append may be an old one, overtaken by others."""
 
     _followership_class = _TruncatesBehindAppends
 

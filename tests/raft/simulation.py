@@ -40,7 +40,7 @@ WIRE_MAX = 400
 @dataclass
 class Read:
     floor: int
-    """What was committed anywhere when it was asked."""
+    """The index committed anywhere when it was asked."""
 
 
 class SimulatedMember(Member):

@@ -204,7 +204,7 @@ def test_slow_consumer_holds_back_its_stream_and_nothing_else() -> None:
 
 
 def test_the_kernel_takes_little_for_a_peer_that_does_not_read_its_answers(run: Run) -> None:
-    """What it takes is counted nowhere, and all connections of the machine share it."""
+    """Its memory is counted nowhere, and all connections of the machine share it."""
     connections: list[socket.socket] = []
     transports: list[asyncio.Transport] = []
 

@@ -1,4 +1,4 @@
-"""Who may talk to whom: both ends refuse, tell each other, and both logs name the reason."""
+"""The nodes that may talk to each other: both ends refuse, tell each other, and both logs name the reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def hello(node: Identity | None, seeks: int = ANY_NODE) -> Hello:
 
 
 def meet(calling: Hello, called: Hello) -> tuple[RpcError | None, RpcError | None]:
-    """What each end says to the other's hello; what the first says is told to the other."""
+    """The verdict of each end on the other's hello; the other is told the first one."""
     caller, callee = CallerConnection(calling), CalleeConnection(called)
     errors: list[RpcError | None] = []
     for end, heard in ((caller, callee), (callee, caller)):

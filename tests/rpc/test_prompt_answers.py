@@ -63,7 +63,7 @@ class Caller:
             content = content[count:]
 
     def answers(self) -> list[list[CallAnswer]]:
-        """What left since the last look, by system call."""
+        """The messages that left since the last look, by system call."""
         sends, self.wire.sends = self.wire.sends, []
         return [self._core.receive(send) for send in sends]
 

@@ -149,7 +149,7 @@ def test_all_messages_are_declared_with_the_fields_of_the_core() -> None:
 
 
 def test_bytes_on_the_wire_stay_what_they_are() -> None:
-    """What nodes of the next version will be sent by nodes of this one."""
+    """The messages that nodes of the next version will be sent by nodes of this one."""
     beat = to_wire(3, raft.Heartbeat(1, 2, 9, 100, 4))
     assert msgspec.msgpack.encode(Delivery([beat])).hex() == "919195030309" + "6404"
     (append,), _ = sent(raft.Append(1, 2, 9, 5, 8, 4, (Entry(9, 6, 0, 2, b"xy"),)))

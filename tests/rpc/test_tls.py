@@ -315,6 +315,6 @@ def test_names_of_a_certificate() -> None:
 
 
 def test_tls_errors_are_losses_of_the_connection() -> None:
-    """Who retries what a lost connection left open retries these as well: they may have been corrected."""
+    """A client that retries what a lost connection left open retries these as well: they may have been corrected."""
     assert issubclass(TlsRefused, ConnectionLost)
     assert not issubclass(ProtocolViolation, ConnectionLost)

@@ -44,7 +44,7 @@ class WatchedBytes:
         view = memoryview(content)
         self._bytes = ScatteredBytes(view[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES))
         self.sent: list[int] = []
-        """What the socket took, each time it was asked."""
+        """The bytes that the socket took, each time it was asked."""
         self.taken = 0
 
     def __len__(self) -> int:

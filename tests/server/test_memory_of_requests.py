@@ -71,7 +71,7 @@ def test_frames_that_wait_fill_the_buffer_and_no_more() -> None:
 
 
 def test_the_kernel_takes_little_of_a_client_that_sends_while_it_is_not_read() -> None:
-    """What it takes nobody counts, and all connections share. It takes most of clients that were read fast before."""
+    """Nobody counts its memory, and all connections share. It takes most of clients that were read fast before."""
 
     async def scenario() -> None:
         async with serving() as (server, dispatcher):

@@ -47,7 +47,7 @@ def test_a_reader_that_does_not_read_holds_a_bounded_number_of_bytes() -> None:
 
 @pytest.mark.plain
 def test_the_kernel_takes_little_for_a_reader_that_does_not_read() -> None:
-    """What it takes nobody counts, and all connections share: four megabytes, left alone."""
+    """Nobody counts its memory, and all connections share: four megabytes, left alone."""
 
     async def scenario() -> None:
         async with serving(response_bytes_unsent_max=16_000_000) as (server, dispatcher):

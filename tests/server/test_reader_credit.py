@@ -1,4 +1,4 @@
-"""What a connection may be answered with grows as its peer takes what it was given."""
+"""The bytes that a connection may be answered with grow as its peer takes what it was given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listen_again(client: RawClient) -> None:
 
 
 def unread_bytes(peer: socket.socket) -> int:
-    """What the peer's host has, and acknowledges soon, and the peer has not read."""
+    """The bytes that the peer's host has, and acknowledges soon, and the peer has not read."""
     (size,) = struct.unpack("i", fcntl.ioctl(peer, termios.FIONREAD, bytes(4)))
     return int(size)
 

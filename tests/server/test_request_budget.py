@@ -1,4 +1,4 @@
-"""Who may hold how much of the memory for requests."""
+"""The shares of connections in the memory for requests."""
 
 from __future__ import annotations
 

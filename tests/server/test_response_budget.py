@@ -1,4 +1,4 @@
-"""What responses may hold, and who gives way when it is too much."""
+"""The memory that responses may hold, and who gives way when it is too much."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
 @pytest.mark.plain
 def test_they_leave_from_where_they_lie_and_the_transport_only_waits() -> None:
-    """Where the socket is full, it gets a few bytes to wait with."""
+    """If the socket is full, it gets a few bytes to wait with."""
 
     async def scenario() -> None:
         async with serving() as (server, dispatcher):

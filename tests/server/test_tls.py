@@ -68,7 +68,7 @@ async def is_accepted(address: Address, tls: ssl.SSLContext) -> bool:
 
 
 async def plain(address: Address, *sent: bytes) -> bytes:
-    """What the server answers to these bytes until it closes."""
+    """The answers of the server to these bytes until it closes."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         for part in sent:

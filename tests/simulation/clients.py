@@ -1,4 +1,4 @@
-"""What clients do to a simulated node, each action checked against the oracles."""
+"""The actions of clients on a simulated node, each action checked against the oracles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all simulations share: their surroundings (`light.py`)."""
+"""Shared by all simulations: their surroundings (`light.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of a simulation can do without: most looks for garbage."""
+"""The garbage collector's looks, without which a run of a simulation can do: most looks for garbage."""
 
 from __future__ import annotations
 

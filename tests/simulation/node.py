@@ -107,7 +107,7 @@ class SimulatedNode:
         self.machine = machine
         self.settings = settings
         self._randomness = copy.copy(rng)
-        """What the node draws moves nothing in the program."""
+        """The node's draws move nothing in the program."""
         self._uuids = itertools.count(1)
         self.metadata = Metadata(rng)
         self.queues: dict[int, QueueOracle] = {}

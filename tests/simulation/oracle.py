@@ -1,4 +1,4 @@
-"""What a queue must look like: the list of everything that was ever appended to it, and what was promised of it.
+"""The expected state of a queue: the list of everything that was ever appended to it, and what was promised of it.
 
 The oracle predicts every answer of `append` before it is given (C, D), knows the bytes each offset stands for, so
 that whatever is read on whatever path is compared with them (B), and after a crash cuts itself to what is
@@ -40,7 +40,7 @@ def require(holds: bool, what: str, breaks: str = "") -> None:
 
 
 def seed_failed(seed: int, error: Exception) -> Violation:
-    """What a run of this seed ended with; a check that failed keeps its letter, an error has none."""
+    """The end of a run of this seed; a check that failed keeps its letter, an error has none."""
     failed = Violation(f"seed {seed}: {type(error).__name__}: {error}")
     failed.breaks = error.breaks if isinstance(error, Violation) else ""
     return failed

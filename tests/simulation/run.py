@@ -229,7 +229,7 @@ class Run:
         self.node.metadata.hidden = False
 
     async def _flush(self) -> None:
-        """What was committed before a sync survives under any durability."""
+        """Records committed before a sync survive under any durability."""
         ends = [(queue, self.node.offsets(queue).high_watermark) for queue in self.node.queues.values()]
         await self.node.storage.journal.sync()
         for queue, end in ends:

@@ -1,8 +1,7 @@
 """A splitter without Spark: plans by the node's split log, writes real runs, hands them in; and misbehaves.
 
-It plays every splitter there could be at once: each `split` is one of them, and may overlap others. What they hand in
-is remembered and sent again later, by a zombie, even after the node's next start.
-"""
+It plays every splitter there could be at once: each `split` is one of them, and may overlap others. Their results are
+remembered and sent again later, by a zombie, even after the node's next start."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ SURROUNDINGS: Mapping[str, tuple[Mapping[str, str], int]] = {
     "one": ({"PYTHONHASHSEED": "1"}, 700),
     "other": ({"PYTHONHASHSEED": "2", "PYTHONMALLOC": "malloc"}, 5000),
 }
-"""What a run must not depend on: the environment, and how often garbage is collected."""
+"""The influences that a run must not depend on: the environment, and how often garbage is collected."""
 
 
 class Steps:
@@ -59,7 +59,7 @@ class Steps:
 
 
 def _name_of(callback: Callable[..., object]) -> str:
-    """What a callback is called in every process alike: where its task stands, or its name."""
+    """The name of a callback in every process alike: where its task stands, or its name."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     task = getattr(callback, "__self__", None)
@@ -69,7 +69,7 @@ def _name_of(callback: Callable[..., object]) -> str:
 
 
 def _places(work: Any) -> Iterator[str]:
-    """Where a coroutine is, and what it awaits, outermost first."""
+    """The place of a coroutine, and what it awaits, outermost first."""
     while work is not None:
         kind = next((it for it in ("cr", "gi", "ag") if hasattr(work, f"{it}_frame")), None)
         if kind is None:

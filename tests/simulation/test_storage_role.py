@@ -1,6 +1,6 @@
 """The whole storage role under random programs on a simulated machine: invariants A to D, F, G and M.
 
-A failure prints its seed; `play(seed, directory)` plays it again. What each invariant means here:
+A failure prints its seed; `play(seed, directory)` plays it again. The meaning of each invariant here:
 
 A  after a power cut a queue reaches at least as far as what was acknowledged, read or administered (sync), or
    as what was synced (async); after a killed process and a clean stop, likewise

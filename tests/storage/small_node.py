@@ -93,7 +93,7 @@ class SmallNode:
         self.shared = False
         """The remote store is the queue store of the cluster."""
         self.level = FeatureLevel.newest()
-        """What the cluster may write."""
+        """The feature level of the cluster."""
         self.turns = Turns()
         self.config = StorageConfig(write_cache_bytes=0, prune_seconds=1.0, retention_check_seconds=1e9)
         self.journal_config = JournalConfig(segment_bytes=SEGMENT_BYTES, pool_segments=0, segment_age_seconds=1e6)

@@ -1,4 +1,4 @@
-"""What time it is for whatever deletes: a majority's, within a bound, going on evenly; and who waits when it is not."""
+"""The time for all that deletes: a majority's, within a bound, going on evenly; and who waits when it is not."""
 
 from __future__ import annotations
 

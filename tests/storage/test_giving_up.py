@@ -1,5 +1,5 @@
-"""What an operator gives up is exactly what is lost: the write group goes on with the rest of its log, no offset is
-given out twice, and readers go on behind the gap."""
+"""An operator gives up exactly what is lost: the write group goes on with the rest of its log, no offset is given out
+twice, and readers go on behind the gap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS
 
 
 async def give_up(node: SmallNode, *names: str) -> list[Loss]:
-    """What the command does, on a node that is stopped. Returns what was lost."""
+    """The work of the command, on a node that is stopped. Returns what was lost."""
     lost = await LostBlocks.open(node.disk1)
     await lost.give_up(names)
     return lost.losses

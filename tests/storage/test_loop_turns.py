@@ -1,4 +1,4 @@
-"""What grows with a node is done in pieces: how many turns of the event loop it takes grows along.
+"""Work that grows with a node is done in pieces: how many turns of the event loop it takes grows along.
 
 Counts, not times: `python -m bench.stalls` has the times.
 """

@@ -1,4 +1,4 @@
-"""What disk 2 has is what is split, for a checkpoint on disk 1 as well; and a node alone that has lost disk 1 goes on
+"""The split part is what disk 2 has, for a checkpoint on disk 1 as well; and a node alone that has lost disk 1 goes on
 behind what disk 2 has of its queues, if all of that can be read."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_it_goes_on_behind_the_last_offset_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_run_that_cannot_be_read_keeps_offsets_from_being_given_out_twice(tmp_path: Path, which: int) -> None:
-    """Where the newest is damaged nobody knows how far the queue went; it is named, and counts when it is put right."""
+    """If the newest is damaged, nobody knows how far the queue went; it is named, and counts when it is put right."""
 
     async def story(node: SmallNode) -> None:
         path = (await split_twice(node))[which]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ClusterOfOne:
-    """What survives a restart (store, metadata), and the coordinator of the day."""
+    """The parts that survive a restart (store, metadata), and the coordinator of the day."""
 
     def __init__(self, loop: SimulatedLoop, config: ConsumerGroupsConfig) -> None:
         self.clock = loop

@@ -110,7 +110,7 @@ async def heartbeat(cluster: ClusterOfOne, member: JoinGroupResponse) -> ErrorCo
 
 
 def records_of(cluster: ClusterOfOne, group: str = GROUP) -> list[LogRecord]:
-    """What stands in the group's partition of the internal topic, read as an outsider would."""
+    """The records in the group's partition of the internal topic, read as an outsider would."""
     topic = cluster.metadata.topic(OFFSETS_TOPIC)
     assert topic is not None
     queue = cluster.store.queues[topic.queue_id(coordinator_partition_of(group, topic.partitions))]

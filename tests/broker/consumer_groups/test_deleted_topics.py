@@ -159,7 +159,7 @@ def test_a_log_is_served_only_once_it_is_known_which_topics_there_are() -> None:
 
 
 def test_offsets_without_a_topic_are_told_whose_they_are_when_the_level_is_raised() -> None:
-    """What was committed before the raise is safe from a later topic of the same name, too."""
+    """Offsets committed before the raise are safe from a later topic of the same name, too."""
 
     async def story(cluster: ClusterOfMany) -> None:
         cluster.levels.update(dict.fromkeys(NODES, FeatureLevel.FIRST))

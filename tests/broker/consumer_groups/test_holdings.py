@@ -1,4 +1,4 @@
-"""What members may hold in memory: of a group, of an address, of a node."""
+"""The memory that members may hold: of a group, of an address, of a node."""
 
 from __future__ import annotations
 

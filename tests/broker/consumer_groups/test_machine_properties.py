@@ -32,7 +32,7 @@ SILENCE_MS = 3_600_000
 
 @dataclass
 class Client:
-    """What a client knows. `generation` is -1 until it has joined."""
+    """The knowledge of a client. `generation` is -1 until it has joined."""
 
     generation: int = -1
     join: Pending | None = None

@@ -68,7 +68,7 @@ def alive(member: JoinGroupResponse) -> HeartbeatRequest:
 
 
 async def turns() -> None:
-    """Whatever can happen without time passing has happened."""
+    """Everything has happened that can without time passing."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -264,7 +264,7 @@ def test_queues_of_the_internal_topic_that_its_maker_did_not_come_to_make_are_ma
 
 
 class History:
-    """What one group's committer was told, and what readers may see because of it."""
+    """The answers to one group's committer, and what readers may see because of them."""
 
     def __init__(self) -> None:
         self.tried = 0

@@ -1,4 +1,5 @@
-"""What a later version wrote into the groups' log is kept through loads, moves and snapshots, and handed on."""
+"""Records that a later version wrote into the groups' log are kept through loads, moves and snapshots, and handed
+on."""
 
 from __future__ import annotations
 

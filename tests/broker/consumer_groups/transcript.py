@@ -116,7 +116,7 @@ class Transcript:
         )
 
     def replayed(self) -> ConsumerGroupMachine:
-        """What a restart would make."""
+        """The machine that a restart would make."""
         machine = self._new_machine()
         for record in self.log:
             machine.replay(record)

@@ -20,7 +20,7 @@ VERSION = 5
 
 
 def answered(response: Any) -> tuple[Any, list[dict[str, Any]], AuditLog]:
-    """What came of a request that a handler answers so; the records about it, and their log."""
+    """The result of a request that a handler answers so; the records about it, and their log."""
     log = AuditLog(AuditConfig(), FakeClock())
 
     async def handle() -> Any:

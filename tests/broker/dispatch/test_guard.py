@@ -1,4 +1,5 @@
-"""What clients may not do is refused, API by API: behind a real server, in every version, with Kafka's error codes.
+"""Operations that clients may not do are refused, API by API: behind a real server, in every version, with Kafka's
+error codes.
 
 Clients here are User:ANONYMOUS. Each case says what a request takes; without any of it the client learns nothing.
 """
@@ -272,8 +273,8 @@ CASES = [
 ]  # fmt: skip
 
 ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60}
-"""What refuses nobody: ListGroups shows less, ApiVersions, DescribeCluster and the two of SASL answer everybody.
-Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at any rule."""
+"""The APIs that refuse nobody: ListGroups shows less, ApiVersions, DescribeCluster and the two of SASL answer
+everybody. Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at any rule."""
 
 
 def codes(message: Any) -> Iterator[int]:

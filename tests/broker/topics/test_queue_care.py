@@ -1,4 +1,4 @@
-"""What a node does about topics whose queues nobody came to make or delete."""
+"""The conduct of a node about topics whose queues nobody came to make or delete."""
 
 from __future__ import annotations
 

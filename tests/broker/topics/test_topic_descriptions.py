@@ -1,4 +1,4 @@
-"""What Metadata says of topics is what the codec makes of plain objects, however it is cut into slices."""
+"""The part of Metadata about topics is what the codec makes of plain objects, however it is cut into slices."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from mainstem.storage.repair.lost_blocks import Loss, LostBlocks, LostPart
 
 
 def remembers(write_dir: Path, *, forgot: bool = False) -> Remembers:
-    """What the directory remembers; with `forgot` after a start that was found to be on an older copy."""
+    """The memory of the directory; with `forgot` after a start that was found to be on an older copy."""
 
     async def read() -> Remembers:
         files = DiskFiles(write_dir)

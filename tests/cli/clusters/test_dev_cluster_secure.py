@@ -157,7 +157,7 @@ def test_who_shows_less_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_other_users_may_do_what_rules_allow(secured: Secured) -> None:
-    """Whoever has a password is known by name, and allowed nothing that nobody granted."""
+    """A user with a password is known by name, and allowed nothing that nobody granted."""
     secured.output("user", "add", "bob", "--password-file", "-", stdin="bobs password\n")
     secured.output("topic", "create", "secrets")
     lines = (secured.directory / "client.properties").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What `doctor` says of certificates, keys and open ports."""
+"""The findings of `doctor` on certificates, keys and open ports."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ client_config = "%s"
 
 @pytest.fixture
 def connected(told: Told, file: Path, tmp_path: Path) -> Callable[..., tuple[str, Any]]:
-    """Where a command goes and what it connects with; `client.properties` lies in `tmp_path`."""
+    """The address and the settings that a command connects with; `client.properties` lies in `tmp_path`."""
     properties = tmp_path / "client.properties"
     properties.write_text(
         "# of bob\n\nbootstrap.servers=filed:1\nsecurity.protocol = SSL\nsasl.username=bob\n"

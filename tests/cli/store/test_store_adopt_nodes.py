@@ -30,7 +30,7 @@ from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 
 GOES_ON_AT = 2 << 32
-"""Where all partitions of a cluster go on whose store has none beyond 2^32."""
+"""The offset at which all partitions of a cluster go on whose store has none beyond 2^32."""
 
 COUNT = 300
 """Messages of topic-3's first partition; the second has none."""

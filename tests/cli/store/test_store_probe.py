@@ -65,7 +65,7 @@ class Careless(SimulatedObjectStore):
 
 
 def probed(*, careless: bool = False, minds_tags: bool = False, replaces: bool = True) -> tuple[list[Tried], list[str]]:
-    """What was tried, and what lies in the bucket afterwards."""
+    """The steps tried, and the objects in the bucket afterwards."""
 
     async def story() -> tuple[list[Tried], list[str]]:
         bucket = SimulatedBucket(LoopClock(), random.Random(1))

@@ -52,7 +52,7 @@ class Damaged(Disks):
         return (self.store_dir / path).read_bytes()
 
     def aside(self) -> list[bytes]:
-        """What was set aside."""
+        """The files set aside."""
         return sorted(path.read_bytes() for path in (self.store_dir / SET_ASIDE).rglob("*") if path.is_file())
 
     def repair(self, *more: str) -> int:

@@ -1,4 +1,4 @@
-"""What is told of a node that goes away and comes back."""
+"""The news of a node that goes away and comes back."""
 
 from __future__ import annotations
 

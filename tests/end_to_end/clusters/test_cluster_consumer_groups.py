@@ -81,7 +81,7 @@ def test_a_group_goes_on_from_what_it_committed_when_its_coordinator_is_killed(c
 
 
 def commit(reader: Consumer) -> None:
-    """What the reader has taken, with whatever coordinator there is."""
+    """The messages that the reader has taken, with whatever coordinator there is."""
 
     def committed() -> bool:
         try:

@@ -2,9 +2,8 @@
 ends: what was acknowledged is there once, in its order, whichever client sent it; leaders move where they must and
 only there; and who talks to a node that is cut off is told.
 
-What `test_cluster_partitions` cannot do, which cuts what nodes say to each other: clients lose their nodes, too, and
-packets are lost instead of connections.
-"""
+Beyond `test_cluster_partitions`, which cuts what nodes say to each other: clients lose their nodes, too, and packets
+are lost instead of connections."""
 
 from __future__ import annotations
 
@@ -169,7 +168,7 @@ def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(clus
 
 
 def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluster, network: Network) -> None:
-    """What it says arrives, what anybody says to it does not."""
+    """Its messages arrive, messages to it do not."""
     with both_load(cluster, network, "deaf", GIVES_UP_SOON_MS) as load:
         deaf = cluster.leader("deaf", 0)
         for other in (*cluster.others(deaf), CLIENTS):

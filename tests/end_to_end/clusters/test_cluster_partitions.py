@@ -107,7 +107,7 @@ def test_two_leaders_that_do_not_hear_each_other_serve_on_and_the_third_leads_th
 
 
 def test_a_leader_that_nobody_answers_makes_way(cluster: Cluster) -> None:
-    """What it says arrives, so that the others hear a leader; what they say does not, so that it commits nothing."""
+    """Its messages arrive, so that the others hear a leader; theirs do not, so that it commits nothing."""
     with load_on(cluster, "deaf") as load:
         deaf = cluster.leader("deaf", 0)
         for other in cluster.others(deaf):

@@ -1,6 +1,6 @@
 """A cluster under `async` durability loses its power, on a majority of its nodes: what these had not synced is gone,
-while somebody was told that it is safe. Where a node kept all of it, nothing is lost; where none did, the longest
-log there is leads, says what may be missing, and what is read is the beginning of what was acknowledged.
+while somebody was told that it is safe. If a node kept all of it, nothing is lost; if none did, the longest log there
+is leads, says what may be missing, and readers get the beginning of what was acknowledged.
 
 A node that loses power is one whose directories are as they were at an earlier moment of the same life, but for
 what is always synced: votes, starts, and the metadata. And the machine has started anew.

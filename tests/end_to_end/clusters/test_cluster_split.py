@@ -39,14 +39,14 @@ SETTINGS = (
 
 
 class Story:
-    """What happens, and the evidence of it."""
+    """The events, and the evidence of them."""
 
     def __init__(self, directory: Path, spark: OneSpark) -> None:
         self.cluster = Cluster(directory, *SETTINGS)
         self.spark = spark
         self.newcomer = newcomer(self.cluster, directory / f"node-{NEW}")
         self.reply = ""
-        """What `mainstem cluster replace` printed."""
+        """The output of `mainstem cluster replace`."""
         self.snapshots = 0.0
         """Those that the newcomer installed."""
         self.again: Reading = {}

@@ -67,12 +67,12 @@ SETTINGS = (
 
 
 class Groups(NamedTuple):
-    """What is there of the consumer groups."""
+    """The part that is there of the consumer groups."""
 
     committed: dict[str, list[int]]
     """Of each group, the offsets committed for the queues of STATE."""
     log: dict[int, list[Record]]
-    """What a consumer finds in each partition of their log, read from its beginning to its end."""
+    """The records that a consumer finds in each partition of their log, read from its beginning to its end."""
     stored_bytes: int
     """Of their log, on disk 2."""
 

@@ -59,7 +59,7 @@ NO_CACHES = (
 
 
 class Story:
-    """What happens, and the evidence of it."""
+    """The events, and the evidence of them."""
 
     def __init__(self, directory: Path, spark: OneSpark) -> None:
         self.node = Serving(directory, *SETTINGS)
@@ -222,7 +222,7 @@ class Story:
         eventually(lambda: self.load.acknowledged_count > sent, seconds=PATIENCE_SECONDS, what="the flow of messages")
 
     def _wait_for_a_task(self) -> set[str]:
-        """Until a split task writes runs; the names they will bear. What killed tasks left does not count."""
+        """Until a split task writes runs; the names they will bear. Files that killed tasks left do not count."""
         left = runs_being_written(self.node)
         names: set[str] = eventually(
             lambda: runs_being_written(self.node) - left, seconds=PATIENCE_SECONDS, what="a split task"

@@ -71,7 +71,7 @@ def subscribed(node: Serving, group: str, reset: str) -> Consumer:
 
 
 def first_error(consumer: Consumer) -> int:
-    """What the application is told instead of messages."""
+    """The answers that the application gets instead of messages."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         message = consumer.poll(0.2)

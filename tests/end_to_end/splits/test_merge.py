@@ -1,6 +1,6 @@
 """Real Spark merges what it split, is killed at it, and merges again, while a reader follows: nothing is lost, repeated
-or moved, and what is there in the end are packed files and a queue segment in Kafka's own format. What a topic asks for
-it uploads to the remote tier then.
+or moved, and what is there in the end are packed files and a queue segment in Kafka's own format. It uploads the files
+that a topic asks for to the remote tier then.
 
 The story is told once, for Spark has to start anew in it; the tests below examine what it left.
 """

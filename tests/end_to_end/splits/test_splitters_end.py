@@ -53,7 +53,7 @@ def left_of(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """What has ended may lie there until its parent looks."""
+    """A process that has ended may lie there until its parent looks."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -72,12 +72,12 @@ class Sender:
         self._producer.poll(0)
 
     def flush(self) -> list[bytes]:
-        """What was acknowledged, when nothing is under way any more."""
+        """The records acknowledged, when nothing is under way any more."""
         assert self._producer.flush(PATIENCE_SECONDS) == 0
         return self._told
 
     def give_up(self) -> None:
-        """What is not acknowledged yet."""
+        """The records not acknowledged yet."""
         self._producer.purge()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:

@@ -54,7 +54,7 @@ GROUPS = range(3)
 LOST, NEW = 3, 4
 MESSAGES_PER_SECOND = 200
 STEPS = ("announced", "begun", "written", "recorded", "merged", "merge recorded")
-"""What was done last of a split or of a merge when a leader dies."""
+"""The last step of a split or of a merge when a leader dies."""
 WRITTEN = {"announced": 0, "begun": 1}
 """How many runs are whole in the bucket then, as long as some are to come: their task goes on."""
 SHORT_STEPS = ("begun",)
@@ -77,7 +77,7 @@ def url_of(s3: S3Server) -> str:
 
 
 class Story:
-    """What happens, and the evidence of it."""
+    """The events, and the evidence of them."""
 
     def __init__(self, directory: Path, s3: S3Server, *, is_long: bool) -> None:
         self.s3 = s3
@@ -90,18 +90,18 @@ class Story:
         """By the step at which the leader died: (write group, name) of the files that came of its work."""
         self.splits: dict[str, SplitSlice] = {}
         self.handed_in: dict[str, list[str]] = {}
-        """What those who led then said to these splits."""
+        """The answers of the leaders of then to these splits."""
         self.readings: dict[int, Reading] = {}
         """By the node that the client was told of."""
         self.load_again: Load
-        """What was acknowledged after all nodes had been lost."""
+        """The records acknowledged after all nodes had been lost."""
         self.readings_again: dict[int, Reading] = {}
         self.from_the_bucket: dict[int, float] = {}
         """Node → bytes of batches that it served from there meanwhile."""
         self.rows: dict[int, RemoteRows] = {}
         """Node → what it knows of the store in the end."""
         self.counted: set[tuple[int, str]] = set()
-        """What counts, as the bucket says."""
+        """The files that count by the bucket."""
         self.superfluous: set[str] = set()
         self.on_disks: list[Path] = []
         """Files of the queue store that lie on a node's own disk."""
@@ -204,7 +204,7 @@ class Story:
         return leader
 
     def _handed_in_again(self, done: SplitSlice) -> list[str]:
-        """What those who lead now say to a split of one who is dead, per write group."""
+        """The answers of the leaders of now to a split of one who is dead, per write group."""
 
         def outcome(entry: WriteGroupRange) -> str:
             leader = self.cluster.terms()[entry.group][0]
@@ -258,7 +258,7 @@ class Story:
             self.readings_again[node_id] = found
 
     def _split_and_merge(self, *, merging: bool) -> None:
-        """What each node leads, as far as it does so meanwhile."""
+        """The write groups that each node leads, as far as it does so meanwhile."""
         for node_id in sorted(self.cluster.running):
             with suppress(NamesRefused, MergeFailed), PlainSplitter(self.cluster.nodes[node_id].http, RUN_BYTES) as one:
                 one.split(merging=False)

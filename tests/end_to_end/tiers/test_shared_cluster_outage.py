@@ -41,7 +41,7 @@ def split(cluster: Cluster, node_id: int) -> None:
 
 
 def counted(cluster: Cluster) -> set[tuple[int, str]]:
-    """What counts in the bucket, as the nodes know it."""
+    """The files that count in the bucket, as the nodes know it."""
     return set().union(*(remote_rows(node).counted for node in cluster.nodes.values()))
 
 

@@ -59,7 +59,7 @@ def produced() -> Reading:
 
 
 def read_to_the_end(bootstrap: str, queue: Queue, end: int) -> list[Record]:
-    """What is left of a compacted queue, whose last record is."""
+    """The remainder of a compacted queue, whose last record is."""
     reader = librdkafka.consumer(bootstrap, "unused")
     found: list[Record] = []
     try:

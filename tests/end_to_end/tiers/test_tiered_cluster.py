@@ -58,7 +58,7 @@ GROUPS = range(3)
 LOST, NEW = 3, 4
 MESSAGES_PER_SECOND = 200
 STEPS = ("intended", "uploading", "uploaded", "recorded")
-"""What was done last of an upload when its leader dies."""
+"""The last step of an upload when its leader dies."""
 
 
 def settings_with(s3: S3Server) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def url_of(s3: S3Server) -> str:
 
 
 class Uploaded(NamedTuple):
-    """What a leader had done of an upload when it died."""
+    """The steps that a leader had done of an upload when it died."""
 
     group: int
     intended: frozenset[str]
@@ -86,7 +86,7 @@ class Uploaded(NamedTuple):
 
 
 class Story:
-    """What happens, and the evidence of it."""
+    """The events, and the evidence of them."""
 
     def __init__(self, directory: Path, s3: S3Server, *, is_long: bool) -> None:
         self.s3 = s3
@@ -105,7 +105,7 @@ class Story:
         self.rows: dict[int, RemoteRows] = {}
         """Node → what it knows of the tier in the end."""
         self.counted: set[tuple[int, str]] = set()
-        """What counts, as the bucket says."""
+        """The files that count by the bucket."""
         self.superfluous: set[str] = set()
 
     def tell(self) -> None:
@@ -219,7 +219,7 @@ class Story:
         cluster.start(leader)
 
     def _bucket_is_away(self) -> None:
-        """Whoever reads what lies there alone waits, and nobody else does."""
+        """Readers of what lies there alone wait, and nobody else does."""
         cluster = self.cluster
         self._split_and_merge()
         self._upload_rest()
@@ -272,7 +272,7 @@ class Story:
         cluster.start(1)
 
     def _spark_uploads(self) -> None:
-        """What is merged by then, in tasks on executors, each node what it leads."""
+        """The files merged by then, in tasks on executors, each node what it leads."""
         nodes = self.cluster.nodes.values()
         self._split_and_merge()
         before = sum(map(files_uploaded, nodes))

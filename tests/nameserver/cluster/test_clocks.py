@@ -1,4 +1,5 @@
-"""What the clocks of the metadata quorum say: heartbeats bring it to the leader and from there to everybody."""
+"""The readings of the clocks of the metadata quorum: heartbeats bring them to the leader and from there to
+everybody."""
 
 from __future__ import annotations
 

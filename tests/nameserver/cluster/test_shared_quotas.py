@@ -88,7 +88,7 @@ async def change_something(nameserver: Nameserver, draw: random.Random) -> bool:
 
 
 def judged(nameserver: Nameserver) -> dict[str, object]:
-    """What a node holds each user to, and allows it."""
+    """The quotas and rights of each user at a node."""
     quotas, tenants = nameserver.lookups.quotas(), nameserver.lookups.tenants()
     found: dict[str, object] = {}
     for user in NAMES:

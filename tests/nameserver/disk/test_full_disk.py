@@ -455,7 +455,7 @@ def test_what_is_yet_to_be_replaced_is_not_taken_for_committed() -> None:
 
 
 def waiting(nameserver: Nameserver) -> float:
-    """What its metrics say."""
+    """The values of its metrics."""
     (sample,) = [one for one in nameserver.samples() if one.name == "mainstem_metadata_waits_for_room"]
     return sample.value
 

@@ -23,7 +23,8 @@ BYTES_MAX = 600
 
 
 class Follower:
-    """What a member wrote, and what it may find again: after a cut, the last step is done, or not, or in part."""
+    """The state that a member wrote, and the states that it may find again: after a cut, the last step is done, or not,
+    or in part."""
 
     def __init__(self, seed: int, *, full: bool = False) -> None:
         """`full`: its disk fills now and then, and refuses syncs for want of room."""

@@ -25,7 +25,7 @@ View = dict[str, tuple[int, int]]
 
 
 class History:
-    """What was answered so far, and what would hold if the change in flight had been made too: of topics that are
+    """The answers so far, and the state that would hold if the change in flight had been made too: of topics that are
     created together the first ones may be there."""
 
     def __init__(self, seed: int) -> None:

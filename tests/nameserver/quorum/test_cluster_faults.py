@@ -1,9 +1,8 @@
 """Seeded histories of three nameservers under loss, delay, partitions and power cuts, against what was answered.
 
-Names are never used twice, so an answer 'exists' to a creation means it was made twice. What was answered must be there
-at the end, on every node; what was answered 'unavailable' may be there or not; numbers and producer ids are given once,
-and every node heard of the same changes in the same order.
-"""
+Names are never used twice, so an answer 'exists' to a creation means it was made twice. A change that was answered must
+be there at the end, on every node; one that was answered 'unavailable' may be there or not; numbers and producer ids
+are given once, and every node heard of the same changes in the same order."""
 
 from __future__ import annotations
 

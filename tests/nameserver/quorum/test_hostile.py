@@ -1,4 +1,4 @@
-"""What other nodes send may be nonsense: it is refused, bounded, and changes nothing."""
+"""The messages of other nodes may be nonsense: they are refused, bounded, and change nothing."""
 
 from __future__ import annotations
 

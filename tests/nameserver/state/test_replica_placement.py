@@ -1,4 +1,4 @@
-"""Where replicas go: always on different nodes, evenly, over as many racks as can be."""
+"""The places of replicas: always on different nodes, evenly, over as many racks as can be."""
 
 from __future__ import annotations
 

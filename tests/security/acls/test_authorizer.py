@@ -68,7 +68,7 @@ def allow(operation: Operation, name: str = "a", principal: str = "User:alice") 
 
 
 def kept_by(verdicts: SessionVerdicts, kind: ResourceKind = ResourceKind.TOPIC) -> dict[str, bool]:
-    """What is kept of who may read."""
+    """The kept verdicts on reading."""
     question = verdicts.question(Operation.READ, kind)
     assert isinstance(question, Question)
     return question.kept

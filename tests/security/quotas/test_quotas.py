@@ -91,7 +91,7 @@ ENTITIES = st.one_of(
 
 
 def by_precedence(quotas: dict[Entity, float], user: str, client_id: str) -> float | None:
-    """What KIP-55 says: the quota whose entity fits and comes first. Those that name a user come before defaults of
+    """The rule of KIP-55: the quota whose entity fits and comes first. Those that name a user come before defaults of
     users, these before those without one; and in each of them so it is with client ids."""
 
     def rank(entity: Entity) -> tuple[int, int] | None:
@@ -151,7 +151,8 @@ def test_changes_set_and_remove() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 50)), max_size=50))
 def test_a_bucket_lets_through_its_rate_and_one_burst(takes: list[tuple[float, float]]) -> None:
-    """Whoever waits as told has never used more than the rate since any moment, but for one burst and one request."""
+    """A client that waits as told has never used more than the rate since any moment, but for one burst and one
+    request."""
     bucket = TokenBucket(10.0, 2.0, 0.0)
     now = used = 0.0
     for pause, amount in takes:

@@ -39,7 +39,7 @@ class Nodes:
         self.passed = [0.0] * 3
 
     def run(self, seconds: float) -> float:
-        """What passes on all nodes, per second."""
+        """The bytes that pass on all nodes, per second."""
         begun, before = self.now, sum(self.passed)
         beats = round(BEAT_SECONDS / STEP_SECONDS)
         for step in range(round(seconds / STEP_SECONDS)):

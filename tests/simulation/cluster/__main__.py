@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of a seed."""
+    """The result of a seed."""
 
     seed: int
     seconds: float

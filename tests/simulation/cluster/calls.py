@@ -41,7 +41,7 @@ class Switchboard:
         return SimulatedCalls(self, life, identity or Identity("cluster", life.node_id, bytes([life.node_id]) * 16))
 
     def serve(self, life: Life, handlers: Handlers) -> None:
-        """What a node answers from now on."""
+        """The answers of a node from now on."""
         self.served[life.node_id] = (life, handlers)
 
     def passes(self, one: Life, other: Life) -> bool:

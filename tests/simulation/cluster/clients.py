@@ -28,7 +28,8 @@ ANSWERS = {
     Outcome.UNKNOWN_QUEUE,
     Outcome.UNDECIDED,
 }
-"""What a well-behaved producer may be told. One request in flight for a queue never skips a sequence number."""
+"""The answers that a well-behaved producer may be told. One request in flight for a queue never skips a sequence
+number."""
 
 REFUSALS = {Outcome.NOT_LEADER, Outcome.STORAGE_BUSY, Outcome.UNKNOWN_QUEUE}
 """Answers that mean: not in the log, nor will it be."""
@@ -44,7 +45,7 @@ class Batch:
 
 
 class Clients:
-    """What they share: how values are made, and how leaders are found."""
+    """Shared by them: how values are made, and how leaders are found."""
 
     def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
         self.cluster = cluster
@@ -140,7 +141,7 @@ class Producer:
         self._next[batch.queue_id] = self._sequence(batch.queue_id) + batch.append.record_count
 
     async def send(self, group: int, batches: list[Batch]) -> list[AppendResult | None]:
-        """What a node answers; None: nothing."""
+        """The answer of a node; None: there is none."""
         node, history = self._clients.node_for(group), self._clients.cluster.history
         unknown: list[AppendResult | None] = [None for _ in batches]
         if node is None or node.serving is None:

@@ -116,7 +116,7 @@ class SimulatedCluster:
         self.moves = False
         """They may change."""
         self.level = FeatureLevel.newest()
-        """What the nodes may write."""
+        """The feature level of the nodes."""
 
     def report(self, error: Exception) -> None:
         if self.trouble is None:
@@ -127,14 +127,14 @@ class SimulatedCluster:
         self.guard(lambda: self.promises.sent(node_id, group, messages))
 
     def guard(self, check: Callable[[], None]) -> None:
-        """Whatever a check finds ends the run, wherever it is found."""
+        """Every finding of a check ends the run, wherever it is found."""
         try:
             check()
         except Violation as error:
             self.report(error)
 
     def clocks(self) -> list[int | None]:
-        """What those of the metadata quorum say, as every node hears them: of one that is down nothing."""
+        """The readings of the metadata quorum's clocks, as every node hears them: of one that is down nothing."""
         return [node.clock.now_ms() if node.up else None for node in self.nodes.values()]
 
     def group_of(self, queue_id: int) -> int:

@@ -1,10 +1,10 @@
-"""What may be gone of a compacted queue, and what not (L).
+"""The records of a compacted queue that may be gone, and those that may not (L).
 
 The observer knows every record that was committed, and every pass of any node before it can count: up to which offset a
 pass compacts a queue, and when it began. Replicas compact by themselves and copy from each other, so of a record that a
 node does not have it is asked whether any pass may have taken it away: there is a later one of its key that a pass had
-as well, or it is a tombstone, and a pass began `delete.retention.ms` or more after the first that had it. What is
-served stays what was committed, at its offset; a batch that lost records has the others as they were.
+as well, or it is a tombstone, and a pass began `delete.retention.ms` or more after the first that had it. A served
+batch stays what was committed, at its offset; a batch that lost records has the others as they were.
 
 Once a tombstone has gone, no older value of its key may be there.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong, and how long it takes until it is put right. Each run draws the kinds of faults it has."""
+"""The faults, and how long it takes until it is put right. Each run draws the kinds of faults it has."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MERGE_SECONDS_MAX = 2.0
 """How long a node is watched for a merge."""
 
 REMEDY = re.compile(r"restore|have another node take the place", re.IGNORECASE)
-"""What every refusal of a manifest tells the operator to do."""
+"""The remedy that every refusal of a manifest names."""
 
 Kind = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
 
@@ -625,7 +625,7 @@ class Faults:
 
 
 def read_manifest(files: dict[str, bytes]) -> Contents:
-    """What a node would read in these files of a manifest."""
+    """The rows that a node would read in these files of a manifest."""
     with tempfile.TemporaryDirectory() as directory:
         for name, content in files.items():
             (Path(directory) / name).write_bytes(content)

@@ -1,10 +1,10 @@
-"""What happened, as an all-knowing observer writes it down, and what therefore must hold.
+"""The events, as an all-knowing observer writes it down, and what therefore must hold.
 
 The observer sees every block that any node applies. The first to apply a block of a group says what it is; whoever
 applies it after that, on any node and in any life, must apply the very same (J). The blocks of a group, one after the
 other, are the history of its queues: offsets without a gap (C), producers' sequences without a gap or a repeat (D),
-nothing that nobody sent, or whose sender was told that it is refused. Whatever any node serves at any time is compared
-with it (B), and so is what was acknowledged with acks=all, once everything has come to rest (A).
+nothing that nobody sent, or whose sender was told that it is refused. All that any node serves at any time is compared
+with it (B), and so are the records acknowledged with acks=all, once everything has come to rest (A).
 
 Batches are told apart by their own CRC, which covers all of them but what a leader stamps: every batch that clients
 send is unique.
@@ -64,7 +64,7 @@ class QueueHistory:
     queue_id: int
     log_start: int = 0
     deleted: bool = False
-    """Its topic was, in the log of its group. What comes behind that is nobody's any more."""
+    """Its topic was, in the log of its group. Messages behind that are nobody's any more."""
     batches: list[Committed] = field(default_factory=list)
     promises: dict[int, int] = field(default_factory=dict)
     """Base offset → CRC of what was acknowledged with acks=all."""
@@ -122,7 +122,7 @@ class History:
         their queues of no write group any more, so the next leader of another one may find none to delete."""
         self.group_of: Callable[[int], int] = lambda queue_id: 0
         self.remote: RemoteObjects | None = None
-        """Where the cluster has a remote tier: what is told of its changes."""
+        """In a cluster with a remote tier: the observer of its changes."""
         self.compacted: dict[int, CompactedQueue] = {}
         """By queue id, those of which records may be gone."""
         self.sent_whole: dict[int, bytes] = {}

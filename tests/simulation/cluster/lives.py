@@ -1,10 +1,9 @@
 """An event loop that several simulated processes share, each of which can be stopped, continued and killed.
 
-Whatever runs for a process runs in a context that names its `Life`: tasks inherit it, and so do callbacks and timers.
-While a life is stopped (SIGSTOP) its callbacks and timers are kept as they come due, and run in that order once it is
-continued. A killed life stays stopped for ever: not even a `finally` of it runs. Only when the run is over the dead
-are let go (`bury`), with disks and network switched off, so that their tasks end.
-"""
+All code of a process runs in a context that names its `Life`: tasks inherit it, and so do callbacks and timers. While a
+life is stopped (SIGSTOP) its callbacks and timers are kept as they come due, and run in that order once it is
+continued. A killed life stays stopped for ever: not even a `finally` of it runs. Only when the run is over the dead are
+let go (`bury`), with disks and network switched off, so that their tasks end."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class Life:
         self.over = asyncio.Event()
         """It is not alive any more."""
         self.kept: list[_OfLife] = []
-        """What came due while it was stopped."""
+        """The callbacks that came due while it was stopped."""
         self.context = contextvars.copy_context()
         self.context.run(_LIFE.set, self)
 
@@ -45,7 +44,7 @@ class Life:
 
 
 class _OfLife(asyncio.Handle):
-    """What runs for a life, and is kept while that is stopped."""
+    """The timers of a life, and is kept while that is stopped."""
 
     __slots__ = ()
     life: Life

@@ -1,9 +1,8 @@
 """The network between the nodes of a cluster: it carries Raft's messages as `rpc.RaftExchange` does, in their wire
 form, and loses, delays, repeats and reorders them.
 
-What a node's groups send in one turn leaves at its end. Messages become bytes there and are made anew from bytes
-where they arrive, so no object is shared between nodes. A message made no sense of where it arrives is a bug.
-"""
+The messages of a node's groups in one turn leave at its end. Messages become bytes there and are made anew from bytes
+where they arrive, so no object is shared between nodes. A message made no sense of where it arrives is a bug."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ PIECE_BYTES_MAX = 20_000
 
 
 def caused(what: str, error: Exception) -> Violation:
-    """What must not happen, with where it comes from."""
+    """The messages that must not arrive, with where it comes from."""
     violation = Violation(f"{what}: {type(error).__name__}: {error}")
     violation.__cause__ = error
     return violation
@@ -102,7 +101,7 @@ class SimulatedNetwork:
 
 
 class SimulatedExchange:
-    """What a node sees of the network; has the surface of `rpc.RaftExchange` that rooms use."""
+    """The view that a node has of the network; has the surface of `rpc.RaftExchange` that rooms use."""
 
     def __init__(self, network: SimulatedNetwork, life: Life) -> None:
         self.life = life

@@ -145,7 +145,7 @@ class KnownStarts:
 
     @property
     def lost(self) -> str:
-        """What kind of loss is not got back yet; empty: none."""
+        """The kind of loss that is not got back yet; empty: none."""
         return self._remembers.loss
 
     @property
@@ -485,7 +485,7 @@ class SimulatedNode:
             return sequences
 
         async def is_superfluous(segment: SegmentInfo) -> bool:
-            """Where no snapshots are sent, what a replica lacks must be kept."""
+            """If no snapshots are sent, all that a replica lacks must be kept."""
             if self.cluster.settings.snapshots:
                 return await superfluous(segment)
             mark = state.journal_map.at_end_of(segment.sequence)
@@ -578,7 +578,7 @@ class SimulatedNode:
         blocks.truncate = truncated  # type: ignore[method-assign]
 
     def _check_removed(self, storage: Storage, life: Life, path: str) -> None:
-        """What the manifest names, as far as is durable, is there for whoever starts next (F)."""
+        """All that the durable manifest names is there for whoever starts next (F)."""
         name, manifest = owner_of(path), storage.queue_store.manifest
         if life.alive and name is not None and name in manifest.files and path in paths_of(name):
             self.cluster.report(
@@ -596,7 +596,7 @@ class SimulatedNode:
             history.remote.check_position(what, group, index, place, position, intended, leaving)
 
     def _check_pruned(self, storage: Storage, before: int) -> None:
-        """Whatever is not in this replica's manifest must still be in its journal (G)."""
+        """All that is not in this replica's manifest must still be in its journal (G)."""
         for group in storage.groups:
             split = storage.stored.manifest.position(group.group).position
             blocks = self.cluster.history.blocks.get(group.group, [])

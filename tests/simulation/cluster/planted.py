@@ -127,7 +127,7 @@ def _refuse_what_may_be_committed() -> tuple[type, str, Any]:
 
 
 def _dropped_outlives_a_snapshot() -> tuple[type, str, Any]:
-    """What retention dropped once stays dropped, whatever a snapshot says."""
+    """Records that retention dropped once stay dropped, whatever a snapshot says."""
     supersede = StoreChanges.supersede
 
     async def leaving_out(
@@ -160,7 +160,7 @@ def _copy_not_checked() -> tuple[ModuleType, str, Any]:
 
 
 def _input_removed_before_the_replace() -> tuple[type, str, Any]:
-    """What was merged goes before the manifest has what came of it."""
+    """The inputs of a merge go before the manifest has its outputs."""
     merge = StoreChanges.merge
 
     async def removing(
@@ -186,7 +186,7 @@ def _output_left_out() -> tuple[type, str, Any]:
 
 
 def _merged_for_another_group() -> tuple[type, str, Any]:
-    """Where two write groups have split something, what was merged of one is counted for the other."""
+    """If two write groups have split something, a merged file of one is counted for the other."""
     merge = Manifest.merge
 
     async def misplacing(

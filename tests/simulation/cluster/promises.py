@@ -1,4 +1,4 @@
-"""What the members of write groups tell each other, and must therefore still know (N).
+"""The claims that the members of write groups make to each other, and must therefore still know (N).
 
 The observer sees every message that leaves a node. A vote that a node granted, or gave itself as a candidate, is a
 promise: no life of that node may give another one in the same term, nor begin with an older term. So is what a member
@@ -22,7 +22,7 @@ from mainstem.storage.write_groups.write_group_blocks import WriteGroupBlocks
 
 @dataclass
 class Told:
-    """What one node said about one write group."""
+    """The claims of one node about one write group."""
 
     term: int = 0
     vote: int = 0

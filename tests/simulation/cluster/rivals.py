@@ -61,7 +61,7 @@ class Rival:
             end += 1
 
     async def _end(self, storage: Storage) -> int | None:
-        """Where the queue ends, once nothing is under way; None when that takes too long."""
+        """The end of the queue, once nothing is under way; None when that takes too long."""
         for _ in range(50):
             (offsets,) = await storage.messages.offsets([self.queue_id])
             if offsets is None:

@@ -73,7 +73,7 @@ EXPECTED = (MainstemError, OSError, PowerLoss)
 
 @dataclass
 class Outcomes:
-    """What a run saw, for who counts."""
+    """The sights of a run, for those who count."""
 
     trace: str = ""
     acknowledged: int = 0
@@ -130,7 +130,7 @@ class Run:
         }
         self.mergers = mergers_of(self.cluster, seed)
         self._compaction = random.Random(f"{seed} compaction")
-        """What is drawn of it moves nothing else that the seed decides."""
+        """Draws from it move nothing else that the seed decides."""
         share = 0.0 if any(faults) else COMPACTING_SHARE
         if self._compaction.random() < share or COMPACTION in faults:
             self.compactors = compactors_of(self.cluster, seed)
@@ -209,7 +209,7 @@ class Run:
             ]
 
     def _how_to_compact(self) -> TopicSettings | None:
-        """What the next topic asks for, if it is one to be compacted."""
+        """The settings of the next topic, if it is one to be compacted."""
         rng = self._compaction
         if not self.compactors or (self.cluster.history.compacted and rng.random() < 0.3):
             return None
@@ -468,10 +468,10 @@ class Run:
         return any(storage.repair.mended_runs for node in self.cluster.nodes.values() for storage in node.opened)
 
     async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
-        """What the indexes of a node's files say, in the order that readers go by: no batch twice, and no hole behind a
-        queue's log start (F), up to its end at block `split` of each write group if all that is split. Runs go one by
-        one from a queue that is deleted: in its log, or in that of another write group that took the topic from this
-        node, where nobody reads it then."""
+        """The content of the indexes of a node's files, in the order that readers go by: no batch twice, and no hole
+        behind a queue's log start (F), up to its end at block `split` of each write group if all that is split. Runs go
+        one by one from a queue that is deleted: in its log, or in that of another write group that took the topic from
+        this node, where nobody reads it then."""
         storage, history = node.storage, self.cluster.history
         ends: dict[int, int] = {}
 
@@ -541,7 +541,7 @@ class Run:
         await asyncio.gather(*map(self._read_all, self.cluster.nodes.values()))
 
     async def _measure_recovery(self) -> None:
-        """What a start reads of the journal depends on what is not split, not on all that ever was (K)."""
+        """The part of the journal that a start reads depends on what is not split, not on all that ever was (K)."""
         nodes, settings = self.cluster.nodes.values(), self.cluster.settings
         for _ in range(PRUNING_ROUNDS_MAX):
             await asyncio.sleep(settings.storage.checkpoint_seconds + settings.storage.prune_seconds)
@@ -608,14 +608,14 @@ class Run:
 
 
 def mergers_of(cluster: SimulatedCluster, seed: int) -> dict[int, Mergers]:
-    """By node. What they draw moves nothing else that the seed decides."""
+    """By node. Their draws move nothing else that the seed decides."""
     return {
         node_id: Mergers(node, random.Random(f"{seed} merges {node_id}")) for node_id, node in cluster.nodes.items()
     }
 
 
 def compactors_of(cluster: SimulatedCluster, seed: int) -> dict[int, Compactors]:
-    """By node. What they draw moves nothing else that the seed decides."""
+    """By node. Their draws move nothing else that the seed decides."""
     return {
         node_id: Compactors(node, random.Random(f"{seed} compactions {node_id}"), passes_seen(cluster, node_id))
         for node_id, node in cluster.nodes.items()
@@ -648,7 +648,7 @@ def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Se
 
 
 async def producers_of(storage: Storage, group: int) -> list[tuple[int, int, ProducerState]]:
-    """What a node knows of the producers of a write group, in memory and in files, sorted."""
+    """The knowledge of a node of the producers of a write group, in memory and in files, sorted."""
     found = []
     async for states in storage.producers.all_states(group):
         found += states_of(states.tobytes())

@@ -1,6 +1,6 @@
 """Clusters of storage roles under random faults: invariants A to D, F, G, J and M on every node.
 
-A failure prints its seed; `make simulate SEEDS=<seed>..<seed>` plays it again. What each invariant means here:
+A failure prints its seed; `make simulate SEEDS=<seed>..<seed>` plays it again. The meaning of each invariant here:
 
 A  what was acknowledged with acks=all is there in the end, whoever crashed, was cut off or lost its power meanwhile
 B  every read, at any node, on any tier and at any time, brings the bytes that were committed at its offsets, and what
@@ -100,7 +100,7 @@ MERGE_MESSAGES = {
     "output-left-out": "a hole in the split history",
     "merged-for-another-group": "is counted for it, and has queues of write group",
 }
-"""What is said of bugs in merges."""
+"""The messages for bugs in merges."""
 
 
 @pytest.mark.parametrize("name", MERGE_MESSAGES)
@@ -141,7 +141,7 @@ def test_bugs_of_consensus_are_found_whatever_goes_wrong(name: str, tmp_path: Pa
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["ack-before-quorum", "prune-before-manifest"])
 def test_bugs_are_found_where_python_checks_no_assertions(name: str) -> None:
-    """What finds a bug is a check of the simulation, not an `assert` of the code that has it."""
+    """A bug is found by a check of the simulation, not an `assert` of the code that has it."""
     command = [sys.executable, "-O", "-m", "tests.simulation.cluster", f"1..{SEEDS_TO_FIND}", "--quiet"]
     faults = ["--faults", ",".join(BROUGHT_TO_LIGHT_BY[name])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}

@@ -25,7 +25,7 @@ MESSAGES = {
     "batch-lost-in-a-rewrite": "it is the latest of its key",
     "batch-left-out-of-a-log": "no batch has offset",
 }
-"""What is said of bugs in compactions."""
+"""The messages for bugs in compactions."""
 
 
 @pytest.mark.parametrize("first", more_at_length(range(1000, 1000 + SEEDS, CHUNK)))

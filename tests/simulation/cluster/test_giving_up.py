@@ -1,4 +1,4 @@
-"""What an operator gives up on one of three nodes is lost on all of them, or on none: a copy that is whole is used
+"""Data that an operator gives up on one of three nodes is lost on all of them, or on none: a copy that is whole is used
 before anything is given up, and one that comes back later resurrects nothing."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from mainstem.storage.remote.decided.remote_tier import RemoteTier
 
 
 class Recorded:
-    """What leaders were told of the files of one write group."""
+    """The names that leaders were told of the files of one write group."""
 
     def __init__(self) -> None:
         self.counts: set[str] = set()
@@ -35,7 +35,7 @@ class Recorded:
 
 
 class Changers:
-    """Whoever leads intends, uploads, and records; some of it late."""
+    """The leader intends, uploads, and records; some of it late."""
 
     def __init__(self, run: Run, rng: random.Random) -> None:
         self._run = run
@@ -81,7 +81,7 @@ class Changers:
             await self._record(node, tier, group, deleted=old)
 
     async def _record(self, node: SimulatedNode, tier: RemoteTier, group: int, **change: Any) -> str | None:
-        """What was answered; None: nothing, so that nobody knows whether it was done."""
+        """The answer; None: there was none, so that nobody knows whether it was done."""
 
         async def record() -> str | None:
             try:

@@ -1,4 +1,4 @@
-"""What rots on disk 2 of a node comes back from the others, whatever it is: some bytes, an index, whole runs.
+"""Rot on disk 2 of a node is mended from the others: some bytes, an index, whole runs.
 
 In the end everything that `Run` sees to holds here as well: the queue store of every node alone has the whole history,
 each batch once, in order.
@@ -27,7 +27,7 @@ Harm = Callable[[SimulatedNode, str, random.Random], None]
 
 
 def batches_of(node: SimulatedNode, path: str) -> tuple[int, int]:
-    """Where the batches of a file begin and end."""
+    """The positions at which the batches of a file begin and end."""
     content = node.disk2.content(path)
     if path.endswith(SEGMENT_SUFFIX):
         return 0, len(content)

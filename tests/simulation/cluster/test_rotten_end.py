@@ -36,7 +36,7 @@ BYTES: Mapping[str, int] = {
     "directory": BLOCK_HEADER_BYTES + 3,
     "payload": BLOCK_HEADER_BYTES + DIRECTORY_ROW_BYTES + 40,
 }
-"""Where in the block the bit is."""
+"""The place of the bit in the block."""
 
 
 class RottenEnd(Run):

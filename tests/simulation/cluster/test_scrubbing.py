@@ -1,4 +1,4 @@
-"""What rots where nobody reads is found by the scrubber and comes back from another replica."""
+"""Rot where nobody reads is found by the scrubber and mended from another replica."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Two of three replicas of a write group are down: the journal of the third stays short while other groups take load.
 
-What it has of the group and nobody else has decided is kept all the same, whatever happens to it on the way.
-"""
+Its blocks of the group that nobody else has decided are kept all the same, whatever happens to it on the way."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _neighbours_deleted() -> tuple[type, str, Any]:
 
 
 def _snapshot_without_rows() -> tuple[type, str, Any]:
-    """Whoever takes a snapshot forgets which files count."""
+    """The receiver of a snapshot forgets which files count."""
     supersede = RemoteTier.supersede
 
     async def without(tier: RemoteTier, group: int, position: RemotePosition, notes: Notes, entries: Entries) -> None:
@@ -149,7 +149,7 @@ MESSAGES = {
     "neighbour-deleted": "is deleted, and the log of write group",
     "snapshot-without-rows": "unlike the log|counts .* that the log does not",
 }
-"""What is said of them: a regular expression."""
+"""The message about them: a regular expression."""
 
 BY_FAULTS = {"snapshot-without-rows": (LEFT_BEHIND,)}
 """Of those that others than the faults of the store bring to light: by which."""

@@ -90,7 +90,7 @@ class SharedRun(StoreRun):
         return list(self.writers.values())
 
     def _is_live(self, queue_id: int, offset: int) -> bool:
-        """What compaction may leave out other checks look after (L)."""
+        """Other checks look after what compaction may leave out (L)."""
         return queue_id not in self.cluster.history.compacted and super()._is_live(queue_id, offset)
 
     # --- the story ----------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
 """Splitters that split, merge and compact into a shared store, without Spark: the pipeline's own functions make files
 in memory, whose names are announced to the node, and which are then uploaded and handed in; and they misbehave.
 
-A process ends now and then between two of these steps. What it was uploading then goes on without it, as an executor on
+A process ends now and then between two of these steps. Its upload of that moment goes on without it, as an executor on
 another machine does, and arrives when nobody waits for it any more, maybe after its name was given up; and a zombie
-hands it in, maybe when others have done the same work.
-"""
+hands it in, maybe when others have done the same work."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ Names = Mapping[int, Sequence[str]]
 
 
 class StoreWriters:
-    """What all those do that write to the store for a node."""
+    """The conduct of all that write to the store for a node."""
 
     def __init__(self, node: SimulatedNode, rng: random.Random) -> None:
         assert node.cluster.bucket is not None
@@ -56,7 +55,7 @@ class StoreWriters:
         self.rng = rng
         self.bucket: SimulatedBucket = node.cluster.bucket
         self.made = SimulatedFiles()
-        """What tasks have made, by its paths; each file has a name of its own."""
+        """The files that tasks have made, by its paths; each file has a name of its own."""
         self.step = ""
         self.zombies: set[asyncio.Task[None]] = set()
         self.outcomes: dict[str, int] = {}

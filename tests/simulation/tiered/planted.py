@@ -180,7 +180,7 @@ MESSAGES = {
     "local-file-dropped-early": "a hole in the split history|nothing at",
     "counts-before-it-is-uploaded": "is not in the store",
 }
-"""What is said of them: a regular expression."""
+"""The message about them: a regular expression."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What lies in the object store of a cluster, held against what the logs of its write groups say of it.
+"""The objects in the object store of a cluster, held against what the logs of its write groups say of them.
 
 The observer knows the remote tier by the commands alone, as the nodes apply them: which change took effect, which files
 count since then, which are leaving. It sees each object before the store writes it or deletes it. So what must hold of
@@ -42,7 +42,7 @@ FILES, CHAIN, HEAD = "files", "chain", "head"
 
 
 class Position(NamedTuple):
-    """Where the changes of a write group have led."""
+    """The state to which the changes of a write group have led."""
 
     number: int
     epoch: int
@@ -133,7 +133,7 @@ class RemoteObjects:
         self.folders: dict[int, str] = {}
         """By write group, where its objects lie: the first one that is written tells."""
         self.changes: dict[str, int] = {}
-        """What changes that took effect have brought, counted, and those that took none."""
+        """The effects of changes, counted, and those that took none."""
         self._written: dict[str, int] = {}
         """Name of an object → CRC of what was written."""
         self._led_to: dict[tuple[int, int, int], tuple[Position, frozenset[str], frozenset[str]]] = {}
@@ -317,7 +317,7 @@ class RemoteObjects:
     # --- at the end ---------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
-        """What is still to be deleted, or to be given up."""
+        """The names still to be deleted, or to be given up."""
         found = []
         for group, tier in sorted(self.tiers.items()):
             found += [f"write group {group}: {name}" for name in sorted(tier.leaving | tier.intended.keys())]

@@ -87,8 +87,8 @@ class TieredRun(StoreRun):
         await self._check_extents(node, split)
 
     async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
-        """What the indexes of a node's files and of the remote ones say together: no hole behind a log start (F). What
-        lies on disk 2 lies there once."""
+        """The content of the indexes of a node's files and of the remote ones together: no hole behind a log start (F).
+        Every batch on disk 2 lies there once."""
         storage, history = node.storage, self.cluster.history
 
         async def local() -> dict[int, list[tuple[int, int]]]:

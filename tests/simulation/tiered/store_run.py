@@ -62,7 +62,7 @@ class Busy(Protocol):
     def node(self) -> SimulatedNode: ...
 
     step: str
-    """What one of them is at; empty: nothing."""
+    """The step that one of them is at; empty: none."""
     zombies: set[asyncio.Task[None]]
     """Uploads that go on without the process that began them."""
 

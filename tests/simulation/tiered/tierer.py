@@ -2,10 +2,9 @@
 and upload copies of the simulated files, and hand in what is there; and misbehave.
 
 Each `tier` is another process, with a lease of its own: whoever is still at work under an older one comes too late. It
-ends now and then wherever it is. What it was uploading then goes on without it, as an executor on another machine does,
-and arrives when nobody waits for it any more. What was handed in is handed in again later, by a zombie, even after the
-node's next start.
-"""
+ends now and then wherever it is. Its upload of that moment goes on without it, as an executor on another machine does,
+and arrives when nobody waits for it any more. Its results are handed in again later, by a zombie, even after the node's
+next start."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ class Tierers:
         self.node = node
         self.rng = rng
         self.step = ""
-        """What the process is at: one of `STEPS`, or nothing."""
+        """The step that the process is at: one of `STEPS`, or nothing."""
         self._store = store
         self._unit_bytes = rng.choice([1, 3000, 1 << 20])
         self._piece_bytes = rng.choice([1, 1, 3000, 1 << 20])

@@ -88,7 +88,7 @@ class Customer(Producer):
         return led.node_id
 
     def _refused(self, batch: Batch, error_code: int) -> None:
-        """Where there is no room, it tries again: only another leader has clients look for one."""
+        """If there is no room, it tries again: only another leader has clients look for one."""
         if error_code != ErrorCode.NOT_ENOUGH_REPLICAS:
             self._client.doubt(self._place)
         if error_code in REFUSALS:

@@ -1,4 +1,4 @@
-"""What clients of whole nodes do: produce, read, commit offsets, and change topics, all through requests."""
+"""The actions of clients of whole nodes: produce, read, commit offsets, and change topics, all through requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PRODUCE_ANSWERS = TOPIC_UNKNOWN | {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-"""What a well-behaved producer may be told."""
+"""The answers that a well-behaved producer may be told."""
 
 REFUSALS = TOPIC_UNKNOWN | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -101,7 +101,7 @@ class Batch:
 
 
 class Work:
-    """What all clients share."""
+    """Shared by all clients."""
 
     def __init__(self, cluster: WholeCluster, rng: random.Random) -> None:
         self.cluster = cluster
@@ -118,7 +118,7 @@ class Work:
         self._values = 0
         self._names = 0
         self.compaction: random.Random | None = None
-        """What decides which topics are compacted; None: nobody compacts any."""
+        """The draw that decides which topics are compacted; None: nobody compacts any."""
 
     def new_name(self) -> str:
         self._names += 1
@@ -191,7 +191,7 @@ class Producer:
         self._producer_id = -1
         self._next: dict[Partition, int] = {}
         self._doubtful: set[Partition] = set()
-        """What became of the last batch is unknown, so nothing more can be sent."""
+        """The fate of the last batch is unknown, so nothing more can be sent."""
 
     async def run(self) -> None:
         if self._idempotent:
@@ -305,7 +305,7 @@ class Producer:
                 self._check_copies(what, batch, base_offset)
 
     def _check_copies(self, what: str, batch: Batch, base_offset: int) -> None:
-        """What is acknowledged is on as many nodes as its topic demands, and on a majority."""
+        """An acknowledged batch is on as many nodes as its topic demands, and on a majority."""
         cluster = self._work.cluster
         queue = cluster.history.queue(batch.queue_id)
         require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
@@ -469,7 +469,7 @@ class Reader:
         return bool(node.disk1.troubles or node.disk2.troubles)
 
     def _check_out_of_range(self, what: str, topic: Topic, place: Partition, offset: int, epoch: int) -> None:
-        """Who asked for an offset that was there must have been overtaken by the log start."""
+        """A reader that asked for an offset that was there must have been overtaken by the log start."""
         queue = self._work.cluster.history.queue(topic.queue_id(place.index))
         before, _, high_watermark = self._seen.get(place, (0, 0, 0))
         below = offset < queue.log_start
@@ -521,7 +521,7 @@ class Reader:
 
 class Watchman:
     """Asks one node, whoever leads by now, where queues end, again and again without waiting for answers: a node that
-    stood still answers when it goes on. What claims to be current is."""
+    stood still answers when it goes on. An answer that claims to be current is."""
 
     def __init__(self, work: Work, node_id: int) -> None:
         self._work = work

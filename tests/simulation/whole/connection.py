@@ -118,7 +118,7 @@ class Connection:
         self._last_arrival = [0.0, 0.0]
         """Of what is under way to the node, and back: nothing overtakes anything."""
         self._inbox: deque[tuple[bytes, asyncio.Future[bytes | None]]] = deque()
-        """What lies in the node's receive buffer."""
+        """The bytes in the node's receive buffer."""
         self._exclusive = False
         self._ending = False
         """The node dispatches nothing more, and ends the connection once it has answered."""

@@ -1,4 +1,4 @@
-"""What goes wrong for whole nodes: all that does for storage roles, and what their clients see of the network."""
+"""The faults of whole nodes: all that does for storage roles, and what their clients see of the network."""
 
 from __future__ import annotations
 

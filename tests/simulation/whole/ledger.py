@@ -1,12 +1,11 @@
-"""What clients asked for and were told, beyond records: topics, log starts, committed offsets, producer ids. And what
+"""The requests and answers of clients, beyond records: topics, log starts, committed offsets, producer ids. And what
 therefore must hold.
 
 H: a group's committed offset never goes back. Each (group, partition) has one committer, which commits growing offsets,
 one after the other, and repeats one until it is acknowledged; so whoever asks must be told at least what had been
-acknowledged, or told to anybody, when he began to ask, and nothing that nobody has tried to commit. Where members
-commit, the owner of a partition is the one committer: in a generation each has what its one leader assigned, and
-nobody else has.
-"""
+acknowledged, or told to anybody, when he began to ask, and nothing that nobody has tried to commit. If members commit,
+the owner of a partition is the one committer: in a generation each has what its one leader assigned, and nobody else
+has."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class WholeNode(SimulatedNode):
 
     @property
     def drawn(self) -> list[bytes]:
-        """What its starts drew, as the node remembers."""
+        """The draws of its starts, as the node remembers."""
         assert self.roles is not None
         return self.roles.starts.remembers.drawn
 
@@ -221,7 +221,7 @@ class WholeNode(SimulatedNode):
         nameserver.waits.current = known_to_be_current  # type: ignore[method-assign]
 
     def watch_coordinators(self, storage: Storage) -> None:
-        """What coordinators append is sent, too."""
+        """Appends of coordinators are sent, too."""
         append, history = storage.messages.append, self.cluster.history
 
         def appended(batches: object, acks: int, *, copies_min: int = 0, owner_epoch: int | None = None) -> object:

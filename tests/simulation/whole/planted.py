@@ -79,7 +79,7 @@ def _watermark_without_read_index() -> tuple[ModuleType, str, Any]:
 
 
 def _old_copy_is_believed() -> tuple[ModuleType, str, Any]:
-    """Whatever start another node shows, it is taken for the next one."""
+    """Every start that another node shows is taken for the next one."""
     judged = starts.judged
 
     def believed(before: starts.Remembers, caller: Identity, shown: StartShown) -> starts.Judged:
@@ -145,7 +145,7 @@ def _retention_by_one_clock() -> tuple[type, str, Any]:
 
 
 def _damaged_producers_are_dropped() -> tuple[ModuleType, str, Any]:
-    """Who was in a page that cannot be read is nobody that was ever seen, and nobody else is asked."""
+    """A producer in a page that cannot be read is nobody that was ever seen, and nobody else is asked."""
 
     async def dropping(files: Files, sources: Sequence[ProducerFile], names: Iterable[Name]) -> Pieces:
         return (await pieces_of(files, sources, names))._replace(damaged={})

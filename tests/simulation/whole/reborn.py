@@ -125,7 +125,7 @@ class Reborn:
         raise Uncertain
 
     async def _ask(self, name: str) -> None:
-        """What is told must be of the topic that bears the name now, if any does."""
+        """The answer must be of the topic that bears the name now, if any does."""
         everything = self._rng.random() < 0.5
         topics = None if everything else (OffsetFetchRequestTopics(name=name, partition_indexes=(0,)),)
         request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=self._group, topics=topics),))

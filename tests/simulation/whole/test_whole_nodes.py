@@ -1,7 +1,7 @@
 """Clusters of whole nodes under random faults: invariants A to D, F to H, J to M, T and W, as their clients see them.
 
-What the simulation of storage roles checks is checked here too; clients speak to the nodes' dispatchers, in Kafka's
-protocol. What is more:
+The checks of the simulation of storage roles are made here, too; clients speak to the nodes' dispatchers, in Kafka's
+protocol. Besides:
 
 A  a topic that was created is there, and one that was deleted is gone, on every node, with its queues
 D  producer ids are handed out once
@@ -98,7 +98,8 @@ def test_a_node_on_an_older_copy_of_its_directories_helps_nobody_to_forget(tmp_p
 
 
 def test_one_node_at_a_time_may_lose_its_power_under_async_durability(tmp_path: Path) -> None:
-    """What a majority had acknowledged stays, as the one that lost some of it counts for nothing until it has it."""
+    """Records that a majority had acknowledged stay, as the one that lost some of it counts for nothing until it has
+    it."""
     lost = 0
     for seed in range(1, 49):
         if lost >= 4:
@@ -123,7 +124,7 @@ def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_producers_of_a_rotten_file_are_known_again(tmp_path: Path) -> None:
-    """Whoever leads and whoever has lost them: they repeat nothing, and no replica knows others in the end."""
+    """With any leader, and any node that has lost them: they repeat nothing, and no replica knows others in the end."""
     rotten = mended = 0
     for seed in range(4, 24):
         if rotten >= 8 and mended >= 1:
@@ -150,8 +151,8 @@ def test_bugs_planted_in_whole_nodes_are_found_by_the_invariants_they_break(name
 
 
 class Unmade(WholeRun):
-    """Whoever makes a topic makes no queues of it. All nodes start anew, and the leaders-to-be begin with metadata
-    that does not have it."""
+    """The maker of a topic makes no queues of it. All nodes start anew, and the leaders-to-be begin with metadata that
+    does not have it."""
 
     async def _story(self) -> None:
         nodes = self.cluster.nodes.values()

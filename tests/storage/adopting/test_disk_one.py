@@ -28,7 +28,7 @@ from mainstem.storage.setup import remote_manifest_beside
 QUEUE = queue_id_of(3, 0)
 
 GOES_ON_AT = 2 << 32
-"""Where all queues of a cluster go on whose store has none beyond 2^32."""
+"""The offset at which all queues of a cluster go on whose store has none beyond 2^32."""
 
 Adopted = Callable[[StoredCluster, LostCluster], Awaitable[None]]
 
@@ -125,14 +125,14 @@ def test_the_split_and_the_chain_go_on_behind_what_the_store_has(tmp_path: Path)
 
 
 def elsewhere(manifest_path: Path) -> Path:
-    """Where the manifest of another disk 1 would be; there is none."""
+    """The path of the manifest of another disk 1; there is none."""
     place = manifest_path.with_name("new") / manifest_path.name
     place.parent.mkdir()
     return place
 
 
 def put_back(manifest_path: Path) -> Path:
-    """Where disk 2's manifest is on the new disk 1, as `store repair --manifest` makes it of its copy."""
+    """The path of disk 2's manifest on the new disk 1, as `store repair --manifest` makes it of its copy."""
     place = elsewhere(manifest_path)
     shutil.copy(manifest_path, place)
     return place

@@ -1,4 +1,4 @@
-"""What an object store says of a cluster is enough for a node to begin with; what it does not say is made up for."""
+"""The facts in an object store about a cluster are enough for a node to begin with; the others are made up for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked to lead what: the preferred node when it is well, anybody when this node's disk is full."""
+"""The node that is asked to lead: the preferred node when it is well, anybody when this node's disk is full."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CALL = RpcCall(MemberForgot(0), b"", "node 3", FORGETFUL)
 
 
 class LeadingGroup:
-    """A write group that is led here, in term 5. What it is told, in order."""
+    """A write group that is led here, in term 5. The news that it is told, in order."""
 
     def __init__(self) -> None:
         self.group = 0

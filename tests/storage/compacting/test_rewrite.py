@@ -1,4 +1,4 @@
-"""What is left of batches, against a plain model of compaction and against the readers of other clients."""
+"""The remainder of batches, against a plain model of compaction and against the readers of other clients."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_by_others(content: bytes) -> list[Record]:
 
 
 def check_batches(before: Sequence[StoredBatch], made: Rewritten, end: int, horizon: int) -> None:
-    """What each batch became, header by header."""
+    """The form that each batch took, header by header."""
     content = bytes(made.content)
     assert made.batches.tolist() == Window.of(content).batches.tolist()
     after = dict(zip(made.sources.tolist(), stored_batches(content), strict=True))

@@ -87,7 +87,7 @@ class World:
         self.pending: list[Batch] = []
         self.spans: list[list[StoreFile]] = []
         self.log: dict[int, list[Record]] = {queue: [] for queue in QUEUES}
-        """What was produced."""
+        """The records produced."""
         self.timestamps: dict[tuple[int, int], int] = {}
         """The largest timestamp of the batch that each record was produced in."""
         self.seen: dict[tuple[int, int], int] = {}
@@ -120,7 +120,7 @@ class World:
         return NewRecord(self.now - choice.randint(0, 50), key, value, headers)
 
     def merge(self, spans: int) -> None:
-        """What was produced becomes a span, together with the last spans so far, as many as said."""
+        """The records produced become a span, together with the last spans so far, as many as said."""
         first = max(len(self.spans) - spans, 0)
         files = [file for span in self.spans[first:] for file in span]
         inputs = [self.store.input(file.name) for file in files]
@@ -172,7 +172,7 @@ class World:
         return msgspec.structs.replace(output, clean_ms=old.clean_ms, horizon_ms=min(horizons, default=NO_HORIZON))
 
     def _staying(self, files: Sequence[StoreFile], found: PassPlan) -> list[Staying]:
-        """What Spark finds out: of each key the record with the largest place, unless that may go."""
+        """Spark's result: of each key the record with the largest place, unless that may go."""
         columns: list[KeyColumns] = []
         for number, file in enumerate(files):
             columns += scan_file(self.store.input(file.name), number, found.queues, bytes(range(16)), self.now)
@@ -217,7 +217,7 @@ def _decoded(batches: Iterable[bytes]) -> Iterable[Stored]:
 
 
 def check_pass(world: World, found: PassPlan, before: dict[int, list[Stored]]) -> None:
-    """What a pass took away, it might; and it took all that it should."""
+    """A pass took away only what it might; and it took all that it should."""
     after = world.records()
     rows = {int(row["queue_id"]): row for row in found.queues}
     for queue in QUEUES:
@@ -250,7 +250,7 @@ def check_pass(world: World, found: PassPlan, before: dict[int, list[Stored]]) -
 
 
 def check_log(world: World) -> None:
-    """Who reads all of a queue ends with the same value of each key as who has read it from the beginning."""
+    """A reader of all of a queue ends with the same value of each key as one that has read it from the beginning."""
     for queue, stored in world.records().items():
         log = {record.offset: record for record in world.log[queue]}
         offsets = [one.record.offset for one in stored]

@@ -1,4 +1,4 @@
-"""What is on its way at once is bounded, in the order in which it was asked for, whoever gives up."""
+"""The number of bytes on their way at once is bounded, in the order in which it was asked for, whoever gives up."""
 
 from __future__ import annotations
 

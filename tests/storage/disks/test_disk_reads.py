@@ -39,7 +39,7 @@ SIZES = (
 
 EDGES = (0, 1, 511, ALIGNMENT - 1, ALIGNMENT, ALIGNMENT + 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1,
          STRETCH_BYTES - 1, STRETCH_BYTES, STRETCH_BYTES + 1, 2 * STRETCH_BYTES + 5)  # fmt: skip
-"""Where reads begin, and how long they are."""
+"""The positions of reads, and how long they are."""
 
 
 class Watched:

@@ -1,4 +1,4 @@
-"""What only the real disk does, and only the simulated one; what both promise is in `tests/contracts`."""
+"""The conduct of the real disk alone, and of the simulated one alone; the promises of both are in `tests/contracts`."""
 
 from __future__ import annotations
 

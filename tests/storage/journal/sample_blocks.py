@@ -85,7 +85,7 @@ class Started(NamedTuple):
 async def started(
     files: Files, config: JournalConfig = SMALL, clock: Clock | None = None, start: int = 0, durable: int = 0
 ) -> Started:
-    """A journal, opened and recovered. Whatever recovery raises leaves it closed."""
+    """A journal, opened and recovered. It is closed after every error of recovery."""
     journal = await Journal.open(files, clock or FakeClock(), config)
     delivered: list[Delivered] = []
     try:

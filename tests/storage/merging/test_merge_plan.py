@@ -1,4 +1,4 @@
-"""What is merged and when, by counts: writes per byte, files, extents; and how a choice is cut into files."""
+"""The merges and their times, by counts: writes per byte, files, extents; and how a choice is cut into files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SPAN_BYTES = 1 << 18
 
 
 def at_length(*values: object) -> list[Any]:
-    """What lies between the values that are played at each change."""
+    """The cases between the values that are played at each change."""
     return [pytest.param(value, marks=pytest.mark.long) for value in values]
 
 
@@ -353,7 +353,7 @@ def test_of_many_tiny_spans_few_files_are_left() -> None:
 @given(data=st.data())
 def test_a_thousand_topics_of_many_retentions_keep_no_more_dead_bytes_than_live_ones(data: st.DataObject) -> None:
     """Queues of sixteen retentions share packed files; each merge of runs adds a span, and what is due dies in all of
-    them. What dies in files that others outlive is freed by writing these again, no more than that frees."""
+    them. Bytes that die in files that others outlive are freed by writing these again, no more than that frees."""
     lines = MergeLines(packed_bytes=1_000, level_one_bytes=20_000, wait_bytes_max=20_000)
     queue_ids = numpy.arange(1_000, dtype=numpy.uint64)
     kept = numpy.array([1 << (int(queue) * 7 % 16) for queue in queue_ids]) % 40 + 1
@@ -361,7 +361,7 @@ def test_a_thousand_topics_of_many_retentions_keep_no_more_dead_bytes_than_live_
     spans: list[tuple[int, numpy.ndarray, int]] = []
     """(the round in which it came, bytes of each queue, bytes that are dead in its files)."""
     known: dict[tuple[bytes, int], SpanSummary] = {}
-    """What was summed up already: most spans are as they were when they were looked at last."""
+    """The sums so far: most spans are as they were when they were looked at last."""
     freed = written = 0
 
     def summary(span: tuple[int, numpy.ndarray, int]) -> SpanSummary:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Wire(enum.Enum):
-    """What becomes of a request, other than an answer."""
+    """The fate of a request, other than an answer."""
 
     SILENT = enum.auto()
     """It never arrives, and nothing comes back: the connection stays open."""

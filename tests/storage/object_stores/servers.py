@@ -41,7 +41,7 @@ def s3_server() -> Iterator[Server]:
 
 
 HADOOP_JARS = Path(__file__).parents[3] / ".cache" / "hadoop"
-"""Where `tools/prepare hadoop` puts them."""
+"""The directory in which `tools/prepare hadoop` puts them."""
 
 _HDFS = """<configuration>
 <property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:{port}</value></property>

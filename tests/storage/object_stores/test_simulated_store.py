@@ -1,5 +1,5 @@
-"""What the simulated store does besides what its contract asks for: requests that arrive late, objects that are lost,
-an observer that sees every change."""
+"""The conduct of the simulated store besides what its contract asks for: requests that arrive late, objects that are
+lost, an observer that sees every change."""
 
 from __future__ import annotations
 

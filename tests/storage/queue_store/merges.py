@@ -86,7 +86,7 @@ class MergeStore:
         return done
 
     def live(self, batches: Iterable[Batch]) -> dict[int, list[bytes]]:
-        """What a merge is to keep of these."""
+        """The rows that a merge is to keep of these."""
         kept: dict[int, list[bytes]] = {}
         for batch in sorted(batches, key=lambda batch: (batch.queue_id, batch.base_offset)):
             queue = batch.queue_id

@@ -112,7 +112,7 @@ class WatchedFiles(SimulatedFiles):
         self.open_count = 0
         self.opened: list[str] = []
         self.together: list[list[ColdPart]] = []
-        """What was read in one go each time."""
+        """The bytes read in one go each time."""
         self.gate: asyncio.Event | None = None
         """While there is one that is not set, reads of runs wait for it."""
 
@@ -128,7 +128,7 @@ class WatchedFiles(SimulatedFiles):
 
 
 def store_paths(files: SimulatedFiles) -> set[str]:
-    """What is there but the store's mark and the copy of its manifest."""
+    """The files there but the store's mark and the copy of its manifest."""
     return {path for path in files.paths() if path != MARK_NAME and not path.startswith(f"{COPY_DIRECTORY}/")}
 
 

@@ -21,7 +21,7 @@ from mainstem.storage.queues.cluster_queue_admin import CHANGE_SECONDS_MAX, Clus
 
 
 class Queues:
-    """What a node's groups were told."""
+    """The news that a node's groups were told."""
 
     def __init__(self) -> None:
         self.deleted: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -42,7 +42,7 @@ class Node:
         self.queues = Queues()
         self.hanging: set[int] = set()
         self.asked_of: list[tuple[int, tuple[int, ...], float]] = []
-        """What other nodes did: which, in which groups, when."""
+        """The actions of other nodes: which, in which groups, when."""
         self.leaders = dict.fromkeys(range(4), 1)
         self.believed: dict[int, int] = {}
         self.believed_until = 0.0
@@ -60,7 +60,7 @@ class Node:
         self.admin.register(self.handlers)
 
     def leader_of(self, group: int) -> int:
-        """Who leads a write group, as far as this node believes."""
+        """The leader of a write group, as far as this node believes."""
         return self.leaders[group] if self.now >= self.believed_until else self.believed.get(group, self.leaders[group])
 
     async def call(self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float) -> Reply[Any]:

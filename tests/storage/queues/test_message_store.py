@@ -1,4 +1,4 @@
-"""What the local store answers where it cannot take a batch: who leads goes before how this node is."""
+"""The answers of the local store where it cannot take a batch: the leader goes before the state of this node."""
 
 from __future__ import annotations
 

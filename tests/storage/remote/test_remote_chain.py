@@ -50,7 +50,7 @@ class Chained:
             assert await self.tier.record(0, upto=upto, spans=[span(upto - 10, upto, file)]) == "recorded"
 
     async def check(self) -> None:
-        """What the store says is what the log has decided."""
+        """The store says what the log has decided."""
         found = await read_chain(self.store, 0)
         assert found is not None
         position, notes, spans = await self.tier.image(0)

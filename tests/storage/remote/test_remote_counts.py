@@ -1,4 +1,5 @@
-"""What of a write group is in the remote tier, and what is to move there: counted against the manifests by hand."""
+"""The part of a write group in the remote tier, and the part that is to move there: counted against the manifests by
+hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of the remote tier needs to count, and how large changes are logged."""
+"""The conditions under which a change of the remote tier counts, and how large changes are logged."""
 
 from __future__ import annotations
 

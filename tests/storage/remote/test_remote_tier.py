@@ -164,7 +164,7 @@ def test_only_an_intended_file_of_this_term_comes_to_count(tmp_path: Path) -> No
 
 
 def test_a_leader_of_a_term_that_is_over_changes_nothing(tmp_path: Path) -> None:
-    """What it appended is in the log, and every replica passes it over."""
+    """Its command is in the log, and every replica passes it over."""
 
     async def story(node: SmallNode) -> None:
         await upload(node, 10, A)

@@ -1,4 +1,4 @@
-"""What does not count goes from the object store: nothing else does, and nothing stays for ever."""
+"""Objects that do not count go from the object store: nothing else goes, and nothing stays for ever."""
 
 from __future__ import annotations
 

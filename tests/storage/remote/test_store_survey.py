@@ -1,4 +1,4 @@
-"""What an object store holds is told by what lies in it alone, damage by its place."""
+"""The content of an object store is told by what lies in it alone, damage by its place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mainstem.storage.store_files.store_file import index_path_of
 
 
 def check_parts(found: ClusterSurvey) -> None:
-    """What `fill` has written is what was found."""
+    """The survey finds what `fill` has written."""
     parts = {one.number: one.partitions for one in found.topics}
     assert [part[:3] for part in parts[3]] == [(0, 0, 903), (1, 6, 30)]
     assert [part.record_count for part in parts[3]] == [903, 24]

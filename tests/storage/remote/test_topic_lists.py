@@ -47,12 +47,12 @@ class Listing:
         return TopicsAsOf(self.version, 1 + max(known.number for known in self.topics), 1, tuple(self.topics))
 
     def change(self, *topics: Topic) -> None:
-        """What another entry of the metadata's log leads to."""
+        """The list to which another entry of the metadata's log leads."""
         self.version += 1
         self.topics = list(topics)
 
     async def check(self) -> None:
-        """What the store says is what is true."""
+        """The store says what is true."""
         found, now = await read_topic_list(self.store), await self.as_of()
         assert found is not None
         assert (found.next_number, found.write_groups) == (now.next_number, now.write_groups)

@@ -40,7 +40,7 @@ HERE = [
     make_batch(TWO, 5),
     make_batch(THREE, 6),
 ]
-"""What the damaged run has, as this node has compacted it."""
+"""The batches that the damaged run has, as this node has compacted it."""
 
 THERE = [
     make_batch(ONE, 0, records=2),
@@ -50,13 +50,13 @@ THERE = [
     make_batch(TWO, 5),
     make_batch(THREE, 6),
 ]
-"""What another replica has of the same: less here, more there, and other bytes."""
+"""The batches that another replica has of the same: less here, more there, and other bytes."""
 
 WHOLE = [*(make_batch(ONE, offset) for offset in range(20)), make_batch(TWO, 5), make_batch(THREE, 6)]
 """Queues of which no offset was ever compacted away."""
 
 BEHIND = [make_batch(queue, 20) for queue in (ONE, TWO, THREE)]
-"""What all have in a newer run."""
+"""The batches that all have in a newer run."""
 
 
 USUAL = Topic(name="t", number=0, topic_id=uuid.UUID(int=0), partitions=8)

@@ -156,7 +156,7 @@ def told(
 
 
 async def outcome_of(node: SmallNode, producer_id: int, sequence: int = 1) -> tuple[Outcome, int]:
-    """What a batch comes to in the end, for a client that tries again."""
+    """The outcome of a batch in the end, for a client that tries again."""
     for _ in range(1000):
         (result,) = await node.append(sent(producer_id, sequence))
         if result.outcome is not Outcome.STORAGE_BUSY:

@@ -1,4 +1,4 @@
-"""What a start makes of a journal in which the undecided end of a log lies more than once."""
+"""The result that a start makes of a journal in which the undecided end of a log lies more than once."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Node:
         return outcome
 
     async def made(self, work: MergeWork, *, leave_out: int | None = None) -> list[StoreFile]:
-        """What a task makes of the work, without one of the live batches if so wanted."""
+        """The outputs that a task makes of the work, without one of the live batches if so wanted."""
         bounds = await self.live(work.merge_id, range(QUEUES))
         batches: list[Batch] = []
         for given_input in work.inputs:

@@ -160,8 +160,8 @@ class CompactStore(RealStore):
         return told
 
     async def check(self) -> None:
-        """What must hold at any time: nothing is made up, moved or repeated; of each key the latest record is there, or
-        nothing of it if that is a tombstone; and what has no key stays."""
+        """The invariants at any time: nothing is made up, moved or repeated; of each key the latest record is there, or
+        nothing of it if that is a tombstone; and records without a key stay."""
         for queue_id, all_records in self.records.items():
             found = await self.read(queue_id)
             offsets = [one.offset for one in found]

@@ -73,7 +73,7 @@ class SlowRecording(SplitJournal):
         self.go = asyncio.Event()
         self.go.set()
         self.unsplit_bytes: int | None = None
-        """What is said to be unsplit; None: what is."""
+        """The bytes said to be unsplit; None: those that are."""
 
     def positions(self) -> list[WriteGroupPositions]:
         found = super().positions()

@@ -139,7 +139,7 @@ class TieredStore(RealStore):
             await self.files.close()
 
     def begin(self) -> None:
-        """What a start of the node makes: nothing of uploads is remembered."""
+        """The state after a start of the node: nothing of uploads is remembered."""
         place = RemotePlace(self.objects, "s3://bucket/tier", "", ObjectStoreConfig(retry_seconds=7.0))
         self.tier_log = LocalTierLog(
             self.store, self.logged, place, GROUPS, lambda group: self.logged.epochs[group], lambda: self.allowed,
@@ -179,7 +179,7 @@ class TieredStore(RealStore):
         return InputFile(name, str(self.root / path_of(name)), str(self.root / index_path_of(name)))
 
     async def uploaded(self, work: TierWork, dies: Callable[[], bool] = lambda: False) -> tuple[list[str], str]:
-        """What a task does with the work: names of files that lie there, and why others do not."""
+        """The results of a task for the work: names of files that lie there, and why others do not."""
         names: list[str] = []
         for one in work.files:
             if dies():
@@ -211,7 +211,7 @@ class TieredStore(RealStore):
         return [file for _after, _upto, file in self.counted(group)]
 
     async def check_remote(self) -> None:
-        """What counts is in the bucket, whole; and nothing else is that nobody knows of."""
+        """All files that count are in the bucket, whole; and nothing else that nobody knows of."""
         known: set[str] = set()
         files = DiskFiles(self.remote_root)
         for group in range(GROUPS):

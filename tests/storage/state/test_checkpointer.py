@@ -1,4 +1,5 @@
-"""What has gone into no checkpoint yet: by bytes and by blocks, since many small blocks take long to apply again."""
+"""The blocks that have gone into no checkpoint yet: by bytes and by blocks, since many small blocks take long to apply
+again."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_what_is_decided_and_not_written_is_not_in_the_runs_yet() -> None:
 
 
 def test_a_checkpoint_has_no_more_split_than_the_manifest_whatever_is_decided() -> None:
-    """What is decided and lost with a crash was never confirmed, and is split again."""
+    """A split that is decided and lost with a crash was never confirmed, and is split again."""
 
     async def story() -> None:
         manifest = queue(Store())

@@ -1,4 +1,4 @@
-"""What is asked of all queues at once, against a look at each of them."""
+"""The questions to all queues at once, against a look at each of them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mainstem.storage.state.waiters import Waiters
 
 
 def rows(*batches: tuple[int, int]) -> list[tuple[int, int]]:
-    """What applying a block tells: (queue, length) of each batch."""
+    """The news of an applied block: (queue, length) of each batch."""
     return list(batches)
 
 

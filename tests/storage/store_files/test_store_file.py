@@ -1,4 +1,4 @@
-"""What a file of the queue store is called, where it lies, and what other processes are told of it."""
+"""The name of a file of the queue store, its place, and the part that other processes are told."""
 
 from __future__ import annotations
 

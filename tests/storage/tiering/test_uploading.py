@@ -1,4 +1,4 @@
-"""What is uploaded is the file as it was checked, under another name, and readers find nothing wrong with it."""
+"""The uploaded object is the file as it was checked, under another name, and readers find nothing wrong with it."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def test_live_is_what_reaches_the_log_start() -> None:
 
 
 def started_by_size(measured: Sequence[Rows], fed: Sequence[Rows]) -> int:
-    """Where queue 1 begins, which may keep 100 bytes: its bytes are added up with these there, it is cut with those."""
+    """The beginning of queue 1, which may keep 100 bytes: its bytes are added up with these there, it is cut with
+    those."""
     queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
     sizes = LiveBytes(queue_ids, starts)
     for source in measured:

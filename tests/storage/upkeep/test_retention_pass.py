@@ -292,7 +292,7 @@ def test_a_run_that_cannot_be_read_keeps_what_may_be_younger() -> None:
 def test_a_gap_of_a_compacted_queue_keeps_nothing_unless_a_run_cannot_be_read(
     policy: set[str], damaged: bool, expected: int
 ) -> None:
-    """Where nothing is compacted, a run that was skipped may have what is missing."""
+    """If nothing is compacted, a run that was skipped may have what is missing."""
 
     async def story() -> None:
         runs = [[(2, START_MS + 1500, 10)], [(1, START_MS, 10)], [(1, START_MS + 9000, 10)]]

@@ -1,4 +1,4 @@
-"""What goes bad on a disk is found though nobody reads it, at a bounded pace, and handed to those who mend it."""
+"""Damage on a disk is found though nobody reads it, at a bounded pace, and handed to those who mend it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mainstem.model import Topic
 
 
 def expected_start(known: Topic, records: Sequence[Record], start: int, now_ms: int) -> int:
-    """Where a queue begins after a round, record by record."""
+    """The beginning of a queue after a round, record by record."""
     limits, left = known.settings, list(range(start, len(records)))
     expected = start
     total = sum(records[offset][2] for offset in left)

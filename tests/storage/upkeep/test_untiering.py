@@ -1,4 +1,4 @@
-"""What a topic loses that gives up its remote tier."""
+"""The part that a topic loses when it gives up its remote tier."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_others_than_the_leader_move_nothing() -> None:
 
 
 def test_a_queue_that_the_tier_has_nothing_of_is_left_alone() -> None:
-    """What is missing of it is not missing because of the tier."""
+    """Its missing part is not missing because of the tier."""
 
     async def told(places: ThreePlaces) -> None:
         await with_two_gone(places)

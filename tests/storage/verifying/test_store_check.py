@@ -175,7 +175,8 @@ def test_each_flipped_bit_is_found_in_its_file(data: st.DataObject) -> None:
 
 
 def test_every_file_of_the_store_is_of_a_kind_that_is_checked(tmp_path: Path) -> None:
-    """What a store has, and what is told of a file that lacks its last byte: damage, or that it does not count."""
+    """The files of a store, and the finding about a file that lacks its last byte: damage, or that it does not
+    count."""
     counted = {MARK_NAME, *copy_paths(), *(path for file in kept().contents.files for path in paths_of(file.name))}
     told = {one.path for one in checked(kept().files, kept().database).unnamed}
     assert set(kept().files.paths()) == counted | told

@@ -74,7 +74,7 @@ COPY_LENGTH = 24 + 20 * 24
 
 @pytest.mark.parametrize("place", [0, COPY_BYTES])
 def test_a_flipped_bit_in_either_copy_never_brings_an_older_vote_back(place: int) -> None:
-    """Wherever it is."""
+    """For any place of it."""
     disk = SimulatedFiles(1)
     saved(disk, 7, 8)
 

@@ -20,7 +20,7 @@ CRC_FIELD = range(4, 8)
 
 
 def written(block: BlockToWrite) -> tuple[StoredPlace, bytes, Twin, int]:
-    """Where a block lies, its bytes, what another replica has of it, its CRC."""
+    """The place of a block, its bytes, what another replica has of it, its CRC."""
     header, buffers = frame(block, POSITION, DURABLE, PREVIOUS_CRC)
     twin = Twin(block.kind, block.created_ms, block.batch_count, block.directory, b"".join(block.payload))
     place = StoredPlace(block.group, block.term, block.index, POSITION, header.length)

@@ -1,4 +1,4 @@
-"""What the choice of merges remembers of files: the same as a look at all of them would say, within a bound."""
+"""The memory that the choice of merges has of files: the same as a look at all of them would say, within a bound."""
 
 from __future__ import annotations
 

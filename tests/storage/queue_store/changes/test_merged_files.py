@@ -73,7 +73,8 @@ class Merges:
         return [entry for span in spans[first : first + self.choice.randint(1, 4)] for entry in span]
 
     def merged(self, group: int, inputs: Sequence[FileRange]) -> list[StoreFile]:
-        """What a merge makes of them: packed files that are cut anywhere, also within a queue, and segments."""
+        """The files that a merge makes of them: packed files that are cut anywhere, also within a queue, and
+        segments."""
         batches = sorted(batch for entry in inputs for batch in self.held[entry.name] if batch.queue_id % 2 == group)
         self.merges += 1
         parts: list[list[Batch]] = []

@@ -1,4 +1,4 @@
-"""What a damaged run is mended with is proven to be what was there, and durable before anybody relies on it."""
+"""The bytes that mend a damaged run are proven to be those that were there, and durable before anybody relies on it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_a_run_that_counts_for_other_groups_than_it_did_is_not_replaced(tmp_path
 
 
 def test_what_is_looked_for_lies_behind_what_older_runs_have_and_before_what_newer_ones_have(tmp_path: Path) -> None:
-    """What another replica has before the oldest, or behind the newest, is not of this run, nor what others have."""
+    """The batches that another replica has before the oldest, or behind the newest, are not of this run, nor what
+    others have."""
 
     async def story(store: QueueStore, files: WatchedFiles) -> None:
         for number, (first, upto) in enumerate([(10, 20), (20, 30), (30, 40)]):

@@ -480,7 +480,7 @@ def keyed(base: int, records: Sequence[tuple[bytes, bytes | None]], queue_id: in
 
 
 def latest(found: Sequence[bytes]) -> dict[bytes | None, bytes | None]:
-    """What a reader of a compacted queue holds in the end: keys and their values; deleted ones are not in it."""
+    """The state of a reader of a compacted queue in the end: keys and their values; deleted ones are not in it."""
     state: dict[bytes | None, bytes | None] = {}
     for data in found:
         for batch in stored_batches(data):

@@ -452,7 +452,8 @@ def open_below(directory: Path) -> list[str]:
 
 
 def test_a_manifest_that_nobody_has_any_more_holds_no_file_open(tmp_path: Path) -> None:
-    """Whatever did not come to closing it: sqlite hides what a connection refers to from the garbage collector."""
+    """For tests that did not come to closing it: sqlite hides what a connection refers to from the garbage
+    collector."""
     asyncio.run(Manifest.open(str(tmp_path / "manifest.sqlite")))
 
     def let_go() -> bool:  # its thread may still be ending the last call

@@ -159,7 +159,7 @@ def test_two_images_stay_and_what_follows_the_older_one(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_copy_that_rots_loses_nothing_unless_nothing_later_says_the_same(tmp_path: Path) -> None:
-    """What is read is a state that the manifest had, never another one; and it is the last one when an image rots."""
+    """The result is a state that the manifest had, never another one; and it is the last one when an image rots."""
 
     async def scenario() -> None:
         files = WatchedFiles()
@@ -387,7 +387,7 @@ def test_a_look_for_rot_while_the_manifest_changes_finds_nothing_where_nothing_i
 
 
 def test_a_start_changes_nothing_of_a_copy_before_it_writes(tmp_path: Path) -> None:
-    """It may yet refuse. What is behind the manifest goes with the first change, and what was being written."""
+    """It may yet refuse. Changes behind the manifest go with the first change, and those being written."""
 
     async def scenario() -> None:
         files, path, choice = WatchedFiles(), tmp_path / "manifest.sqlite", random.Random(1)

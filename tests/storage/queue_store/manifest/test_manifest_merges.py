@@ -50,7 +50,7 @@ def packed(
 
 
 class Model:
-    """What a manifest should say, kept in the plainest way."""
+    """The content that a manifest should have, kept in the plainest way."""
 
     def __init__(self) -> None:
         self.spans: dict[int, list[tuple[int, int, list[str]]]] = {group: [] for group in GROUPS}

@@ -1,4 +1,4 @@
-"""Whatever byte of a run is damaged, or wherever it is cut: an error that names the file, never wrong bytes."""
+"""With any byte of a run damaged, or a cut anywhere: an error that names the file, never wrong bytes."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_retention_leaves_readers_their_indexes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", range(3))
 def test_a_bad_run_is_in_the_way_of_what_is_in_it_only(tmp_path: Path, bad: int) -> None:
-    """Whatever a search happens to probe on its way to the others."""
+    """The indexes that a search happens to probe on its way to the others."""
 
     async def scenario() -> None:
         files, store = await three_runs(str(tmp_path / "manifest.sqlite"))

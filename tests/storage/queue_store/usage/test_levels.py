@@ -1,4 +1,4 @@
-"""What the manifest alone tells about levels."""
+"""The facts about levels from the manifest alone."""
 
 from __future__ import annotations
 

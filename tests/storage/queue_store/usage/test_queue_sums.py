@@ -1,5 +1,5 @@
-"""What queues have in the files of a distant store: against counting by hand, each index read once, in part where the
-time is over or the room is."""
+"""The bytes of queues in the files of a distant store: against counting by hand, each index read once, in part where
+the time is over or the room is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics have on which level: against counting by hand, in part where the time is over, at once for many."""
+"""The bytes of topics on which level: against counting by hand, in part where the time is over, at once for many."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_whoever_is_asked_for_while_others_are_read_waits_for_its_own(
 def test_whoever_was_read_from_files_that_are_others_by_now_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What came to it meanwhile, and has gone from memory again, is in a file that was not looked at."""
+    """A state that came to it meanwhile, and has gone from memory again, is in a file that was not looked at."""
 
     async def story(node: SmallNode) -> None:
         offsets = await fill(node, 60)
