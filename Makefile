@@ -10,7 +10,7 @@
 #                JOBS=2 plays on two cores and prints failures only
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
-# make check   ruff, mypy --strict, import-linter, names, the commands and links of the documentation
+# make check   ruff, mypy --strict, import-linter, names, plain sentences, the commands and links of the documentation
 # make venv    the virtual environment alone
 # make clean   remove what the others made
 #
@@ -74,6 +74,7 @@ check:
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.name_twins
+	$(BIN)/python -m tools.headless_sentences
 	$(BIN)/python -m pytest tests/cli/test_documentation.py
 
 clean:
