@@ -26,6 +26,7 @@ from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.raft.raft_exchange import Address, Carried
 from mainstem.rpc.wire.identity import Identity
+from mainstem.rpc.wire.node_certificate import node_certificate
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
 
 BLOCK_BYTES = 1 << 20
@@ -84,7 +85,7 @@ class Group:
 def node(node_id: int, peer: int, tls: RpcTlsConfig) -> tuple[NodeEnd, Group]:
     group = Group(node_id, peer)
     identity = Identity("bench", node_id, bytes([node_id]) * 16)
-    end = NodeEnd(identity, Handlers(), random=Random(node_id), tls=tls)
+    end = NodeEnd(identity, Handlers(), random=Random(node_id), certificate=node_certificate(tls))
     end.exchange.join(0, group)
     group.end = end
     return end, group

@@ -436,10 +436,12 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_link_tail_reads_total",
     "mainstem_link_tails",
     "mainstem_quota_throttled_total",
+    "mainstem_rpc_certificate_expires_seconds",
+    "mainstem_rpc_revocation_list_expires_seconds",
     "mainstem_shared_store_bytes",
 }
-"""Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port, that are no storage,
-with clients over their quotas, with a shared store."""
+"""Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port and between nodes, that are
+no storage, with clients over their quotas, with a shared store."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

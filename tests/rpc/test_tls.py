@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import connect_tls
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
+from mainstem.rpc.wire.node_certificate import node_certificate
 from mainstem.rpc.wire.tls import RpcTlsConfig, context, names_in
 
 ECHO = Method(200, "test.echo", Nothing, Nothing)
@@ -85,7 +87,7 @@ async def serving(config: RpcTlsConfig, node_id: int = 2) -> AsyncIterator[tuple
         return Reply(Nothing(), [call.attachment])
 
     handlers.prompt(ECHO, echo)
-    server = RpcServer(handlers, node=identity(node_id), tls=context(config, server_side=True))
+    server = RpcServer(handlers, node=identity(node_id), certificate=node_certificate(config))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             yield await server.start("127.0.0.1", 0)
@@ -111,9 +113,10 @@ def test_large_and_small_calls_go_through(run: Run, authority: Authority) -> Non
 def test_a_splitters_client_calls_with_tls(run: Run, authority: Authority) -> None:
     async def test() -> None:
         async with serving(authority.issue("mainstem-node-2")) as (host, port):
+            ours = authority.issue("mainstem-client")
 
             def use() -> None:
-                with BlockingClient(host, port, tls=client_side(authority.issue("mainstem-client"))) as client:
+                with BlockingClient(host, port, tls=partial(client_side, ours)) as client:
                     for size in (1, 3_000_000):
                         reply = client.call(ECHO, Nothing(), [bytes(size)], timeout_seconds=20)
                         assert reply.attachment == bytes(size)
@@ -169,7 +172,7 @@ def test_the_wrong_authority_is_refused_in_both_logs(
 
 async def call_once(host: str, port: int, config: RpcTlsConfig, blocking: bool) -> None:
     if blocking:
-        with BlockingClient(host, port, tls=client_side(config)) as client:
+        with BlockingClient(host, port, tls=partial(client_side, config)) as client:
             await asyncio.to_thread(client.call, ECHO, Nothing(), timeout_seconds=20)
     else:
         async with Client(host, port, tls=client_side(config)) as client:
@@ -239,7 +242,7 @@ def test_raft_messages_travel_over_tls(run: Run, authority: Authority) -> None:
     async def test() -> None:
         one_tls, two_tls = authority.issue("mainstem-node-1"), authority.issue("mainstem-node-2")
         one, two = Node(1, connect=connect_tls(client_side(one_tls))), Node(2)
-        server = RpcServer(two.handlers, node=two.identity, tls=context(two_tls, server_side=True))
+        server = RpcServer(two.handlers, node=two.identity, certificate=node_certificate(two_tls))
         one.join(0)
         two.join(0)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -276,6 +279,7 @@ def test_connections_that_never_shake_hands_are_closed_with_the_server(run: Run,
     [
         ({"certificate": "c"}, "key and ca missing"),
         ({"ca": "a"}, "certificate and key missing"),
+        ({"crl": "r"}, "rpc_tls.crl .* takes certificate, key and ca"),
         ({"certificate": "c", "key": "k"}, "ca missing"),
     ],
 )

@@ -16,6 +16,7 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
+from mainstem.rpc.wire.node_certificate import node_certificate
 from mainstem.rpc.wire.tls import RpcTlsConfig, context
 from mainstem.security.certificates import holders
 from mainstem.security.certificates.certificate_directory import CertificateDirectory
@@ -56,7 +57,7 @@ def call(certs: CertificateDirectory, caller: holders.CertificateHolder, node_id
         handlers = Handlers()
         handlers.prompt(ECHO, echo)
         shown = config_of(certs, holders.node(2, ("127.0.0.1",)))
-        server = RpcServer(handlers, node=identity(2), tls=context(shown, server_side=True))
+        server = RpcServer(handlers, node=identity(2), certificate=node_certificate(shown))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 host, port = await server.start("127.0.0.1", 0)

@@ -13,8 +13,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstem.certificate_files.x509 import expires_at, subject
 from mainstem.server.tls.principals import PrincipalMapping
-from mainstem.server.tls.x509 import expires_at, subject
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 ENDS = datetime(2051, 6, 7, 8, 9, 10, tzinfo=UTC)

@@ -18,10 +18,10 @@ from tests.server.raw_client import RawClient
 from tests.server.scripted import run, serving, until
 from tests.server.test_tls import closed, is_accepted
 
+from mainstem.certificate_files import x509
+from mainstem.certificate_files.revocations import read_lists
 from mainstem.errors import ConfigError
-from mainstem.server.tls import x509
 from mainstem.server.tls.certificates import ListenerCertificate
-from mainstem.server.tls.revocations import read_lists
 
 
 @pytest.fixture

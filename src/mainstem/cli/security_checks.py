@@ -33,6 +33,8 @@ def checks(config: NodeConfig, now: datetime | None = None) -> Iterator[Check]:
     yield from _reachable_ports(config)
     for key, file in _certificates(config).items():
         yield certificate(key, Path(file), now or datetime.now(UTC))
+    if config.rpc_tls.crl:
+        yield _revocations("rpc_tls.crl", config.rpc_tls.crl, now or datetime.now(UTC))
     for name, listener in config.server.listeners.items():
         if listener.crl:
             yield _revocations(f"server.listeners.{name}.crl", listener.crl, now or datetime.now(UTC))
@@ -111,7 +113,7 @@ def _reachable_ports(config: NodeConfig) -> Iterator[Check]:
 
 def _revocations(key: str, file: str, now: datetime) -> Check:
     """Whether a list of revoked certificates can be read, and is young."""
-    from mainstem.server.tls.revocations import read_lists
+    from mainstem.certificate_files.revocations import read_lists
 
     try:
         found = read_lists(file)

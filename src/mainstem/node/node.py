@@ -54,7 +54,7 @@ from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.identity import Identity
-from mainstem.rpc.wire.tls import context as tls_context
+from mainstem.rpc.wire.node_certificate import NodeCertificate, node_certificate
 from mainstem.server.addresses import parse_address
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.side_thread import SideThread
@@ -121,6 +121,8 @@ class RunningNode:
         self._roles: Roles | None = None
         self._end: NodeEnd | None = None
         """This node as other nodes know it; None: there are no others."""
+        self._certificate: NodeCertificate | None = None
+        """Of calls between nodes; None: they are made without TLS."""
 
     async def start(self) -> Addresses:
         """Recover, listen, and accept clients. Raises a `MainstemError` that names the obstacle; the parts
@@ -152,6 +154,7 @@ class RunningNode:
     async def _start(self, heap: Heap) -> Addresses:
         config, stack = self._config, self._stack
         refuse_open_ports(config)
+        self._certificate = node_certificate(config.rpc_tls)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         stores = config.has_role(NodeRole.STORAGE)
         write_dir = directory(config.write_dir)
@@ -326,6 +329,8 @@ class RunningNode:
             measured.append(roles.compute.store.messages)
         if self._end is not None:
             measured.append(self._end.exchange)
+        if self._certificate is not None:
+            measured.append(self._certificate)
         if remote_store is not None:
             measured.append(remote_store)
         return measured
@@ -367,7 +372,7 @@ class RunningNode:
             self._handlers,
             random=random.SystemRandom(),
             reached_at=rpc_advertised(self._config),
-            tls=self._config.rpc_tls,
+            certificate=self._certificate,
             supervision=self._supervision,
         )
         self._stack.push_async_callback(end.close)
@@ -379,8 +384,12 @@ class RunningNode:
         configured = parse_address(self._config.rpc)
         if self._end is not None:
             return configured
-        tls = tls_context(self._config.rpc_tls, server_side=True)
-        rpc = RpcServer(self._handlers, name=f"node {self._config.node_id}", tls=tls, supervision=self._supervision)
+        rpc = RpcServer(
+            self._handlers,
+            name=f"node {self._config.node_id}",
+            certificate=self._certificate,
+            supervision=self._supervision,
+        )
         self._stack.push_async_callback(rpc.close)
         return await rpc.start(configured.host, configured.port)
 

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mainstem.address import Address, AddressError, parsed
@@ -35,8 +35,9 @@ class BlockingClient:
         *,
         name: str = "",
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
+        """`tls` is asked for the context of each connection."""
         self.address = str(Address(host, port))
         self._host, self._port = host, port
         self._hello = Hello(name=name, frame_bytes_max=frame_bytes_max)
@@ -122,7 +123,7 @@ class BlockingClient:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._core = CallerConnection(self._hello)
         if self._tls is not None:
-            context = self._tls  # the handshake must end before `give_up`, as every operation
+            context = self._tls()  # the handshake must end before `give_up`, as every operation
             secured = self._io(context.wrap_socket, give_up, "TLS handshake")
             self._core.certificate_names = names_in(secured.getpeercert())
             self._socket = secured

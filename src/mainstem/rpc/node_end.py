@@ -12,10 +12,10 @@ from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.node_calls import NodeCalls
 from mainstem.rpc.raft.raft_exchange import RaftExchange
 from mainstem.rpc.rpc_server import RpcServer
-from mainstem.rpc.wire.client_connection import connect_tcp, connect_tls
+from mainstem.rpc.wire.client_connection import connect_tcp
 from mainstem.rpc.wire.hello import Hello
 from mainstem.rpc.wire.identity import Identity
-from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.rpc.wire.node_certificate import NodeCertificate
 from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
@@ -31,13 +31,12 @@ class NodeEnd:
         *,
         random: Random,
         reached_at: str = "",
-        tls: RpcTlsConfig = NO_TLS,
+        certificate: NodeCertificate | None = None,
         supervision: Supervision | None = None,
     ) -> None:
-        """`reached_at` is the HOST:PORT for other nodes to use. Raises ConfigError when the files of `tls`
-        cannot be used."""
-        calling = context(tls, server_side=False)
-        connect = connect_tcp if calling is None else connect_tls(calling)
+        """`reached_at` is the HOST:PORT for other nodes to use. `certificate`: of TLS with the other nodes; None: no
+        TLS."""
+        connect = connect_tcp if certificate is None else certificate.connect
         self.identity = identity
         self.handlers = handlers
         self.exchange = RaftExchange(
@@ -50,7 +49,7 @@ class NodeEnd:
             handlers,
             name=f"node {identity.node_id}",
             node=identity,
-            tls=context(tls, server_side=True),
+            certificate=certificate,
             met=self._met,
             supervision=supervision,
         )

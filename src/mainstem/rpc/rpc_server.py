@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -40,6 +39,7 @@ from mainstem.rpc.wire.hello import Hello, duplicate
 from mainstem.rpc.wire.identity import CLIENT, NODE, Identity
 from mainstem.rpc.wire.keep_alive import find_dead_peers, give_up_on_dead_peers
 from mainstem.rpc.wire.method import Method, Reply
+from mainstem.rpc.wire.node_certificate import NodeCertificate
 from mainstem.rpc.wire.tls import names_in
 from mainstem.socket_memory import bound_unsent
 from mainstem.supervised import Supervision
@@ -121,11 +121,12 @@ class RpcServer:
         name: str = "",
         node: Identity | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        tls: ssl.SSLContext | None = None,
+        certificate: NodeCertificate | None = None,
         met: Callable[[Hello], None] = lambda _hello: None,
         supervision: Supervision | None = None,
     ) -> None:
-        """`met` is called with the hello of each node that connects."""
+        """`met` is called with the hello of each node that connects. `certificate`: what it shows and whom it lets
+        in over TLS; None: no TLS."""
         self.handlers = handlers
         self.met = met
         self.hello = Hello(name=name, frame_bytes_max=frame_bytes_max, role=CLIENT if node is None else NODE, node=node)
@@ -134,15 +135,17 @@ class RpcServer:
         self.supervision = supervision or Supervision()
         self.lines = BoundedLog(log, time)
         """The lines with which peers that are no nodes can fill the log."""
-        self._tls = tls
+        self.certificate = certificate
+        self._watch: asyncio.Task[None] | None = None
         self._door: Door | None = None
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 picks a free one. Returns the address. Raises OSError."""
         loop = asyncio.get_running_loop()
-        if self._tls is not None:
-            self._door = Door(self._tls, self.connection, self.supervision)
+        if (certificate := self.certificate) is not None:
+            self._watch = self.supervision.start(certificate.watch, "files of certificates are looked at")
+            self._door = Door(lambda: certificate.answering, self.connection, self.supervision)
             return await self._door.open(host, port)
         self._listener = await loop.create_server(self.connection, host, port)
         for listener in self._listener.sockets:
@@ -167,6 +170,8 @@ class RpcServer:
 
     async def close(self) -> None:
         """Stop listening, cancel the running calls, and wait until all of them have ended."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
@@ -225,9 +230,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.where = self._core.where = f"{address[0]}:{address[1]}" if address else "?"
         self._core.certificate_names = names_in(transport.get_extra_info("peercert"))
         if not self._server.make_room():
-            self._tell(f"refused: {CONNECTIONS_MAX} are open, all of them of nodes or busy")
-            self.dropped = True
-            self._transport.abort()
+            self._refuse(f"{CONNECTIONS_MAX} are open, all of them of nodes or busy")
+            return
+        certificate = self._server.certificate
+        if certificate is not None and not certificate.admits(transport.get_extra_info("ssl_object"), self._revoked):
+            self._refuse("the certificate that it shows is revoked")
             return
         self._server.accepted += 1
         self._number = self._server.accepted
@@ -275,6 +282,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._writable.set()
+        if self._server.certificate is not None:
+            self._server.certificate.forget(self._revoked)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self._prompt_answers.forget()
@@ -439,6 +448,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.dropped = True
         self._transport.abort()
         self._forget()
+
+    def _refuse(self, why: str) -> None:
+        self._tell(f"refused: {why}")
+        self.dropped = True
+        self._transport.abort()
+
+    def _revoked(self) -> None:
+        """End now: the peer's certificate is in a list that has come meanwhile."""
+        self._tell("closed: its certificate was revoked meanwhile")
+        self.dropped = True
+        self._transport.abort()
 
     def _tell(self, what: str) -> None:
         self._server.lines.report(logging.WARNING, f"node connection from {self.where} {what}")

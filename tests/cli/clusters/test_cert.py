@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.documented import documented_keys, keys_of
 
+from mainstem.certificate_files.revocations import read_lists
 from mainstem.cli.main import run
-from mainstem.server.tls.revocations import read_lists
 
 
 @pytest.fixture(autouse=True)

@@ -79,7 +79,8 @@ from mainstem.rpc.messages.tier import (
     TierWork,
 )
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
-from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig, context
+from mainstem.rpc.wire.node_certificate import node_certificate
+from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.shared_store.shared_store import SharedStore
@@ -174,7 +175,8 @@ class NodeLink:
     def __init__(self, address: str, name: str, tls: RpcTlsConfig = NO_TLS) -> None:
         """Raises ConfigError when the files of `tls` cannot be used."""
         self.address, self.name, self.tls = address, name, tls
-        secured = context(tls, server_side=False)
+        certificate = node_certificate(tls)
+        secured = certificate.calling_now if certificate is not None else None
         self._client = BlockingClient(*parse_address(address), name=name, tls=secured)
 
     def __reduce__(self) -> tuple[Callable[[str, str, RpcTlsConfig], NodeLink], tuple[str, str, RpcTlsConfig]]:

@@ -20,7 +20,7 @@ from mainstem.rpc.wire.tls import HANDSHAKE_SECONDS_MAX, closed_unheard, handsha
 CONNECT_SECONDS_MAX = 5.0
 """Nodes are near each other; a node that does not greet by then is down."""
 
-Connect = Callable[[Callable[[], asyncio.BaseProtocol], str, int], Coroutine[Any, Any, tuple[Any, Any]]]
+Connect = Callable[[Callable[[], "ClientConnection"], str, int], Coroutine[Any, Any, tuple[Any, Any]]]
 """Makes a connection: takes (protocol factory, host, port) as `loop.create_connection` does."""
 
 

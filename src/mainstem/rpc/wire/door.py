@@ -31,8 +31,12 @@ class Door:
     """The listener, with its handshakes under way. `open`, then `close`; each once."""
 
     def __init__(
-        self, context: ssl.SSLContext, connection: Callable[[], asyncio.BaseProtocol], supervision: Supervision
+        self,
+        context: Callable[[], ssl.SSLContext],
+        connection: Callable[[], asyncio.BaseProtocol],
+        supervision: Supervision,
     ) -> None:
+        """`context` is asked for each handshake."""
         self._context = context
         self._connection = connection
         self._listeners: list[socket.socket] = []
@@ -85,7 +89,7 @@ class Door:
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
+                self._connection, accepted, ssl=self._context(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
             )
         except OSError as error:  # TimeoutError is one
             self._lines.report(logging.WARNING, f"node connection from {peer} closed: {handshake_failure(error, peer)}")

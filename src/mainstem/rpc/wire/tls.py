@@ -28,7 +28,7 @@ HANDSHAKE_SECONDS_MAX = 5.0
 
 
 class RpcTlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files in PEM format, all three or none: none means no TLS. `validate` raises ConfigError."""
+    """Files in PEM format, the first three or none: none means no TLS. `validate` raises ConfigError."""
 
     certificate: str = ""
     """The certificate this process shows, followed by intermediate ones if there are any."""
@@ -36,6 +36,8 @@ class RpcTlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its private key, not encrypted."""
     ca: str = ""
     """The authorities whose certificates are accepted from others."""
+    crl: str = ""
+    """Lists of certificates that these authorities have revoked; empty: there are none."""
 
     @property
     def enabled(self) -> bool:
@@ -43,6 +45,8 @@ class RpcTlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def validate(self) -> None:
         files = {"certificate": self.certificate, "key": self.key, "ca": self.ca}
+        if self.crl and not self.enabled:
+            raise ConfigError("rpc_tls.crl is of use with TLS alone: it takes certificate, key and ca")
         missing = [name for name, file in files.items() if not file]
         if missing and len(missing) < len(files):
             raise ConfigError(

@@ -8,14 +8,15 @@ again. Tickets for resumed sessions are of one context: behind a change every cl
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from pathlib import Path
 
+from mainstem.certificate_files import x509
+from mainstem.certificate_files.file_stamps import FileStamp, stamps
+from mainstem.certificate_files.pem import first_certificate
+from mainstem.certificate_files.revocations import Revocations
 from mainstem.errors import ConfigError
 from mainstem.server.listener_config import ListenerConfig
-from mainstem.server.tls import x509
-from mainstem.server.tls.revocations import Revocations
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,6 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 TICKETS = 1
 """For each connection, of TLS 1.3: what a client that comes back shows instead of a whole handshake. A second one,
 which is OpenSSL's default, serves clients that open two connections at once."""
-
-_Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerCertificate:
@@ -40,7 +39,7 @@ class ListenerCertificate:
         self.context, self.expires_at = self._made()
         self.revocations = self._read_revocations()
         """None: the listener has no list of revoked certificates."""
-        self._revocations_stamp = _stamp(config.crl)
+        self._revocations_stamp = stamps([config.crl])
 
     def look(self) -> None:
         """Use the files as they are now, if they have changed."""
@@ -75,7 +74,7 @@ class ListenerCertificate:
             ) from error
 
     def _look_at_revocations(self) -> None:
-        stamp = _stamp(self._config.crl)
+        stamp = stamps([self._config.crl])
         if self.revocations is None or stamp == self._revocations_stamp:
             return
         self._revocations_stamp = stamp
@@ -102,7 +101,7 @@ class ListenerCertificate:
             password = self._password()
             what = f"certificate = {config.certificate!r} with key = {config.key or config.certificate!r}"
             made.load_cert_chain(config.certificate, config.key or None, lambda: password)
-            return made, x509.expires_at(_first_certificate(config.certificate))
+            return made, x509.expires_at(first_certificate(config.certificate))
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ConfigError(
                 f"{self._section}.{what} cannot be used: {_in_words(error)}; it takes files in PEM format"
@@ -113,26 +112,10 @@ class ListenerCertificate:
             return ""
         return (Path(self._config.key_password_file).read_text("utf-8").splitlines() or [""])[0]
 
-    def _stamp_now(self) -> _Stamp:
+    def _stamp_now(self) -> tuple[FileStamp, ...]:
         config = self._config
         files = (config.certificate, config.key, config.key_password_file, config.ca)
-        return tuple(_stamp(file) for file in files if file)
-
-
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    """A value that changes when a file does; None: it is not there."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _first_certificate(file: str) -> bytes:
-    """The certificate in front of a chain, in DER form."""
-    text = Path(file).read_text("ascii", errors="replace")
-    start = text.index(ssl.PEM_HEADER)
-    return ssl.PEM_cert_to_DER_cert(text[start : text.index(ssl.PEM_FOOTER, start) + len(ssl.PEM_FOOTER)])
+        return stamps(filter(None, files))
 
 
 def _in_words(error: Exception) -> str:

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from mainstem.address import Address
+from mainstem.certificate_files import x509
 from mainstem.ports import ANONYMOUS
 from mainstem.server.tls import handshakes as admission
-from mainstem.server.tls import x509
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import Handshakes
 from mainstem.server.tls.principals import PrincipalMapping

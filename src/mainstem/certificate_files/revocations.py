@@ -1,4 +1,5 @@
-"""The certificates of one listener's clients that their authorities have revoked, by the lists (CRLs) in a file.
+"""The certificates of callers, at a listener or among nodes, that their authorities have revoked: the lists (CRLs) of a
+file.
 
 The file is trusted as those of authorities are: whoever may write to it says who comes in. Lists are read again when
 the file changes, and open connections whose certificate is in them end then. A list that was to be replaced by now
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mainstem.server.tls import x509
+from mainstem.certificate_files import x509
 
 FILE_BYTES_MAX = 1024 * 1024
 """Some 25,000 certificates: reading them again takes the event loop a tenth of a second, once for each change."""
