@@ -490,8 +490,9 @@ class Dispatcher(Protocol):
         be closed (the error's message goes to the log)."""
         ...
 
-    def has_room(self) -> bool:
-        """Whether to dispatch requests that bring batches now."""
+    def has_room(self, newcomer: bool = False) -> bool:
+        """Whether to dispatch requests that bring batches now; `newcomer`: those of a tenant that comes back after a
+        pause, which others have not left to wait behind theirs."""
         ...
 
     def shared(self) -> bool:

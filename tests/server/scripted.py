@@ -75,6 +75,8 @@ class ScriptedDispatcher:
         self.sessions: set[Session] = set()
         """That requests came with, or bursts."""
         self.room = True
+        self.room_for_newcomers = False
+        """Whether there is room for them even without `room`."""
         self.takes_turns = False
         self.waiting_for_room: list[Callable[[], object]] = []
         self.ends_with: bytes | None = None
@@ -143,8 +145,8 @@ class ScriptedDispatcher:
             return Exchange([self.scattered[-1]])
         return Exchange(reply_to(content))
 
-    def has_room(self) -> bool:
-        return self.room
+    def has_room(self, newcomer: bool = False) -> bool:
+        return self.room or (newcomer and self.room_for_newcomers)
 
     def shared(self) -> bool:
         return self.takes_turns

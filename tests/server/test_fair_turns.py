@@ -61,6 +61,32 @@ def test_who_was_away_has_saved_up_nothing() -> None:
     assert order[6:].count("late") == 2
 
 
+def test_a_newcomer_has_had_no_turn_that_others_have_not_had_since() -> None:
+    turns = FairTurns[str]()
+
+    def take(*, taken_up: bool = True) -> tuple[str, bool]:
+        newcomer, item = turns.newcomer_is_next, turns.take()
+        turns.charge(item[:1], 100, taken_up=taken_up)
+        return item, newcomer
+
+    assert not turns.newcomer_is_next
+    turns.add("f1", "f")
+    assert take() == ("f1", True)
+    for number in range(3):  # nobody else waits, but what it brought is still in the way
+        turns.add("f2", "f")
+        assert take(taken_up=number < 2) == ("f2", False)
+    turns.add("f3", "f")  # nothing was
+    assert take() == ("f3", True)
+    turns.add("f4", "f")
+    turns.add("q1", "q")
+    turns.add("q2", "q")
+    assert [take(), take(), take()] == [("q1", True), ("f4", False), ("q2", False)]
+    turns.add("f5", "f")
+    turns.add("q3", "q")
+    turns.remove("q3")
+    assert not turns.newcomer_is_next
+
+
 def test_sharers_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_turns, "SHARERS_KEPT_MAX", 10)
     turns = FairTurns[str]()
@@ -73,6 +99,33 @@ def test_sharers_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch)
         turns.charge(sharer, 1 + number % 3)
     while turns:
         turns.charge(turns.take(), 5)
+
+
+def test_a_newcomer_does_not_wait_for_room_that_others_wait_for() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            flood = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
+            quiet = await RawClient.connect(server.addresses[0])
+            for number, client in enumerate([*flood, quiet]):
+                await client.send_frame(b"e" + bytes([number]))
+                await until(lambda number=number: len(dispatcher.sessions) == number + 1)
+                (newest,) = [it for it in dispatcher.sessions if not it.tenant]
+                newest.tenant = "flood" if number < len(flood) else "quiet"
+            dispatcher.takes_turns, dispatcher.room, dispatcher.room_for_newcomers = True, False, True
+            before = len(dispatcher.seen)
+            await flood[0].send_frame(PIPELINED + b"first")  # it fills the store
+            await dispatcher.until_seen(before + 1)
+            for number, client in enumerate(flood):
+                await client.send_frame(PIPELINED + b"flood")
+                await until(lambda number=number: len(server.waiting_for_room) == number + 1)
+            await quiet.send_frame(PIPELINED + b"quiet")
+            await dispatcher.until_seen(before + 2)
+            assert [content[1:] for content in dispatcher.seen[before:]] == [b"first", b"quiet"]
+            assert len(server.waiting_for_room) == len(flood)
+            for client in [*flood, quiet]:
+                await client.reset()
+
+    run(scenario())
 
 
 def test_a_tenant_with_many_connections_has_no_more_turns_than_one_with_one() -> None:

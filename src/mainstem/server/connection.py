@@ -387,14 +387,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         return sent
 
-    def _advance(self, *, its_turn: bool = False) -> None:
+    def _advance(self, *, its_turn: bool = False, newcomer: bool = False) -> None:
         """Dispatch the frames in the buffer until one is held back. `its_turn`: no other connection has
         waited longer for room in the store."""
         until = 0.0
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
                 others_first = not its_turn and (self._room_queue or self._takes_turns())
-                if (others_first or not self._has_room()) and self._wait_for_room():
+                if (others_first or not self._has_room(newcomer)) and self._wait_for_room():
                     break
                 if not self._dispatch_burst() and not self._dispatch_one():
                     break
@@ -625,13 +625,13 @@ class Connection(asyncio.BufferedProtocol):
             self._host.wait_for_room(self)
         return True
 
-    def room_available(self) -> int:
-        """It is this connection's turn to dispatch a request that brings batches. Returns the bytes of what it
-        dispatched."""
+    def room_available(self, newcomer: bool = False) -> int:
+        """It is this connection's turn to dispatch a request that brings batches, as one of a `newcomer`
+        (`ports.Dispatcher.has_room`). Returns the bytes of what it dispatched."""
         self._waiting_for_room = False
         before = self._buffer.unread
         if not self._dead:
-            self._advance(its_turn=True)
+            self._advance(its_turn=True, newcomer=newcomer)
         return max(0, before - self._buffer.unread)
 
     def _pause_reading(self) -> None:

@@ -2,8 +2,8 @@
 longest.
 
 Each sharer has a virtual time, which goes on by what its turns took (start-time fair queuing). One that comes back
-after a pause begins at the virtual time of the others: it has saved up nothing. With one sharer the order is that of
-arrival.
+after a pause begins at the virtual time of the others, a newcomer: it has saved up nothing. With one sharer the order
+is that of arrival.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class FairTurns(Generic[T]):
         over."""
         self._entries: dict[str, int] = {}
         self._numbers = count()
+        self._newcomers: set[str] = set()
+        """Sharers that wait, and had no turn that the others have not had since."""
 
     def __len__(self) -> int:
         return len(self._sharer_of)
@@ -54,23 +56,24 @@ class FairTurns(Generic[T]):
             self._left(item, sharer)
             self._start_over_if_empty()
 
+    @property
+    def newcomer_is_next(self) -> bool:
+        """Whether the next turn is of a sharer that comes back after a pause."""
+        return bool(self._newcomers) and self._next()[1] in self._newcomers
+
     def take(self) -> T:
         """The item whose turn it is; it does not wait any more. Tell afterwards what it took (`charge`)."""
         assert self._sharer_of, "nobody waits"
-        while True:
-            time, entry, sharer = self._heap[0]
-            if self._entries.get(sharer) == entry:
-                break
-            heappop(self._heap)
-        self._now = time
+        self._now, sharer = self._next()
         item = next(iter(self._waiting[sharer]))
         del self._sharer_of[item]
         self._left(item, sharer)
         return item
 
-    def charge(self, sharer: str, amount: int) -> None:
-        """A turn of the sharer took so much."""
-        if self._start_over_if_empty():  # nobody waits for what it had too much of
+    def charge(self, sharer: str, amount: int, *, taken_up: bool = False) -> None:
+        """A turn of the sharer took so much. `taken_up`: what is shared is not free yet, so that whoever comes next is
+        judged by what it had."""
+        if not taken_up and self._start_over_if_empty():  # nobody waits for what it had too much of
             return
         self._times[sharer] = max(self._times.get(sharer, 0), self._now) + amount
         if sharer in self._waiting:
@@ -83,17 +86,33 @@ class FairTurns(Generic[T]):
             return False
         self._times.clear()
         self._heap.clear()
+        self._newcomers.clear()
         self._now = 0
         return True
 
     def _enter(self, sharer: str) -> None:
         """From now on the sharer waits with its time of now."""
-        self._times[sharer] = time = max(self._times.get(sharer, 0), self._now)
+        time = self._times.get(sharer, 0)
+        if time <= self._now:
+            time = self._now
+            self._newcomers.add(sharer)
+        else:
+            self._newcomers.discard(sharer)
+        self._times[sharer] = time
         self._entries[sharer] = number = next(self._numbers)
         heappush(self._heap, (time, number, sharer))
+
+    def _next(self) -> tuple[int, str]:
+        """Virtual time and name of the sharer whose turn it is."""
+        while True:
+            time, entry, sharer = self._heap[0]
+            if self._entries.get(sharer) == entry:
+                return time, sharer
+            heappop(self._heap)
 
     def _left(self, item: T, sharer: str) -> None:
         items = self._waiting[sharer]
         del items[item]
         if not items:
             del self._waiting[sharer], self._entries[sharer]
+            self._newcomers.discard(sharer)

@@ -62,9 +62,9 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
 
 
-SHARED_TURNS_SECONDS = 0.001
+SHARED_TURNS_SECONDS = 0.0003
 """For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
-`DISPATCH_SECONDS_MAX`."""
+`DISPATCH_SECONDS_MAX`. A request of a megabyte takes about as long."""
 SHARED_ROOM_SECONDS = 0.002
 """Between two looks whether the store has written enough for the next turn of tenants."""
 
@@ -110,7 +110,9 @@ class KafkaServer:
         self._relief_due = False
         """Whether `_relieve_and_repeat` is scheduled."""
         self._turns_due = False
-        """Whether `_give_turn` is scheduled."""
+        """Whether `_give_turns` is scheduled."""
+        self._newcomers_due = False
+        """Whether `_give_turns_to_newcomers` is scheduled."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_unlogged = 0
         self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
@@ -166,7 +168,8 @@ class KafkaServer:
             made: Callable[[], asyncio.BaseProtocol]
             made = partial(Connection, self, self._shared, dispatcher, name, protocol)
             if listener.certificate is not None:
-                made = partial(TlsTransport, self._tls_listener(listener.certificate, listener.mapping), made)
+                tls = self._tls_listener(listener.certificate, listener.mapping, dispatcher.shared)
+                made = partial(TlsTransport, tls, made)
             for each in listener.handed_over():
                 self._acceptors.append(await loop.create_server(made, sock=each, backlog=self.config.backlog))
         self._sweep_later()
@@ -347,10 +350,13 @@ class KafkaServer:
         self.waiting_for_room.add(connection, connection.session.tenant)
         if not self._turns_due:
             self._turns_due = True
-            if self.dispatcher.shared() and self.dispatcher.has_room():
+            if self.dispatcher.shared() and self.dispatcher.has_room(self.waiting_for_room.newcomer_is_next):
                 asyncio.get_running_loop().call_soon(self._give_turns)
             else:
                 self.dispatcher.tell_of_room(self._give_turns)
+        elif not self._newcomers_due and self.waiting_for_room.newcomer_is_next and self.dispatcher.shared():
+            self._newcomers_due = True
+            asyncio.get_running_loop().call_soon(self._give_turns_to_newcomers)
 
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
@@ -419,9 +425,11 @@ class KafkaServer:
             self._refuse(host, limit)
         return not limit
 
-    def _tls_listener(self, certificate: ListenerCertificate, mapping: PrincipalMapping) -> TlsListener:
+    def _tls_listener(
+        self, certificate: ListenerCertificate, mapping: PrincipalMapping, shared: Callable[[], bool]
+    ) -> TlsListener:
         return TlsListener(
-            certificate, mapping, self._handshakes, self._tls_memory, self._tls_refused, self._handshake_done
+            certificate, mapping, self._handshakes, self._tls_memory, self._tls_refused, self._handshake_done, shared
         )
 
     def _tls_refused(self, why: str) -> None:
@@ -476,12 +484,11 @@ class KafkaServer:
         assert self.dispatcher is not None
         waiting, dispatcher, loop = self.waiting_for_room, self.dispatcher, asyncio.get_running_loop()
         shared = dispatcher.shared()
-        until = self.clock.monotonic() + SHARED_TURNS_SECONDS
-        while waiting and not (shared and not dispatcher.has_room()):
+        if shared:
+            self._give_shared_turns()
+        elif waiting:
             connection = waiting.take()  # it may come again
             waiting.charge(connection.session.tenant, connection.room_available())
-            if not shared or self.clock.monotonic() >= until:
-                break
         self._turns_due = bool(waiting)
         if waiting and dispatcher.has_room():
             loop.call_soon(self._give_turns)
@@ -489,6 +496,29 @@ class KafkaServer:
             loop.call_later(SHARED_ROOM_SECONDS, self._give_turns)
         elif waiting:
             dispatcher.tell_of_room(self._give_turns)
+
+    def _give_turns_to_newcomers(self) -> None:
+        """A newcomer waits for nothing but its turn, whatever others wait for."""
+        assert self.dispatcher is not None
+        self._newcomers_due = False
+        if self.dispatcher.shared():
+            self._give_shared_turns(newcomers_only=True)
+
+    def _give_shared_turns(self, *, newcomers_only: bool = False) -> None:
+        """Let connections go on by turns for as long as one turn of the loop has for them, and as the store has room
+        for the next."""
+        assert self.dispatcher is not None
+        waiting, dispatcher = self.waiting_for_room, self.dispatcher
+        until = self.clock.monotonic() + SHARED_TURNS_SECONDS
+        while waiting:
+            newcomer = waiting.newcomer_is_next
+            if (newcomers_only and not newcomer) or not dispatcher.has_room(newcomer):
+                return
+            connection = waiting.take()  # it may come again
+            size = connection.room_available(newcomer)
+            waiting.charge(connection.session.tenant, size, taken_up=not dispatcher.has_room())
+            if self.clock.monotonic() >= until:
+                return
 
     def _flush(self) -> None:
         connections, self._to_flush = self._to_flush, []

@@ -74,9 +74,10 @@ DECODED_AT_ONCE_BYTES = 4 * 1024
 """A longer request is decoded in slices. Made of the smallest elements, a request of this size has two
 thousand of them: some milliseconds."""
 
-SHARED_BACKLOG_PART = 1 / 16
-"""Of the batches that may wait in the store, while several tenants bring some: 4 MiB by default, which a disk takes in
-some ten milliseconds and which are several blocks, as many as it needs to be kept busy."""
+SHARED_BACKLOG_PART = 1 / 64
+"""Of the batches that may wait in the store, while several tenants bring some: 1 MiB by default, which a disk takes in
+some milliseconds: a request of the largest usual size, or many small ones. A tenant that brings little waits behind
+it."""
 
 UNASKED_BYTES_MAX = 256 * 1024
 """A request that takes no more memory than this when decoded asks for none, as one that is decoded at once: a
@@ -170,12 +171,14 @@ class BrokerDispatcher:
         later = self._handle_later(route, handle, call, header, started_at, asked=_Asked(request))
         return Exchange(later, last=last)
 
-    def has_room(self) -> bool:
+    def has_room(self, newcomer: bool = False) -> bool:
         """Implements `ports.Dispatcher`. Tenants that share the store wait in their sockets, where they take turns:
-        what is in the store waits in one line for its disk."""
+        what is in the store waits in one line for its disk. A newcomer does not wait until what others have brought
+        there is written."""
         if self._intake is None:
             return True
-        return self._intake.has_room(SHARED_BACKLOG_PART) if self.shared() else self._intake.has_room()
+        part = SHARED_BACKLOG_PART if not newcomer and self.shared() else 1.0
+        return self._intake.has_room(part)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
         """Implements `ports.Dispatcher`."""

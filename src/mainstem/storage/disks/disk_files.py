@@ -1,10 +1,12 @@
 """`ports.Files` on a real disk, with every blocking call on a thread.
 
-Four sets of threads, so that one kind of work never waits behind another:
+Five sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`disk_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
 - a few for large reads at once, which are made while no commits want the disk (`read_threads`);
-- a few for the rest: large writes without sync, syncs alone, opening, renaming, removing.
+- one for large writes without sync, the journal's where it is synced once a second: the way there and back is shorter
+  than to the few, and takes turns of the event loop that a busy node has few of;
+- a few for the rest: syncs alone, opening, renaming, removing.
 
 A small write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
 the cache is dirty, the operating system makes the writer wait for the disk. So the event loop makes such a write itself
@@ -66,6 +68,8 @@ class DiskFiles:
         """The thread for writes that are durable when they return."""
         self.copies = DiskThread("disk-write")
         """The thread for small writes without sync."""
+        self.large_copies = DiskThread("disk-write-large")
+        """The thread for large writes without sync."""
         self.reads = DiskThread("disk-read")
         """The thread for reads."""
         self.reads_at_once = ReadThreads("disk-read")
@@ -80,7 +84,9 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
-        return DiskFile(reads, self.commits, self.copies, self.reads, self.reads_at_once, self._housekeeping)
+        return DiskFile(
+            reads, self.commits, self.copies, self.large_copies, self.reads, self.reads_at_once, self._housekeeping
+        )
 
     async def names(self, directory: str) -> list[str]:
         return await _run(self._housekeeping, _names, self._inside(directory))
@@ -104,6 +110,7 @@ class DiskFiles:
         """End the threads, once all their jobs are done."""
         await self.commits.close()
         await self.copies.close()
+        await self.large_copies.close()
         await self.reads.close()
         await self.reads_at_once.close()
         await asyncio.to_thread(self._housekeeping.shutdown)
@@ -142,6 +149,7 @@ class DiskFile:
         reads: ReadableFile,
         commits: DiskThread,
         copies: DiskThread,
+        large_copies: DiskThread,
         reading: DiskThread,
         reading_at_once: ReadThreads,
         housekeeping: ThreadPoolExecutor,
@@ -150,7 +158,8 @@ class DiskFile:
         self._descriptor = reads.descriptor
         self._commits = commits
         self._copies = copies
-        self._committed = self._copied = self._was_read = self._was_read_at_once = False
+        self._large_copies = large_copies
+        self._committed = self._copied = self._copied_much = self._was_read = self._was_read_at_once = False
         """Which threads have had jobs of this file: `close` waits for these threads only."""
         self._promises = True
         """True until the file system has refused `RWF_NOWAIT`."""
@@ -186,7 +195,8 @@ class DiskFile:
                 self._copied = True
                 await self._copies.run(partial(_write, descriptor, position, buffers))
         else:
-            await self._do(self._housekeeping, _write, descriptor, position, buffers)
+            self._copied_much = True
+            await self._large_copies.run(partial(_write, descriptor, position, buffers))
 
     def _written_at_once(self, position: int, buffers: Sequence[Buffer]) -> bool:
         """Write if that needs no wait for the disk. False: nothing is known to be written."""
@@ -216,6 +226,8 @@ class DiskFile:
             await self._commits.idle()
         if self._copied:
             await self._copies.idle()
+        if self._copied_much:
+            await self._large_copies.idle()
         if self._was_read:
             await self._reading.idle()
         if self._was_read_at_once:
