@@ -11,8 +11,8 @@ import msgspec
 from tests.console.views import FLIGHTS, FakeViews
 
 from mainstem.console.application import Console
-from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
+from mainstem.console.page_guard import PageGuard
 from mainstem.console.views.of_cluster import ClusterView
 from mainstem.console.views.of_split import SplitView
 from mainstem.console.views.of_store import StoreUsageView, StoreView
@@ -37,7 +37,7 @@ def get(*paths: str, views: FakeViews | None = None, statistics: Counters | None
 
     async def ask() -> list[httpx.Response]:
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return [await client.get(path) for path in paths]
 
     return asyncio.run(ask())
@@ -113,12 +113,12 @@ def test_errors_are_json() -> None:
 
 def test_the_feature_level_is_raised_by_a_post_or_refused_with_a_reason() -> None:
     views = FakeViews()
-    guard, visitors = ChangeGuard(("node",)), Visitors("secret")
+    guard, visitors = PageGuard(("node",)), Visitors("secret")
     application = Console(views.all(), [Counters()], ConsoleConfig(), guard, visitors).application()
 
     async def post(level: object) -> httpx.Response:
         transport = httpx.ASGITransport(application)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             headers = {"authorization": "Bearer secret"}
             return await client.post("/v1/cluster/feature-level", json={"level": level}, headers=headers)
 
@@ -147,7 +147,7 @@ def test_requests_beyond_the_bound_are_refused_but_health_answers() -> None:
         config = ConsoleConfig(requests_in_flight_max=1)
         transport = httpx.ASGITransport(Console(views.all(), [], config).application())
         async with (
-            httpx.AsyncClient(transport=transport, base_url="http://node") as client,
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
             asyncio.TaskGroup() as tasks,
         ):
             slow = tasks.create_task(client.get("/v1/split"))

@@ -17,10 +17,10 @@ from tests.console.views import FakeViews
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.console.application import Console
-from mainstem.console.change_guard import BODY_BYTES_MAX, ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.console_server import ConsoleServer
 from mainstem.console.errors import TokenUnusable
+from mainstem.console.page_guard import BODY_BYTES_MAX, PageGuard
 from mainstem.console.token_file import TOKEN_NAME, read_token, token_of
 from mainstem.console.visitors import Visitors
 
@@ -42,7 +42,7 @@ def post(
 ) -> tuple[httpx.Response, FakeViews]:
     views = FakeViews()
     visitors = visitors or Visitors(TOKEN)
-    application = Console(views.all(), [], ConsoleConfig(), ChangeGuard(("node-1",)), visitors).application()
+    application = Console(views.all(), [], ConsoleConfig(), PageGuard(("node-1",)), visitors).application()
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -84,6 +84,27 @@ def test_only_who_has_the_token_changes_anything(headers: Mapping[str, str | Non
     assert status == 200 or answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:9080", 200), ("localhost", 200), ("[::1]:9080", 200), ("NODE-1:80", 200), ("rebound.example", 403)],
+)
+def test_a_page_whose_name_was_pointed_here_reads_nothing_where_nobody_is_asked(host: str, status: int) -> None:
+    guard = PageGuard(("node-1",))
+    console = Console(FakeViews().all(), [], ConsoleConfig(), guard, Visitors(TOKEN)).application()
+
+    async def ask() -> dict[str, httpx.Response]:
+        transport = httpx.ASGITransport(console)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as client:
+            paths = ("/v1/cluster", "/v1/topics", "/metrics", "/healthz")
+            return {path: await client.get(path, headers={"host": host}) for path in paths}
+
+    answers = asyncio.run(ask())
+    assert answers.pop("/healthz").status_code == 200, "a probe has any name, and learns nothing"
+    for answer in answers.values():
+        assert answer.status_code == status
+        assert status == 200 or "console.hosts" in answer.json()["error"]
+
+
 def test_without_a_token_nothing_is_changed() -> None:
     answer, _ = post({"authorization": "Bearer "}, visitors=Visitors())
     assert answer.status_code == 401
@@ -108,7 +129,7 @@ def test_what_is_announced_to_be_large_is_refused_before_it_is_read(announced: s
         headers = [(name.encode(), value.encode()) for name, value in sent.items()]
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, never)
         with pytest.raises(HTTPException) as refused:
-            await ChangeGuard().body_of(request)
+            await PageGuard().body_of(request)
         return refused.value
 
     assert asyncio.run(story()).status_code == 413

@@ -7,27 +7,37 @@ from base64 import b64encode
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 from tests.console.views import FakeViews
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
-from mainstem.console.visitors import LOOKED_AT_PER_HOST_MAX, Visitors
+from mainstem.console.visitors import LOOKED_AT_MAX, PER_HOST_MAX, WAITING_MAX, Visitors
 
 TOKEN = "0123456789abcdef"
 LEVEL = "/v1/cluster/feature-level"
 
 
 class FakeUsers:
-    """`an` reads, `admin` changes as well; `looked_at` waits as long as `slow` is set."""
+    """`an` reads, `admin` changes as well; looking waits until `slow` is set, and an address of `guessers` waits for
+    its turn until `their_turn` is set."""
 
     def __init__(self) -> None:
         self.slow = asyncio.Event()
         self.slow.set()
+        self.guessers: set[str] = set()
+        self.their_turn = asyncio.Event()
         self.asked: list[Shown] = []
 
+    def must_wait(self, host: str) -> bool:
+        return host in self.guessers
+
+    async def wait(self, host: str) -> None:
+        assert host in self.guessers
+        await self.their_turn.wait()
+
     async def principal(self, host: str, shown: Shown) -> str | None:
-        assert host == "127.0.0.1"
         self.asked.append(shown)
         await self.slow.wait()
         if shown.token:
@@ -43,10 +53,18 @@ def basic(user: str, password: str) -> str:
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 
+def application(users: FakeUsers, views: FakeViews, config: ConsoleConfig | None = None) -> Starlette:
+    return Console(views.all(), [], config or ConsoleConfig(users=True), visitors=Visitors(TOKEN, users)).application()
+
+
 def client(users: FakeUsers, views: FakeViews, config: ConsoleConfig | None = None) -> httpx.AsyncClient:
-    config = config or ConsoleConfig(users=True)
-    application = Console(views.all(), [], config, visitors=Visitors(TOKEN, users)).application()
-    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://127.0.0.1:9080")
+    return of(application(users, views, config))
+
+
+def of(console: Starlette, host: str = "127.0.0.1") -> httpx.AsyncClient:
+    """A client at that address."""
+    transport = httpx.ASGITransport(console, client=(host, 50_000))
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080")
 
 
 def answers(authorization: str | None, config: ConsoleConfig | None = None) -> dict[str, int]:
@@ -134,11 +152,11 @@ def test_of_one_address_few_are_looked_at_and_the_rest_is_served_meanwhile() -> 
         async with client(users, FakeViews()) as visitor:
             guesses = [
                 asyncio.create_task(visitor.get("/v1/cluster", headers={"authorization": basic("an", str(number))}))
-                for number in range(LOOKED_AT_PER_HOST_MAX)
+                for number in range(PER_HOST_MAX)
             ]
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert len(users.asked) == LOOKED_AT_PER_HOST_MAX
+            assert len(users.asked) == PER_HOST_MAX
             more = await visitor.get("/v1/cluster", headers={"authorization": basic("an", "apple")})
             assert (more.status_code, more.headers["retry-after"]) == (429, "1")
             holder = await visitor.get("/v1/cluster", headers={"authorization": f"Bearer {TOKEN}"})
@@ -147,5 +165,39 @@ def test_of_one_address_few_are_looked_at_and_the_rest_is_served_meanwhile() -> 
             assert {(await guess).status_code for guess in guesses} == {401}
             again = await visitor.get("/v1/cluster", headers={"authorization": basic("an", "apple")})
             assert again.status_code == 200
+
+    asyncio.run(story())
+
+
+def test_addresses_that_wait_for_their_guesses_take_no_place_of_those_that_are_looked_at() -> None:
+    async def story() -> None:
+        users = FakeUsers()
+        console = application(users, FakeViews())
+        guessers = [f"10.0.0.{number}" for number in range(WAITING_MAX // PER_HOST_MAX + 1)]
+        users.guessers.update(guessers)
+        assert WAITING_MAX > LOOKED_AT_MAX
+        wrong, right = ({"authorization": basic("an", password)} for password in ("pear", "apple"))
+        clients = [of(console, guesser) for guesser in guessers]
+        *waiting, one_more = clients
+        guesses = [
+            asyncio.create_task(guesser.get("/v1/cluster", headers=wrong))
+            for guesser in waiting
+            for _ in range(PER_HOST_MAX)
+        ]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not users.asked
+        assert sum(not guess.done() for guess in guesses) == WAITING_MAX
+        async with of(console, "10.1.0.1") as visitor:
+            assert (await visitor.get("/v1/cluster", headers=right)).status_code == 200
+        assert (await one_more.get("/v1/cluster", headers=wrong)).status_code == 429
+        assert (await waiting[0].get("/v1/cluster", headers=right)).status_code == 429, "of one address few wait"
+        users.their_turn.set()
+        statuses = {(await guess).status_code for guess in guesses}
+        assert statuses <= {401, 429}
+        assert 401 in statuses
+        assert (await waiting[0].get("/v1/cluster", headers=right)).status_code == 200
+        for guesser in clients:
+            await guesser.aclose()
 
     asyncio.run(story())

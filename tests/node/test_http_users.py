@@ -42,10 +42,16 @@ class Port:
         self.clock.advance(seconds)
 
     def visit(self, user: str = "", password: str = "", token: str = "") -> tuple[str | None, float]:
-        """The node, and how long it took to find out."""
+        """The principal, and how long it took to find out."""
         began_at = self.clock.monotonic()
         shown = Shown(user.encode(), password.encode(), token)
-        return asyncio.run(self.users.principal(HOST, shown)), self.clock.monotonic() - began_at
+
+        async def looked_at() -> str | None:
+            if self.users.must_wait(HOST):
+                await self.users.wait(HOST)
+            return await self.users.principal(HOST, shown)
+
+        return asyncio.run(looked_at()), self.clock.monotonic() - began_at
 
     def records(self) -> list[dict[str, Any]]:
         return [json.loads(record.content) for record in self.audit.take()]

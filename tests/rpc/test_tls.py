@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from mainstem.rpc.errors import CertificateMismatch, ConnectionLost, ProtocolVio
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import connect_tls
+from mainstem.rpc.wire.door import HANDSHAKES_PER_HOST_MAX
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.rpc.wire.node_certificate import node_certificate
@@ -322,3 +324,21 @@ def test_tls_errors_are_losses_of_the_connection() -> None:
     """A client that retries what a lost connection left open retries these as well: they may have been corrected."""
     assert issubclass(TlsRefused, ConnectionLost)
     assert not issubclass(ProtocolViolation, ConnectionLost)
+
+
+def test_an_address_that_finishes_no_handshake_keeps_no_other_one_out(run: Run, authority: Authority) -> None:
+    async def test() -> None:
+        silent: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        ours = authority.issue("mainstem-node-1")
+        async with serving(authority.issue("mainstem-node-2")) as (host, port), asyncio.timeout(PATIENCE_SECONDS):
+            for _ in range(HANDSHAKES_PER_HOST_MAX + 1):
+                silent.append(await asyncio.open_connection(host, port, local_addr=("127.0.0.2", 0)))
+            with contextlib.suppress(ConnectionResetError):
+                assert await silent[-1][0].read() == b"", "one too many is closed at once"
+            async with Client(host, port, node=identity(1), seeks=2, tls=client_side(ours)) as client:
+                await client.call(ECHO, Nothing(), timeout_seconds=20)
+            assert not any(reader.at_eof() for reader, _ in silent[:-1])
+            for _, writer in silent:
+                writer.close()
+
+    run(test)

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mainstem.console.change_guard import ChangeGuard
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.exposition import CONTENT_TYPE, render
+from mainstem.console.page_guard import PageGuard
 from mainstem.console.users import HttpChange
 from mainstem.console.views.asked_changes import (
     Change,
@@ -54,7 +54,7 @@ class Console:
         views: NodeViews,
         statistics: Sequence[Statistics],
         config: ConsoleConfig,
-        guard: ChangeGuard | None = None,
+        guard: PageGuard | None = None,
         visitors: Visitors | None = None,
         told: Callable[[HttpChange], object] = lambda change: None,
     ) -> None:
@@ -62,7 +62,7 @@ class Console:
         self._views = views
         self._statistics = statistics
         self._config = config
-        self._guard = guard or ChangeGuard()
+        self._guard = guard or PageGuard()
         self._visitors = visitors or Visitors()
         self._told = told
         self._in_flight = 0
@@ -98,6 +98,8 @@ class Console:
 
         async def limited(request: Request) -> Response:
             if not open_to_all:
+                if not self._visitors.ask_everybody:
+                    self._guard.check_host(request)
                 request.state.principal = await self._visitors.admit(request, change=request.method == "POST")
             if self._in_flight >= self._config.requests_in_flight_max:
                 raise HTTPException(503, "too many requests at once; try again", headers={"Retry-After": "1"})

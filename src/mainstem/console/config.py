@@ -15,6 +15,10 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     `authorizer.enabled`, reading takes DESCRIBE on the cluster, and changing ALTER."""
     open_metrics: bool = False
     """Whether /metrics is for everybody even then."""
+    hosts: tuple[str, ...] = ()
+    """Names under which the port is reached, besides addresses, `localhost`, the names in `http` and
+    `server.advertise`, and the machine's. A request for another name is refused: it may come from a web page whose name
+    somebody points here."""
     certificate: str = ""
     """File in PEM format, followed by intermediate ones; with it the port speaks TLS alone. It is read again when it
     changes."""

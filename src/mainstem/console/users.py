@@ -16,8 +16,16 @@ class Shown(NamedTuple):
 class HttpUsers(Protocol):
     """The users of the cluster."""
 
+    def must_wait(self, host: str) -> bool:
+        """Whether visitors from this address wait before anybody looks at what they show, for its wrong guesses."""
+        ...
+
+    async def wait(self, host: str) -> None:
+        """As long as the guesses of this address cost it now."""
+        ...
+
     async def principal(self, host: str, shown: Shown) -> str | None:
-        """The visitor's principal; None: nobody, which a visitor may know as soon as this returns."""
+        """The visitor's principal; None: nobody, which a visitor may know as soon as this returns. Looks at once."""
         ...
 
     def may(self, principal: str, host: str, *, change: bool) -> bool:

@@ -8,7 +8,8 @@ With `console.users` on, visitors show who they are with each request, as users 
     Authorization: Bearer …    the node's token, or one of the issuer whose tokens the listeners take
 
 Looking at what visitors show takes time on purpose, and more for each wrong guess. So those that are looked at are
-bounded, in all and for each address, apart from the requests that are answered.
+bounded, in all and for each address, apart from the requests that are answered. A visitor whose address has to wait for
+its guesses waits before it takes a place: places go to those that are looked at, and nobody else.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ LOOKED_AT_MAX = 32
 """Visitors whose credentials are looked at together: a scraper and some people need a few, and each waits no longer
 than the listeners of Kafka clients have theirs wait."""
 
-LOOKED_AT_PER_HOST_MAX = 4
-"""Of one address: whoever guesses from one keeps nobody else from being looked at. A guesser with eight addresses does,
-as long as each of them waits for its next guess; the node's token goes past them."""
+PER_HOST_MAX = 4
+"""Of one address, those that wait included: a guesser keeps nobody else from being looked at."""
+
+WAITING_MAX = 256
+"""Visitors that wait for the guesses of their addresses: half of the connections that the port has."""
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="mainstem", charset="UTF-8"'}
 
@@ -39,7 +42,15 @@ class Visitors:
         """An empty token matches none. `users`: None where nobody is asked who they are, who only reads."""
         self._token = token
         self._users = users
-        self._looked_at: Counter[str] = Counter()
+        self._under_way: Counter[str] = Counter()
+        """By address: visitors that wait, or are looked at."""
+        self._waiting = 0
+        self._looked_at = 0
+
+    @property
+    def ask_everybody(self) -> bool:
+        """Whether all show who they are, those that only read included."""
+        return self._users is not None
 
     async def admit(self, request: Request, *, change: bool) -> str:
         """The principal of a request that may go on; empty: nobody asked. Raises HTTPException: 401, 403, 429."""
@@ -62,18 +73,39 @@ class Visitors:
         return principal
 
     async def _looked_up(self, users: HttpUsers, host: str, shown: Shown) -> str:
-        if self._looked_at.total() >= LOOKED_AT_MAX or self._looked_at[host] >= LOOKED_AT_PER_HOST_MAX:
-            raise HTTPException(429, "too many visitors are being looked at; try again", headers={"Retry-After": "1"})
-        self._looked_at[host] += 1
+        if self._under_way[host] >= PER_HOST_MAX:
+            raise _too_many()
+        self._under_way[host] += 1
         try:
-            principal = await users.principal(host, shown)
+            if users.must_wait(host):
+                await self._wait(users, host)
+            if self._looked_at >= LOOKED_AT_MAX:
+                raise _too_many()
+            self._looked_at += 1
+            try:
+                principal = await users.principal(host, shown)
+            finally:
+                self._looked_at -= 1
         finally:
-            self._looked_at[host] -= 1
-            if not self._looked_at[host]:
-                del self._looked_at[host]
+            self._under_way[host] -= 1
+            if not self._under_way[host]:
+                del self._under_way[host]
         if principal is None:
             raise HTTPException(401, "the credentials were not accepted", headers=CHALLENGE)
         return principal
+
+    async def _wait(self, users: HttpUsers, host: str) -> None:
+        if self._waiting >= WAITING_MAX:
+            raise _too_many()
+        self._waiting += 1
+        try:
+            await users.wait(host)
+        finally:
+            self._waiting -= 1
+
+
+def _too_many() -> HTTPException:
+    return HTTPException(429, "too many visitors are being looked at; try again", headers={"Retry-After": "1"})
 
 
 def _shown(given: str) -> Shown:

@@ -341,19 +341,19 @@ class RunningNode:
         """The HTTP server, bound; it waits until it is begun."""
         config = self._config
         configured = parse_address(config.http)
-        token, hosts = token_of(write_dir), (configured.host, socket.gethostname())
+        token, hosts = token_of(write_dir), _names_of(config)
         users = users_over_http(roles) if config.console.users else None
         told = partial(tell_change, roles.compute.broker.audit if roles.compute is not None else None)
         tls = HttpTls(config.console, config.http, self._clock) if config.console.certificate else None
 
         def application() -> Starlette:
             from mainstem.console.application import Console
-            from mainstem.console.change_guard import ChangeGuard
+            from mainstem.console.page_guard import PageGuard
             from mainstem.console.visitors import Visitors
 
             heap.more_stays()
             return Console(
-                views, measured, config.console, ChangeGuard(hosts), Visitors(token, users), told
+                views, measured, config.console, PageGuard(hosts), Visitors(token, users), told
             ).application()
 
         if tls is not None:
@@ -411,3 +411,11 @@ def lock(write_dir: Path) -> int:
         os.close(descriptor)
         raise DirectoryInUse(f"{write_dir}: another node runs here; stop it or give another --write-dir") from error
     return descriptor
+
+
+def _names_of(config: NodeConfig) -> list[str]:
+    """The names by which the node's HTTP port is reached."""
+    listeners = config.server.listeners.values()
+    advertised = [config.server.advertise, *(listener.advertise for listener in listeners)]
+    addresses = [config.http, rpc_advertised(config), *filter(None, advertised)]
+    return [*(parse_address(address).host for address in addresses), socket.gethostname(), *config.console.hosts]

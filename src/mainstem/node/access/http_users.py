@@ -42,14 +42,20 @@ class NodeHttpUsers:
         self._clock = clock
         self._refusals = BoundedLog(log, clock)
 
+    def must_wait(self, host: str) -> bool:
+        return self._authenticator.must_wait(host)
+
+    async def wait(self, host: str) -> None:
+        await self._authenticator.wait(host)
+
     async def principal(self, host: str, shown: Shown) -> str | None:
         name, token = _as_sasl(shown)
         authentication = self._authenticator.begin((name,))
         authentication.handshake(name, self._clock.monotonic())
         try:
-            answer, _ = await self._authenticator.step(authentication, host, token)
+            answer, _ = await self._authenticator.step(authentication, host, token, waits=False)
             if not isinstance(answer, Accepted):  # the token of an issuer is refused in two steps
-                await self._authenticator.step(authentication, host, b"\x01")
+                await self._authenticator.step(authentication, host, b"\x01", waits=False)
         except (AuthenticationFailed, IllegalState) as error:
             self._refusals.report(logging.WARNING, f"authentication over HTTP failed ({host}, {name}): {error}")
             self._tell(host, ANONYMOUS, name, REFUSED, str(error))

@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 
 HANDSHAKES_MAX = 512
 """Handshakes at a time: as many as there may be connections."""
+
+HANDSHAKES_PER_HOST_MAX = 32
+"""Of one address, so that one that begins handshakes and finishes none keeps nobody else out. A host of many nodes and
+executors has as many only for the milliseconds that a handshake takes."""
 
 ACCEPT_RETRY_SECONDS = 0.5
 """Wait before the next accept when the system has no descriptor left for a new connection."""
@@ -44,6 +49,7 @@ class Door:
         self._accepting: list[asyncio.Task[None]] = []
         self._lines = BoundedLog(log, time)
         self._handshakes = Errands(supervision, "TLS handshake with another node")
+        self._per_host: Counter[str] = Counter()
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen; port 0 picks a free one. Returns the address. Raises OSError."""
@@ -77,16 +83,24 @@ class Door:
                 log.error("no node connection can be accepted: %s", error)
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            if len(self._handshakes) >= HANDSHAKES_MAX:
-                text = f"node connection from {address[0]} refused: {HANDSHAKES_MAX} handshakes are under way"
-                self._lines.report(logging.WARNING, text)
+            if (full := self._full_for(address[0])) is not None:
+                self._lines.report(logging.WARNING, f"node connection from {address[0]} refused: {full}")
                 accepted.close()
                 continue
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._handshakes.start(self._shake_hands(accepted, f"{address[0]}:{address[1]}"))
+            self._per_host[address[0]] += 1
+            self._handshakes.start(self._shake_hands(accepted, address[0], f"{address[0]}:{address[1]}"))
 
-    async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+    def _full_for(self, host: str) -> str | None:
+        """The reason why no further handshake begins with this address; None: one may."""
+        if len(self._handshakes) >= HANDSHAKES_MAX:
+            return f"{HANDSHAKES_MAX} handshakes are under way"
+        if self._per_host[host] >= HANDSHAKES_PER_HOST_MAX:
+            return f"{HANDSHAKES_PER_HOST_MAX} handshakes with this address are under way"
+        return None
+
+    async def _shake_hands(self, accepted: socket.socket, host: str, peer: str) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection, accepted, ssl=self._context(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
@@ -97,3 +111,7 @@ class Door:
         except BaseException:
             accepted.close()
             raise
+        finally:
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]

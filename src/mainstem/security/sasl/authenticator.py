@@ -99,13 +99,24 @@ class Authenticator:
         offered: Mechanisms = {name: self._made[name] for name in mechanisms}
         return Authentication(offered, self._session_seconds_max)
 
-    async def step(self, authentication: Authentication, host: str, token: bytes) -> tuple[Challenge | Accepted, int]:
+    def must_wait(self, host: str) -> bool:
+        """Whether an attempt of this address waits before anybody looks at it."""
+        return self._guesses.delay_seconds(host, self._clock.monotonic()) > 0
+
+    async def wait(self, host: str) -> None:
+        """As long as an attempt of this address has to."""
+        if seconds := self._guesses.delay_seconds(host, self._clock.monotonic()):
+            await self._sleep(seconds)
+
+    async def step(
+        self, authentication: Authentication, host: str, token: bytes, *, waits: bool = True
+    ) -> tuple[Challenge | Accepted, int]:
         """Take a token of a client at `host`. Returns what it is answered, and for how many ms it is authenticated then
-        (0: for ever, or not yet). Raises `AuthenticationFailed` and `IllegalState`, once the client may know."""
+        (0: for ever, or not yet). `waits`: as long as its address has to; False: the caller did. Raises
+        `AuthenticationFailed` and `IllegalState`, once the client may know."""
         now = self._clock.monotonic
-        waits = self._guesses.delay_seconds(host, now())
         if waits:
-            await self._sleep(waits)
+            await self.wait(host)
         came_at = now()
         try:
             answer = await self._answer(authentication, token)
