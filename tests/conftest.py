@@ -26,7 +26,7 @@ from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_
 from tests.serving import reports
 
 AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
-"""How many examples Hypothesis makes up: without the tests marked `long`, half as many as with them, and the same ones
+"""How many examples Hypothesis makes up: without the tests marked `long`, a third of them, and the same ones
 in every run of the same code, so that a change is judged by what it changes. New ones are looked for at length."""
 for name, number in ((AT_LENGTH, EXAMPLES_AT_LENGTH), (AT_EACH_CHANGE, EXAMPLES_AT_EACH_CHANGE)):
     settings.register_profile(

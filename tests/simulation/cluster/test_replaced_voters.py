@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND
 from tests.simulation.cluster.test_departures import MOVED_SECONDS, ThereAndBack
+from tests.simulation.find import more_at_length
 from tests.simulation.oracle import Violation, require
 
 from mainstem.node.node_reports import NodeReports
@@ -71,7 +72,7 @@ class ReplacedThenAnotherDies(ThereAndBack):
         return logged[max(logged)].voters if logged else frozenset()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", more_at_length(SEEDS))
 def test_after_a_replacement_another_node_may_die(seed: int, tmp_path: Path) -> None:
     run = ReplacedThenAnotherDies(seed, tmp_path, seconds=1.0, faults=[LEFT_BEHIND])
     run.directory = tmp_path
