@@ -1,9 +1,10 @@
-"""Other people's clients over TLS, with certificates of their own."""
+"""Other people's clients over TLS, with certificates of their own, at a node whose listener is in a
+`server.properties` as Kafka has it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,39 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
+PROPERTIES = """
+listeners=OUTSIDE://{address}
+listener.security.protocol.map=OUTSIDE:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+listener.name.outside.ssl.truststore.type=PEM
+listener.name.outside.ssl.truststore.location={truststore}
+listener.name.outside.ssl.client.auth=required
+"""
+
+
+class ServingByProperties(Serving):
+    """A node whose listener is in a file of properties alone."""
+
+    def __init__(self, root: Path, content: str, *settings: str) -> None:
+        super().__init__(root, *settings)
+        self.file = root / "server.properties"
+        self.file.write_text(content.format(address=self.kafka))
+
+    def arguments(self) -> list[str]:
+        given = super().arguments()
+        at = given.index("--listen")
+        return [*given[:at], *given[at + 2 :], "--config", str(self.file)]
+
+
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Serving]:
     """A node that is reached over TLS alone, by clients that show a certificate."""
-    serving = Serving(tmp_path_factory.mktemp("node"), *SETTINGS)
-    certificate, key = authority.issue("node")
-    listener = {
-        "listen": serving.kafka, "protocol": "SSL", "certificate": certificate, "key": key, "ca": authority.ca,
-        "client_auth": "required",
-    }  # fmt: skip
-    serving.settings += (f"server.listeners.OUTSIDE={json.dumps(listener)}", "listen=")
+    directory = tmp_path_factory.mktemp("node")
+    keystore = directory / "keystore.pem"
+    keystore.write_text("".join(Path(part).read_text() for part in authority.issue("node")))
+    content = PROPERTIES.replace("{keystore}", str(keystore)).replace("{truststore}", authority.ca)
+    serving = ServingByProperties(directory, content, *SETTINGS)
     try:
         yield serving.start()
     finally:

@@ -40,7 +40,7 @@ DISK_END_SECONDS_MAX = 5.0
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="Read this file. Default: mainstem.toml in the working directory, if there is one.",
+    help="Read this file, TOML or a server.properties. Default: mainstem.toml in the working directory.",
 )
 @click.option("--listen", metavar="HOST:PORT[,…]", help="Accept Kafka clients here; port 0 picks a free one, as below.")
 @click.option("--http", metavar="HOST:PORT", help="Serve health, metrics and status here.")

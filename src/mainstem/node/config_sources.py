@@ -3,7 +3,8 @@
 Strategy: every source (file, environment, flags) is taken apart into single settings, each with its origin.
 A setting is checked against the field it names as soon as it is read, so that an error can say which file,
 variable or flag is wrong and what it takes. The structs are built once, from the settings of the highest
-precedence: `mainstem.toml` < `MAINSTEM_*` variables < flags < `--set`.
+precedence: `mainstem.toml` < `MAINSTEM_*` variables < flags < `--set`. Settings under Kafka's names become ours before
+that (`kafka_names.py`); both for one thing are refused, since nobody can say which is meant.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ import msgspec
 
 from mainstem.errors import ConfigError
 from mainstem.node.config import NODE_WIDE, NodeConfig
+from mainstem.node.kafka_names import Given, is_kafkas, properties, translated
 from mainstem.quantities import bytes_of
 
 DEFAULT_FILE = "mainstem.toml"
 """Read from the working directory if it is there and no other file is given."""
+
+PROPERTIES = ".properties"
+"""Files so named are in the form of Kafka's `server.properties`, under Kafka's names and ours."""
 
 VARIABLE_PREFIX = "MAINSTEM_"
 OTHER_VARIABLES = frozenset(
@@ -68,10 +73,38 @@ def load(
         *_from_flags(flags),
         *map(_from_assignment, assignments),
     )
+    kafkas: dict[str, Given] = {}
     for setting in sources:
-        checked = _checked(setting)
+        if is_kafkas(dotted := ".".join(setting.path)):
+            kafkas[dotted] = Given(_kafkas_text(setting, dotted), setting.origin)
+        else:
+            checked = _checked(setting)
+            chosen[checked.path] = checked
+    for path, value, origin in translated(kafkas):
+        _refuse_both(path, origin, chosen)
+        checked = _checked(Setting(path, value, origin, isinstance(value, str)))
         chosen[checked.path] = checked
     return _built(chosen)
+
+
+def _kafkas_text(setting: Setting, name: str) -> str:
+    """Lists of TOML are as good as texts with commas."""
+    match setting.value:
+        case str(text):
+            return text.strip()
+        case bool(value):
+            return str(value).lower()
+        case int(number):
+            return str(number)
+        case list(values) if all(isinstance(value, str) for value in values):
+            return ",".join(values)
+    raise ConfigError(f"{setting.origin}: {name} = {setting.value!r}: it takes text, as in Kafka")
+
+
+def _refuse_both(path: tuple[str, ...], origin: str, chosen: Mapping[tuple[str, ...], Setting]) -> None:
+    for other, setting in chosen.items():
+        if path[: len(other)] == other or other[: len(path)] == path:
+            raise ConfigError(f"{origin} and {'.'.join(other)} ({setting.origin}) set the same; leave one out")
 
 
 def sections() -> dict[str, type[msgspec.Struct]]:
@@ -92,11 +125,18 @@ def _from_file(file: Path | None) -> Iterator[Setting]:
     if file is None:
         return
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        if file.suffix == PROPERTIES:
+            for name, given in properties(text).items():
+                yield Setting(tuple(name.split(".", 2)), given, str(file), True)
+            return
+        content = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
     known = sections()
     for key, value in content.items():
         if key in known:
