@@ -390,6 +390,15 @@ class WantedReads(msgspec.Struct, frozen=True):
     whole_first: bool
 
 
+class ForwardedClient(NamedTuple):
+    """The client for which a node asks another one. `judged_at`: how far the asking node had applied the metadata when
+    it judged what the client may do; -1: nobody judges there."""
+
+    principal: str
+    host: str
+    judged_at: int = -1
+
+
 class QueueOffsets(NamedTuple):
     """The offsets a reader may see. `end` counts appended records, `high_watermark` committed ones, `last_stable` those
     in front of the oldest open transaction."""

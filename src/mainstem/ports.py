@@ -20,6 +20,7 @@ from mainstem.model import (
     AppendResult,
     BatchAppend,
     Buffer,
+    ForwardedClient,
     HistogramSample,
     NewTopic,
     Node,
@@ -148,6 +149,49 @@ class MessageStore(Protocol):
         `bytes_min` bytes have been committed to these queues since the call, or at the timeout. Cancel it to
         stop waiting."""
         ...
+
+
+class ClientStore(Protocol):
+    """The part of a `MessageStore` that handlers use for one client, which may be told for whom it is."""
+
+    def append(
+        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+    ) -> PromptFuture[list[AppendResult]]: ...
+
+    async def read(self, reads: ReadPlan, bytes_max: int) -> list[QueueSlice]: ...
+
+
+class ForwardedClients(Protocol):
+    """Judges and counts clients of other nodes that ask this one in their name."""
+
+    def refusal(self, client: ForwardedClient) -> str | None:
+        """Why nothing is done for the client now; None: it is. To be asked before anything is done."""
+        ...
+
+    def brought(self, client: ForwardedClient, size_bytes: int) -> None:
+        """The client's batches were taken."""
+        ...
+
+    def took(self, client: ForwardedClient, size_bytes: int) -> None:
+        """Batches are sent to the client's node."""
+        ...
+
+    def changed(self, client: ForwardedClient, node_id: int, what: str, refusal: str | None) -> None:
+        """A change was made that this node asked for; `refusal`: why it was not."""
+        ...
+
+
+class UnknownClients:
+    """`ForwardedClients` of whom nothing is kept, and who are refused nothing."""
+
+    def refusal(self, client: ForwardedClient) -> str | None:
+        return None
+
+    def brought(self, client: ForwardedClient, size_bytes: int) -> None: ...
+
+    def took(self, client: ForwardedClient, size_bytes: int) -> None: ...
+
+    def changed(self, client: ForwardedClient, node_id: int, what: str, refusal: str | None) -> None: ...
 
 
 class SideWork(Protocol):

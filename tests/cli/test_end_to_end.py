@@ -439,9 +439,10 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_rpc_certificate_expires_seconds",
     "mainstem_rpc_revocation_list_expires_seconds",
     "mainstem_shared_store_bytes",
+    "mainstem_stale_verdicts_total",
 }
 """Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port and between nodes, that are
-no storage, with clients over their quotas, with a shared store."""
+no storage, with clients over their quotas, with a shared store, with other nodes."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

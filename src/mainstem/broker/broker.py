@@ -24,9 +24,10 @@ from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
 from mainstem.broker.topics.shared_descriptions import SharedDescriptions
 from mainstem.broker.topics.topic_changes import TopicChanges
-from mainstem.model import Topic
+from mainstem.model import ForwardedClient, Topic
 from mainstem.ports import (
     BrokerLeadership,
+    ClientStore,
     Clock,
     Cluster,
     Credentials,
@@ -137,6 +138,10 @@ class Broker:
     """The mechanisms that it offers, by listener."""
     apart: bool = False
     """Whether this node has no storage."""
+    forwarded: Callable[[Session], ForwardedClient] | None = None
+    """Says for whom other nodes are asked; None: there are no others."""
+    client_store: Callable[[ForwardedClient], ClientStore] | None = None
+    """The store as it is used for a client; None: it is the same for everybody."""
     timestamps_now_ms: Callable[[], int] | None = None
     """The time by which producers' timestamps are judged, in ms; None: the clock's time."""
     turns: Turns = field(default_factory=Turns)
@@ -159,6 +164,12 @@ class Broker:
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
+
+    def store_for(self, session: Session) -> ClientStore:
+        """The store, which knows from then on for whom it is."""
+        if self.client_store is None or self.forwarded is None:
+            return self.store
+        return self.client_store(self.forwarded(session))
 
     def __post_init__(self) -> None:
         self.faults = BoundedLog(logger, self.clock)

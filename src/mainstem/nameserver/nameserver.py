@@ -60,7 +60,7 @@ from mainstem.nameserver.state.commands import Event, NodeRegistered
 from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
-from mainstem.ports import Files
+from mainstem.ports import Files, ForwardedClients
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
 from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.security.quotas.sharing import QuotaUser
@@ -155,6 +155,10 @@ class Nameserver:
     def credentials(self, random_bytes: Callable[[int], bytes]) -> MetadataCredentials:
         """The users of the cluster, for its brokers. `random_bytes`: unpredictable ones, as many as asked for."""
         return MetadataCredentials(self.lookups, self._requests, random_bytes)
+
+    def ask_about(self, clients: ForwardedClients) -> None:
+        """Changes that other nodes want for their clients are refused, and told of, as `clients` says."""
+        self._requests.clients = clients
 
     def draining(self, standings: Callable[[], Awaitable[Standings]]) -> Draining:
         """Empties drained nodes, when it is run. `standings` asks the leaders of the write groups."""

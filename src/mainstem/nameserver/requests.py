@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from mainstem.acted_for import acted_for
+from mainstem.model import ForwardedClient
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
@@ -18,8 +20,10 @@ from mainstem.nameserver.quorum.proposer import Make, NotLeading, Proposer, Unse
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
 from mainstem.nameserver.state.commands import Refusal
 from mainstem.nameserver.state.replica import ChangeOutcome, MetadataReplica, refused
+from mainstem.ports import ForwardedClients, UnknownClients
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import RpcCall
+from mainstem.rpc.messages.forwarded import client_of, client_told
 from mainstem.rpc.messages.metadata import (
     CHANGE,
     ChangeReply,
@@ -62,6 +66,8 @@ class Requests:
         self._wait_seconds_max = wait_seconds_max
         self._replicas = replicas
         self._check = check
+        self.clients: ForwardedClients = UnknownClients()
+        """Judges clients of the nodes that ask this one as the leader, and is told of their changes."""
 
     async def change(self, wanted: Wanted) -> ChangeOutcome:
         """Have the change made. Raises `MetadataUnavailable` when there was no leader, or no answer, for too
@@ -105,9 +111,10 @@ class Requests:
         leader = self._group.whom_to_ask()
         if leader == 0:
             raise NotLeading("no leader of the metadata quorum is known")
+        client = client_told(acted_for())
         try:
             reply = await ports.calls.call(
-                leader, CHANGE, ChangeRequest(request, wanted), timeout_seconds=ATTEMPT_SECONDS_MAX
+                leader, CHANGE, ChangeRequest(request, wanted, client), timeout_seconds=ATTEMPT_SECONDS_MAX
             )
         except RpcError:
             self._group.asked_in_vain()
@@ -128,6 +135,23 @@ class Requests:
 
     async def answer(self, call: RpcCall[ChangeRequest]) -> Reply[ChangeReply]:
         """Answer as the leader. Raises `NotMetadataLeader`, `NotAvailable`."""
+        client = client_of(call.request.client)
+        if client is not None and (refusal := self.clients.refusal(client)) is not None:
+            self._tell(client, call, refusal)
+            return Reply(ChangeReply(0, [ItemRefused(WHOLE_REQUEST, MetadataUnavailable.__name__, refusal)]))
+        reply = await self._made_for(call)
+        if client is not None:
+            first = reply.message.refusals[0].message if reply.message.refusals else None
+            self._tell(client, call, first)
+        return reply
+
+    def _tell(self, client: ForwardedClient, call: RpcCall[ChangeRequest], refusal: str | None) -> None:
+        assert call.node is not None, "the method is for nodes only"
+        what = type(call.request.wanted).__name__.removeprefix("Want")
+        self.clients.changed(client, call.node.node_id, what, refusal)
+
+    async def _made_for(self, call: RpcCall[ChangeRequest]) -> Reply[ChangeReply]:
+        """Raises `NotMetadataLeader`, `NotAvailable`."""
         try:
             outcome = await self._proposer.propose(self.maker(call.request.wanted), call.request.request)
         except NotLeading as error:

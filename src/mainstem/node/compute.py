@@ -22,13 +22,22 @@ from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
-from mainstem.model import NodeRole
+from mainstem.model import ForwardedClient, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.roles_setup import RolesSetup
-from mainstem.ports import BrokerLeadership, Clock, Credentials, Intake, MessageStore, QueueAdmin
+from mainstem.ports import (
+    BrokerLeadership,
+    ClientStore,
+    Clock,
+    Credentials,
+    Intake,
+    MessageStore,
+    QueueAdmin,
+    Session,
+)
 from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.verdicts import VerdictAudit
@@ -54,6 +63,8 @@ class BrokersStore(NamedTuple):
     when_serving: Callable[[Callable[[int, bool], None]], None]
     """Has a function called whenever this node begins to serve a write group, or stops, in the turn in which it does.
     """
+    for_client: Callable[[ForwardedClient], ClientStore] | None = None
+    """The store as it is used for a client; None: it is the same for everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,8 @@ def _broker(
         groups=groups,
         clock=ports.clock,
         apart=not config.has_role(NodeRole.STORAGE),
+        forwarded=None if nameserver.others is None else partial(_forwarded, setup, nameserver),
+        client_store=store.for_client,
         authorizer=authorizer_of(setup, nameserver, audit),
         acl_admin=nameserver.acl_administration if config.authorizer.enabled else None,
         audit=audit,
@@ -178,6 +191,11 @@ def _broker(
         ),
         facts=_facts(setup, nameserver),
     )
+
+
+def _forwarded(setup: RolesSetup, nameserver: Nameserver, session: Session) -> ForwardedClient:
+    judged_at = nameserver.lookups.version if setup.config.authorizer.enabled else -1
+    return ForwardedClient(session.principal, session.host, judged_at)
 
 
 def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:

@@ -17,7 +17,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.node.served_write_groups import ServedWriteGroups
 from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
-from mainstem.ports import QueueAdmin
+from mainstem.ports import ForwardedClients, QueueAdmin
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
@@ -69,13 +69,15 @@ class HeldStorage:
         queue_admin = _queue_admin(setup, nameserver, storage, leadership)
         return cls(storage, leadership, queue_admin, served, setup, nameserver)
 
-    async def start(self) -> None:
+    async def start(self, clients: ForwardedClients) -> None:
         """Take part in the write groups, and look after the queues of those that this node leads."""
         nameserver, storage, background = self._nameserver, self.storage, self._setup.background
         nameserver.when_found_late(storage.give_up)
         await storage.start()
         if nameserver.others is not None:
-            BrokerService(storage.messages, storage.queues, self.leadership).register(self._setup.ports.handlers)
+            BrokerService(storage.messages, storage.queues, self.leadership, clients).register(
+                self._setup.ports.handlers
+            )
             TailSessions(storage.messages, self.leadership).register(self._setup.ports.handlers)
         if nameserver.others is None:
             await self.served.settle(storage.queues)

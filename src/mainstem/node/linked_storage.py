@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.nameserver.nameserver import Nameserver
@@ -12,6 +13,7 @@ from mainstem.node.roles_setup import RolesSetup
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.placement import Placement
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
+from mainstem.storage_link.client_store import RemoteClientStore
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.remote_leadership import RemoteLeadership
 from mainstem.storage_link.remote_message_store import RemoteMessageStore
@@ -57,7 +59,9 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     setup.background.begin(look_at_clocks, "agreed clock")
     news = LeaderNews(leaders, placement.groups)
     setup.background.begin(news.run, "leaders of write groups")
-    return BrokersStore(messages, leadership, routing, queue_admin, agreed, news.subscribe)
+    return BrokersStore(
+        messages, leadership, routing, queue_admin, agreed, news.subscribe, partial(RemoteClientStore, messages)
+    )
 
 
 class LeaderNews:

@@ -296,7 +296,7 @@ class RunningNode:
             draining=draining,
         )
         compute = roles.compute
-        traffic = compute.traffic if compute is not None else None
+        traffic = compute.traffic if compute is not None else roles.clients.traffic
         if storage is None or splitter is None:
             tenants = ReplicatedTenantViews(nameserver, traffic, None)
             return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
@@ -329,6 +329,7 @@ class RunningNode:
             measured.append(roles.compute.store.messages)
         if self._end is not None:
             measured.append(self._end.exchange)
+            measured.append(roles.clients)
         if self._certificate is not None:
             measured.append(self._certificate)
         if remote_store is not None:

@@ -23,6 +23,7 @@ from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node.access.forwarded_clients import NodeForwardedClients
 from mainstem.node.compute import Compute
 from mainstem.node.config import NodeConfig
 from mainstem.node.held_storage import HeldStorage
@@ -53,6 +54,8 @@ class Roles:
     """None: the node has no storage."""
     compute: Compute | None
     """None: the node is no broker."""
+    clients: NodeForwardedClients
+    """Those of other nodes."""
 
     @classmethod
     async def open(
@@ -119,15 +122,20 @@ async def _opened(setup: RolesSetup) -> Roles:
     config = setup.config
     start = await _begin_start(setup)
     nameserver = await _open_metadata(setup, start.file)
+    clients = NodeForwardedClients(nameserver.lookups, config.authorizer, setup.ports.clock)
+    if nameserver.others is not None:
+        setup.background.begin(clients.run, "ages of access rules")
+        nameserver.ask_about(clients)
     held, compute = None, None
     if config.has_role(NodeRole.STORAGE):
         held = await HeldStorage.open(setup, start.file, nameserver)
         start.storage = held.storage
-        await held.start()
+        await held.start(clients)
     if config.has_role(NodeRole.BROKER):
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
         compute = await Compute.open(setup, nameserver, store)
-    return Roles(setup, start.file, nameserver, held, compute)
+        clients.audit = compute.broker.audit
+    return Roles(setup, start.file, nameserver, held, compute, clients)
 
 
 async def _begin_start(setup: RolesSetup) -> _Start:

@@ -17,6 +17,7 @@ from random import Random
 from mainstem.model import (
     AppendResult,
     BatchAppend,
+    ForwardedClient,
     Outcome,
     QueueOffsets,
     QueueRead,
@@ -39,6 +40,7 @@ from mainstem.rpc.messages.brokers import (
     AskTimestamp,
     ReadQueues,
 )
+from mainstem.rpc.messages.forwarded import ClientTold, client_told
 from mainstem.storage_link.append_lane import AppendLane, AppendTicket, PendingPart
 from mainstem.storage_link.errors import NoLeader
 from mainstem.storage_link.leader_calls import CALL_SECONDS_MAX, LeaderAt, LeaderCalls
@@ -98,7 +100,9 @@ class RemoteMessageStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        client: ForwardedClient | None = None,
     ) -> PromptFuture[list[AppendResult]]:
+        """`client`: whose batches they are; None: this broker's own."""
         by_group: dict[int, tuple[list[int], list[AppendedBatch], list[memoryview]]] = {}
         count = 0
         sent_away: list[int] = []
@@ -113,9 +117,10 @@ class RemoteMessageStore:
             described.append(AppendedBatch(len(batch.data), batch.queue_id, *batch[2:]))
             views.append(batch.data)
         ticket = AppendTicket(count)
+        told = client_told(client)
         for group, (places, described, views) in by_group.items():
             copies = copies_min if isinstance(copies_min, int) else copies_min.get(group, 0)
-            part = AppendPart(acks, copies, owner_epoch, described)
+            part = AppendPart(acks, copies, owner_epoch, described, told)
             pending = PendingPart(part, b"".join(views), ticket.expect(places))
             self._backlog_bytes += pending.size
             self._lanes[group].add(pending)
@@ -155,24 +160,33 @@ class RemoteMessageStore:
             plan.put(found)
 
     async def read(
-        self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
+        self,
+        reads: Sequence[QueueRead] | ReadPlan,
+        bytes_max: int,
+        *,
+        whole_first: bool = True,
+        client: ForwardedClient | None = None,
     ) -> list[QueueSlice]:
+        """`client`: who reads; None: this broker itself."""
+        told = client_told(client)
         if isinstance(reads, Sequence):
             slices: list[QueueSlice] = []
             for first in range(0, len(reads), READS_MAX):
-                slices += await self._read(reads[first : first + READS_MAX], bytes_max, whole_first=whole_first)
+                slices += await self._read(reads[first : first + READS_MAX], bytes_max, told, whole_first=whole_first)
                 size = sum(len(batch) for found in slices for batch in found.batches)
                 bytes_max, whole_first = max(0, bytes_max - size), whole_first and not size
             return slices
         begun = reads.round
         while reads.round == begun and (wanted := reads.wanted(READS_MAX, bytes_max)).reads:
-            for found in await self._read(wanted.reads, wanted.bytes_max, whole_first=wanted.whole_first):
+            for found in await self._read(wanted.reads, wanted.bytes_max, told, whole_first=wanted.whole_first):
                 if reads.round == begun:
                     here = not self._is_misplaced(found.queue_id)
                     reads.put(found if here else found._replace(outcome=Outcome.NOT_LEADER, batches=[]))
         return []
 
-    async def _read(self, reads: Sequence[QueueRead], bytes_max: int, *, whole_first: bool) -> list[QueueSlice]:
+    async def _read(
+        self, reads: Sequence[QueueRead], bytes_max: int, client: ClientTold | None, *, whole_first: bool
+    ) -> list[QueueSlice]:
         """One slice per read, from as many leaders as there are, which share the bytes. Reads that a node refuses
         because it does not lead are made once more."""
         found: dict[int, QueueSlice] = {}
@@ -186,7 +200,7 @@ class RemoteMessageStore:
             share = bytes_max // max(len(asked), 1)
             answers = await asyncio.gather(
                 *(
-                    self._read_from(leader, [reads[place] for place in places], share, whole_first=whole_first)
+                    self._read_from(leader, ReadQueues([reads[place] for place in places], share, whole_first, client))
                     for leader, places in asked.items()
                 )
             )
@@ -212,18 +226,14 @@ class RemoteMessageStore:
                 return LeaderAt(-1, -1)
         return leader
 
-    async def _read_from(
-        self, leader: LeaderAt, reads: list[QueueRead], bytes_max: int, *, whole_first: bool
-    ) -> list[QueueSlice]:
+    async def _read_from(self, leader: LeaderAt, request: ReadQueues) -> list[QueueSlice]:
         if leader.node_id == -1:
-            return _none_of(reads)
+            return _none_of(request.reads)
         self._reads_asked += 1
         try:
-            reply = await self._leaders.calls.call(
-                leader.node_id, READ, ReadQueues(reads, bytes_max, whole_first), timeout_seconds=CALL_SECONDS_MAX
-            )
+            reply = await self._leaders.calls.call(leader.node_id, READ, request, timeout_seconds=CALL_SECONDS_MAX)
         except RpcError:
-            return _none_of(reads)
+            return _none_of(request.reads)
         return slices_of(reply.message.slices, reply.buffers)
 
     def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from mainstem.acted_for import acted_for
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, QueueUsage, queue_id_of
 from mainstem.rpc.messages.brokers import (
@@ -21,6 +22,7 @@ from mainstem.rpc.messages.brokers import (
     AskTruncation,
     OwnershipRefused,
 )
+from mainstem.rpc.messages.forwarded import client_told
 from mainstem.storage_link.errors import LinkError, NoLeader
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.remote_message_store import by_write_group
@@ -54,7 +56,7 @@ class RemoteQueueAdmin:
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         answers: dict[int, int | MainstemError | None] = {}
         for group, asked in by_write_group(list(before), self._group_of).items():
-            request = AskTruncation({queue_id: before[queue_id] for queue_id in asked})
+            request = AskTruncation({queue_id: before[queue_id] for queue_id in asked}, client_told(acted_for()))
             try:
                 reply = await self._leaders.call(group, TRUNCATE, request)
             except LinkError as error:

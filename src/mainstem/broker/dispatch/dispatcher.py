@@ -37,6 +37,7 @@ from typing import Any
 from mainstem.broker.broker import Broker
 from mainstem.broker.dispatch.audited import AUDITED, audited
 from mainstem.broker.dispatch.failures import failure_response
+from mainstem.broker.dispatch.forwarding import handled_for
 from mainstem.broker.dispatch.gate import Gate, last
 from mainstem.broker.dispatch.guard import guarded
 from mainstem.broker.dispatch.latency import NONE, ApiLatency
@@ -325,6 +326,8 @@ class BrokerDispatcher:
             handle = partial(audited, handle, audit, (header.api_key, route.api.name), call, lambda: asked.request)
         if self._throttling is not None and self._throttling.active:
             handle = partial(charged, handle, self._throttling, call, self._monotonic)
+        if self._broker.forwarded is not None and header.api_key in AUDITED:
+            handle = partial(handled_for, handle, self._broker.forwarded(call.session))
         task = self._tasks.create_task(self._handle(route, handle, header, started_at, reply, asked))
         self._running.add(task)
         if route.abandoned_with_peer:

@@ -70,7 +70,7 @@ class ProduceBursts:
         for client_id, size_bytes in shares.items():
             assert throttling is not None
             burst.throttle_ms = max(burst.throttle_ms, throttling.produced(session, client_id, size_bytes))
-        future = produce.append(self._broker, scan)
+        future = produce.append(self._broker, scan, session)
         burst.holds = produce.held_bytes(scan)
         if future is None:
             burst.set_result(self.finish(scan, None, started_at, session.listener, burst.throttle_ms))

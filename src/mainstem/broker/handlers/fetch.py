@@ -405,7 +405,8 @@ class _Fetch:
         store.read_at_once(plan)
         plan.widen(self._bytes_max)
         while not plan.settled:
-            await store.read(plan, min(self._bytes_max, self._broker.config.fetch_disk_bytes_max))
+            store_for_client = self._broker.store_for(self._call.session)
+            await store_for_client.read(plan, min(self._bytes_max, self._broker.config.fetch_disk_bytes_max))
             self._check_round()
             self._hold(plan.bytes - self._found_before)
 

@@ -177,7 +177,7 @@ def start(
         scan.release()
         return partial(_start_later, broker, bytes(frame[position:]), call)
     throttle_ms = _charged(broker, call, len(frame))
-    return StartedProduce(broker, scan, append(broker, scan), call, throttle_ms=throttle_ms)
+    return StartedProduce(broker, scan, append(broker, scan, call.session), call, throttle_ms=throttle_ms)
 
 
 def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
@@ -277,7 +277,7 @@ async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -
 async def _append_and_finish(
     broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True, throttle_ms: int = 0
 ) -> EncodedFrame | None:
-    future = append(broker, scan)
+    future = append(broker, scan, call.session)
     started = StartedProduce(broker, scan, future, call, redirects=redirects, throttle_ms=throttle_ms)
     if future is not None:
         await settled(future)
@@ -320,7 +320,7 @@ def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
     return True
 
 
-def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]] | None:
+def append(broker: Broker, scan: ProduceScan, session: Session) -> PromptFuture[list[AppendResult]] | None:
     """Hand the accepted batches of a scan to the store, and let go of the frame; None: none was accepted. An
     error of the store goes into the future."""
     try:
@@ -328,7 +328,7 @@ def append(broker: Broker, scan: ProduceScan) -> PromptFuture[list[AppendResult]
         if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
         if scan.accepted_count_max:  # the store checks the checksums while it copies
-            return broker.store.append(scan, scan.acks, copies_min=copies_min)
+            return broker.store_for(session).append(scan, scan.acks, copies_min=copies_min)
         return None
     except Exception as error:
         failed: PromptFuture[list[AppendResult]] = PromptFuture()

@@ -13,6 +13,7 @@ import msgspec
 from mainstem.model import AppendResult, Outcome, QueueOffsets, QueueRead, QueueUsage, Tier, TimestampOffset
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.cluster import WriteGroupNumber, WriteGroupsNotLed
+from mainstem.rpc.messages.forwarded import ClientTold
 from mainstem.rpc.wire.method import Method, Nothing
 
 BATCHES_MAX = 100_000
@@ -53,6 +54,8 @@ class AppendPart(msgspec.Struct, frozen=True, array_like=True):
     copies_min: Annotated[int, msgspec.Meta(ge=0)]
     owner_epoch: int | None
     batches: Annotated[list[AppendedBatch], msgspec.Meta(max_length=BATCHES_MAX)]
+    client: ClientTold | None = None
+    """Whose they are; None: the broker's own, as those of its coordinators."""
 
 
 class AppendBatches(msgspec.Struct, frozen=True):
@@ -72,6 +75,8 @@ class ReadQueues(msgspec.Struct, frozen=True):
     reads: Annotated[list[QueueRead], msgspec.Meta(max_length=READS_MAX)]
     bytes_max: Size
     whole_first: bool
+    client: ClientTold | None = None
+    """The reader; None: the broker itself."""
 
 
 class SliceRead(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +117,8 @@ class AskTruncation(msgspec.Struct, frozen=True):
     """Move log starts up to these offsets; -1: to the high watermark."""
 
     before: Annotated[dict[QueueId, int], msgspec.Meta(max_length=QUEUES_MAX)]
+    client: ClientTold | None = None
+    """The client that wants it; None: nobody but the broker."""
 
 
 class Truncated(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from mainstem.model import LISTENERS_MAX, FeatureLevel
 from mainstem.rpc.errors import Refused
+from mainstem.rpc.messages.forwarded import ClientTold
 from mainstem.rpc.wire.method import Method, Nothing
 
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -266,6 +267,8 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
     request: RequestId
     wanted: Wanted
+    client: ClientTold | None = None
+    """The client that wants it; None: the asking node."""
 
 
 class ItemRefused(msgspec.Struct, frozen=True, array_like=True):

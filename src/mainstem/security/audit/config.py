@@ -7,7 +7,8 @@ import msgspec
 from mainstem.errors import ConfigError
 
 AUTHENTICATION, DENIED, ADMIN, DATA = "authentication", "denied", "admin", "data"
-EVENTS = (AUTHENTICATION, DENIED, ADMIN, DATA)
+FORWARDED = "forwarded"
+EVENTS = (AUTHENTICATION, DENIED, ADMIN, DATA, FORWARDED)
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -18,7 +19,8 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     events: tuple[str, ...] = (AUTHENTICATION, DENIED, ADMIN)
     """Kinds of events: `authentication`, `denied`, `admin` (what changes topics, configs, rules, users, quotas, groups
-    and records), `data` (the first Produce and Fetch of a session for each topic; takes an authorizer)."""
+    and records), `data` (the first Produce and Fetch of a session for each topic; takes an authorizer), `forwarded`
+    (changes that this node makes for clients of other nodes, which record them as `admin`)."""
 
     topic: bool = True
     """Whether records go to the internal topic `__audit`."""

@@ -24,7 +24,9 @@ class Traffic:
 
 
 class TenantTraffic:
-    def __init__(self) -> None:
+    def __init__(self, metric: str = "mainstem_tenant") -> None:
+        """`metric`: what the names of its counters begin with."""
+        self._metric = metric
         self._by_name: dict[str, Traffic] = {}
         self._labelled: dict[str, Traffic] = {}
         self._others = Traffic()
@@ -61,11 +63,11 @@ class TenantTraffic:
         for name, each in told:
             labels = (("tenant", name),)
             yield Sample(
-                "mainstem_tenant_produced_bytes_total", "counter", "Bytes of Produce requests of a tenant's users.",
+                f"{self._metric}_produced_bytes_total", "counter", "Bytes of Produce requests of a tenant's users.",
                 each.produced_bytes, labels,
             )  # fmt: skip
             yield Sample(
-                "mainstem_tenant_fetched_bytes_total", "counter", "Bytes of batches sent to a tenant's users.",
+                f"{self._metric}_fetched_bytes_total", "counter", "Bytes of batches sent to a tenant's users.",
                 each.fetched_bytes, labels,
             )  # fmt: skip
 

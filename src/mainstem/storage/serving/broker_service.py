@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from mainstem.errors import LeaderMissing
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice
-from mainstem.ports import MessageStore, QueueAdmin, QueueLeadership
+from mainstem.ports import ForwardedClients, MessageStore, QueueAdmin, QueueLeadership, UnknownClients
 from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.brokers import (
@@ -42,6 +42,7 @@ from mainstem.rpc.messages.brokers import (
     UsageTold,
 )
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
+from mainstem.rpc.messages.forwarded import client_of
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.errors import StorageError
 
@@ -54,10 +55,18 @@ NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
 class BrokerService:
     """The handlers of all calls but those about tails (`tail_sessions.py`)."""
 
-    def __init__(self, messages: MessageStore, queues: QueueAdmin, leadership: QueueLeadership) -> None:
+    def __init__(
+        self,
+        messages: MessageStore,
+        queues: QueueAdmin,
+        leadership: QueueLeadership,
+        clients: ForwardedClients | None = None,
+    ) -> None:
+        """`clients`: what is done about those for whom brokers ask; None: nothing."""
         self._messages = messages
         self._queues = queues
         self._leadership = leadership
+        self._clients = clients or UnknownClients()
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(APPEND, self._append)
@@ -78,31 +87,43 @@ class BrokerService:
         if not self._leadership.leads(request.group):
             raise WriteGroupsNotLed(f"write group {request.group} is not led here")
         in_sync = len(self._leadership.replicas(request.group).in_sync)
-        appending: list[PromptFuture[list[AppendResult]] | None] = []
+        appending: list[PromptFuture[list[AppendResult]] | AppendResult] = []
         position = 0
         for part in request.parts:
+            start = position
             batches, position = _batches_of(part, attachment, position)
-            if part.copies_min > in_sync:
-                appending.append(None)
+            client = client_of(part.client)
+            if client is not None and (refusal := self._clients.refusal(client)) is not None:
+                appending.append(AppendResult(Outcome.STORAGE_BUSY, message=refusal))
                 continue
+            if part.copies_min > in_sync:
+                appending.append(AppendResult(Outcome.STORAGE_BUSY))
+                continue
+            if client is not None:
+                self._clients.brought(client, position - start)
             appending.append(
                 self._messages.append(batches, part.acks, copies_min=part.copies_min, owner_epoch=part.owner_epoch)
             )
         results = [
-            list(await future) if future is not None else [AppendResult(Outcome.STORAGE_BUSY)] * len(part.batches)
-            for part, future in zip(request.parts, appending, strict=True)
+            [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)
+            for part, begun in zip(request.parts, appending, strict=True)
         ]
         return Reply(BatchesAppended(results))
 
     # --- read ---------------------------------------------------------------------------------------------
 
     async def _read(self, call: RpcCall[ReadQueues]) -> Reply[QueuesRead]:
-        request = call.request
+        request, client = call.request, client_of(call.request.client)
+        if client is not None and self._clients.refusal(client) is not None:
+            # as where another node leads: a client looks for brokers anew, and tries again
+            return told([_not_led(read) for read in request.reads])
         led = [read for read in request.reads if self._leads(read.queue_id)]
         bytes_max = min(request.bytes_max, READ_BYTES_MAX)
         found = iter(await self._messages.read(led, bytes_max, whole_first=request.whole_first))
         here = set(led)
         slices = [next(found) if read in here else _not_led(read) for read in request.reads]
+        if client is not None:
+            self._clients.took(client, sum(len(batch) for one in slices for batch in one.batches))
         return told(slices)
 
     async def _offsets(self, call: RpcCall[AskOffsets]) -> Reply[OffsetsTold]:
@@ -118,6 +139,13 @@ class BrokerService:
 
     async def _truncate(self, call: RpcCall[AskTruncation]) -> Reply[Truncated]:
         self._check(call.request.before)
+        client = client_of(call.request.client)
+        if client is not None:
+            refusal = self._clients.refusal(client)
+            assert call.node is not None, "the method is for nodes only"
+            self._clients.changed(client, call.node.node_id, "DeleteRecords", refusal)
+            if refusal is not None:
+                return Reply(Truncated({}, dict.fromkeys(call.request.before, refusal)))
         answers = await self._queues.truncate(call.request.before)
         return Reply(
             Truncated(
