@@ -35,6 +35,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from tests.cli.documented import documented_keys, keys_of
 from tests.clients.conftest import SETTINGS
+from tests.free_port import HOST, free_port
 from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.server.certificates import Authority
 from tests.serving import Serving
@@ -66,8 +67,20 @@ class AioTokens(AioTokenProvider):  # type: ignore[misc]
         return token()
 
 
+class Secured(NamedTuple):
+    """The listener with TLS."""
+
+    address: str
+    authority: Authority
+
+
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Secured:
+    return Secured(f"{HOST}:{free_port()}", Authority(tmp_path_factory.mktemp("certificates")))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, secured: Secured) -> Iterator[Serving]:
     """A node with a first user, and nobody else."""
     directory = tmp_path_factory.mktemp("node")
     password, keys = directory / "password", directory / "keys.json"
@@ -76,10 +89,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     keys.write_text(json.dumps(KeySet([KEY]).as_dict(private=False)))
     serving = Serving(directory, *SETTINGS)
     listener = {"listen": serving.kafka, "protocol": "SASL_PLAINTEXT"}
+    certificate, key = secured.authority.issue("node")
+    with_tls = {"listen": secured.address, "protocol": "SASL_SSL", "certificate": certificate, "key": key}
     serving.settings += (
         f"server.listeners.OUTSIDE={json.dumps(listener)}", "listen=", f"sasl.mechanisms={','.join(MECHANISMS)}",
         "sasl.bootstrap_user=admin", f"sasl.bootstrap_password_file={password}", f"sasl.oauth_jwks={keys}",
         "sasl.oauth_issuer=https://issuer", "sasl.oauth_audiences=mainstem",
+        f"server.listeners.SECURED={json.dumps(with_tls)}",
     )  # fmt: skip
     try:
         yield serving.start()
@@ -87,8 +103,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         serving.close()
 
 
-def settings(node: Serving, mechanism: str, user: str = "an", password: str = PASSWORD) -> dict[str, Any]:
+def settings(
+    node: Serving, mechanism: str, user: str = "an", password: str = PASSWORD, *, secured: Secured | None = None
+) -> dict[str, Any]:
     how = {"bootstrap.servers": node.kafka, "security.protocol": "sasl_plaintext", "sasl.mechanism": mechanism}
+    if secured is not None:
+        how |= {"bootstrap.servers": secured.address, "security.protocol": "sasl_ssl"}
+        how["ssl.ca.location"] = secured.authority.ca
     if mechanism == "OAUTHBEARER":
         return {**how, "oauth_cb": lambda _: (token(), time.time() + 300)}
     return {**how, "sasl.username": user, "sasl.password": password}
@@ -112,12 +133,13 @@ def add(admin: AdminClient, name: str, password: str) -> None:
         admin.alter_user_scram_credentials([change])[name].result(PATIENCE_SECONDS)
 
 
-def librdkafka(node: Serving, mechanism: str, topic: str) -> list[bytes]:
-    producer = Producer(settings(node, mechanism))
+def librdkafka(node: Serving, mechanism: str, topic: str, secured: Secured | None) -> list[bytes]:
+    how = settings(node, mechanism, secured=secured)
+    producer = Producer(how)
     for value in VALUES:
         producer.produce(topic, value)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    consumer = Consumer({**settings(node, mechanism), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**how, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes] = []
     while len(found) < len(VALUES):
@@ -129,12 +151,15 @@ def librdkafka(node: Serving, mechanism: str, topic: str) -> list[bytes]:
     return found
 
 
-def kafka_python(node: Serving, mechanism: str, topic: str) -> list[bytes]:
+def kafka_python(node: Serving, mechanism: str, topic: str, secured: Secured | None) -> list[bytes]:
     how: dict[str, Any] = {
         "bootstrap_servers": node.kafka, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism,
         **({"sasl_oauth_token_provider": KafkaPythonTokens()} if mechanism == "OAUTHBEARER" else
            {"sasl_plain_username": "an", "sasl_plain_password": PASSWORD}),
     }  # fmt: skip
+    if secured is not None:
+        how |= {"bootstrap_servers": secured.address, "security_protocol": "SASL_SSL"}
+        how["ssl_cafile"] = secured.authority.ca
     producer = KafkaProducer(**how)
     for sent in [producer.send(topic, value, partition=0) for value in VALUES]:
         sent.get(PATIENCE_SECONDS)
@@ -147,13 +172,16 @@ def kafka_python(node: Serving, mechanism: str, topic: str) -> list[bytes]:
     return found
 
 
-def aiokafka(node: Serving, mechanism: str, topic: str) -> list[bytes]:
+def aiokafka(node: Serving, mechanism: str, topic: str, secured: Secured | None) -> list[bytes]:
     async def scenario() -> list[bytes]:
         how: dict[str, Any] = {
             "bootstrap_servers": node.kafka, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism,
             **({"sasl_oauth_token_provider": AioTokens()} if mechanism == "OAUTHBEARER" else
                {"sasl_plain_username": "an", "sasl_plain_password": PASSWORD}),
         }  # fmt: skip
+        if secured is not None:
+            how |= {"bootstrap_servers": secured.address, "security_protocol": "SASL_SSL"}
+            how["ssl_context"] = secured.authority.client()
         async with AIOKafkaProducer(**how) as producer:
             for value in VALUES:
                 await producer.send_and_wait(topic, value, partition=0)
@@ -166,9 +194,21 @@ def aiokafka(node: Serving, mechanism: str, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", [librdkafka, kafka_python, aiokafka])
 def test_every_client_writes_and_reads(
-    node: Serving, user: str, client: Callable[[Serving, str, str], list[bytes]], mechanism: str
+    node: Serving, user: str, client: Callable[[Serving, str, str, Secured | None], list[bytes]], mechanism: str
 ) -> None:
-    assert client(node, mechanism, f"{client.__name__}-{mechanism}") == VALUES
+    assert client(node, mechanism, f"{client.__name__}-{mechanism}", None) == VALUES
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("client", [kafka_python, aiokafka])
+def test_clients_in_python_write_and_read_over_tls(
+    node: Serving,
+    user: str,
+    client: Callable[[Serving, str, str, Secured | None], list[bytes]],
+    mechanism: str,
+    secured: Secured,
+) -> None:
+    assert client(node, mechanism, f"tls-{client.__name__}-{mechanism}", secured) == VALUES
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from tests.clients.conftest import SETTINGS
@@ -53,11 +54,17 @@ class ServingByProperties(Serving):
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Serving]:
+def keystore(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Path:
+    """The file with the node's certificate and key."""
+    file = tmp_path_factory.mktemp("keystore") / "keystore.pem"
+    file.write_text("".join(Path(part).read_text() for part in authority.issue("node")))
+    return file
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, authority: Authority, keystore: Path) -> Iterator[Serving]:
     """A node that is reached over TLS alone, by clients that show a certificate."""
     directory = tmp_path_factory.mktemp("node")
-    keystore = directory / "keystore.pem"
-    keystore.write_text("".join(Path(part).read_text() for part in authority.issue("node")))
     content = PROPERTIES.replace("{keystore}", str(keystore)).replace("{truststore}", authority.ca)
     serving = ServingByProperties(directory, content, *SETTINGS)
     try:
@@ -140,3 +147,52 @@ def test_a_client_without_a_certificate_gets_nothing(node: Serving, authority: A
     assert "SSL" in failed[0] or "handshake" in failed[0]
     producer.purge()
     producer.flush(PATIENCE_SECONDS)
+
+
+def serial_shown(bootstrap: str, authority: Authority, shown: tuple[str, str]) -> str:
+    """The serial number of the certificate that the listener shows to a new connection."""
+    host, _, port = bootstrap.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection,
+        authority.client(shown).wrap_socket(connection, server_hostname=host) as secured,
+    ):
+        certificate = secured.getpeercert()
+    assert certificate is not None
+    return str(certificate["serialNumber"])
+
+
+def test_nothing_fails_while_a_certificate_changes_under_load(
+    node: Serving, authority: Authority, shown: tuple[str, str], keystore: Path
+) -> None:
+    """A producer goes on over its connections, and others connect all the while, until new ones have seen the new
+    certificate."""
+    failed: list[str] = []
+    settings = {
+        "bootstrap.servers": node.kafka, "security.protocol": "ssl", "ssl.ca.location": authority.ca,
+        "ssl.certificate.location": shown[0], "ssl.key.location": shown[1], "message.send.max.retries": 0,
+        "error_cb": lambda error: failed.append(str(error)),
+    }  # fmt: skip
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    def send(producer: Producer) -> int:
+        for _ in range(20):
+            producer.produce("changing", b"a" * 1_000, on_delivery=delivered)
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        return 20
+
+    stays = Producer(settings)
+    sent = send(stays)
+    before = serial_shown(node.kafka, authority, shown)
+    renewed = keystore.with_suffix(".new")
+    renewed.write_text("".join(Path(part).read_text() for part in authority.issue("renewed")))
+    renewed.replace(keystore)
+    while serial_shown(node.kafka, authority, shown) == before:
+        sent += send(stays) + send(Producer(settings))
+    sent += send(stays) + send(Producer(settings))
+    assert not failed
+    consumer = Consumer({**settings, "group.id": "changing"})
+    assert consumer.get_watermark_offsets(TopicPartition("changing", 0), PATIENCE_SECONDS) == (0, sent)
+    consumer.close()
