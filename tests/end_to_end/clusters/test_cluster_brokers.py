@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.serving import eventually
 
 from mainstem.broker.queue_routing import SETTLED_SECONDS
+from mainstem.cli.main import run
 
 STORES, BROKERS = (1, 2, 3), (4, 5)
 ROLES = dict.fromkeys(STORES, "storage,nameserver") | dict.fromkeys(BROKERS, "broker")
@@ -105,3 +106,19 @@ def test_a_consumer_group_goes_on_at_the_next_broker(cluster: Cluster) -> None:
     reader.close()
     assert sorted(seen) == list(range(200)), "each record once: what was committed is committed"
     cluster.start(coordinator)
+
+
+def test_nodes_that_store_count_what_brokers_bring_for_tenants(cluster: Cluster) -> None:
+    assert run(["tenant", "create", "counted", "--user", "ANONYMOUS", "--http", cluster.nodes[1].http]) == 0
+    cluster.create_topic("counted.t", 8)
+
+    def counted() -> int:
+        """Bytes that all of them were brought."""
+        usage = [cluster.get("/v1/tenants/usage/counted", node_id)["tenants"] for node_id in STORES]
+        return sum(each["produced_bytes"] for (each,) in usage)
+
+    sender = librdkafka.producer(cluster.bootstrap)
+    for number in range(80):
+        sender.produce("counted.t", bytes(1_000), partition=number % 8)
+    assert sender.flush(PATIENCE_SECONDS) == 0
+    assert counted() >= 80_000
