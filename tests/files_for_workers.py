@@ -3,6 +3,9 @@
 A worker begins a test only once it knows the next, or that there is none. pytest-xdist gives the worker that takes the
 place of a crashed one a single file, and looks again when one of its tests is done: where a single test is left of that
 file, while other files wait and no other worker runs any more, nobody ever goes on. So there is a second look at once.
+
+Files that share a JVM (the fixture `one_spark`) go to one worker, as if they were one file: a JVM takes most of a
+minute of processor time until it knows its way, and each worker with such a file would have its own.
 """
 
 from __future__ import annotations
@@ -11,12 +14,27 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+SHARE_A_JVM = frozenset(
+    {
+        "tests/end_to_end/clusters/test_cluster_split.py",
+        "tests/end_to_end/splits/test_compaction.py",
+        "tests/end_to_end/splits/test_exactly_once.py",
+        "tests/end_to_end/splits/test_merge.py",
+        "tests/end_to_end/tiers/test_shared_store_spark.py",
+        "tests/pipeline/test_spark_split.py",
+    }
+)
+
 
 class FilesForWorkers(LoadFileScheduling):  # type: ignore[misc]
     def schedule(self) -> None:
         super().schedule()
         if self.collection is not None:
             super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "files that share a JVM" if file in SHARE_A_JVM else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.files_for_workers import SHARE_A_JVM
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -52,3 +53,12 @@ def test_files_that_a_crashed_worker_had_still_to_run_are_run(tmp_path: Path) ->
     )
     assert "1 failed, 4 passed" in run.stdout, run.stdout + run.stderr
     assert (tmp_path / "fourth").exists()
+
+
+def test_all_files_that_share_a_jvm_go_to_one_worker() -> None:
+    asking = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path != Path(__file__) and "one_spark: OneSpark" in path.read_text(encoding="utf-8")
+    }
+    assert asking == SHARE_A_JVM
