@@ -534,9 +534,9 @@ class Dispatcher(Protocol):
         be closed (the error's message goes to the log)."""
         ...
 
-    def has_room(self, newcomer: bool = False) -> bool:
-        """Whether to dispatch requests that bring batches now; `newcomer`: those of a tenant that comes back after a
-        pause, which others have not left to wait behind theirs."""
+    def has_room(self, light: bool = False) -> bool:
+        """Whether to dispatch requests that bring batches now; `light`: those of a tenant that brings little, which is
+        let past the others."""
         ...
 
     def shared(self) -> bool:

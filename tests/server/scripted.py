@@ -75,7 +75,7 @@ class ScriptedDispatcher:
         self.sessions: set[Session] = set()
         """That requests came with, or bursts."""
         self.room = True
-        self.room_for_newcomers = False
+        self.room_for_light = False
         """Whether there is room for them even without `room`."""
         self.takes_turns = False
         self.waiting_for_room: list[Callable[[], object]] = []
@@ -145,8 +145,8 @@ class ScriptedDispatcher:
             return Exchange([self.scattered[-1]])
         return Exchange(reply_to(content))
 
-    def has_room(self, newcomer: bool = False) -> bool:
-        return self.room or (newcomer and self.room_for_newcomers)
+    def has_room(self, light: bool = False) -> bool:
+        return self.room or (light and self.room_for_light)
 
     def shared(self) -> bool:
         return self.takes_turns

@@ -10,6 +10,7 @@ from tests.server.scripted import PIPELINED, run, serving, until
 
 from mainstem.server import fair_turns
 from mainstem.server.fair_turns import FairTurns
+from mainstem.server.kafka_server import LIGHT_BYTES_MAX
 
 
 def test_one_sharer_has_its_turns_in_the_order_of_arrival() -> None:
@@ -61,30 +62,15 @@ def test_who_was_away_has_saved_up_nothing() -> None:
     assert order[6:].count("late") == 2
 
 
-def test_a_newcomer_has_had_no_turn_that_others_have_not_had_since() -> None:
+@pytest.mark.parametrize("taken_up", [True, False])
+def test_what_a_sharer_had_counts_while_it_takes_up_what_they_share(taken_up: bool) -> None:
     turns = FairTurns[str]()
-
-    def take(*, taken_up: bool = True) -> tuple[str, bool]:
-        newcomer, item = turns.newcomer_is_next, turns.take()
-        turns.charge(item[:1], 100, taken_up=taken_up)
-        return item, newcomer
-
-    assert not turns.newcomer_is_next
-    turns.add("f1", "f")
-    assert take() == ("f1", True)
-    for number in range(3):  # nobody else waits, but what it brought is still in the way
-        turns.add("f2", "f")
-        assert take(taken_up=number < 2) == ("f2", False)
-    turns.add("f3", "f")  # nothing was
-    assert take() == ("f3", True)
-    turns.add("f4", "f")
-    turns.add("q1", "q")
-    turns.add("q2", "q")
-    assert [take(), take(), take()] == [("q1", True), ("f4", False), ("q2", False)]
-    turns.add("f5", "f")
-    turns.add("q3", "q")
-    turns.remove("q3")
-    assert not turns.newcomer_is_next
+    turns.add("first", "flood")
+    turns.take()
+    turns.charge("flood", 100, taken_up=taken_up)
+    turns.add("second", "flood")
+    turns.add("other", "other")
+    assert turns.next_sharer == ("other" if taken_up else "flood")
 
 
 def test_sharers_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +87,7 @@ def test_sharers_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch)
         turns.charge(turns.take(), 5)
 
 
-def test_a_newcomer_does_not_wait_for_room_that_others_wait_for() -> None:
+def test_a_tenant_that_brings_little_does_not_wait_for_room_that_others_wait_for() -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
             flood = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
@@ -111,17 +97,23 @@ def test_a_newcomer_does_not_wait_for_room_that_others_wait_for() -> None:
                 await until(lambda number=number: len(dispatcher.sessions) == number + 1)
                 (newest,) = [it for it in dispatcher.sessions if not it.tenant]
                 newest.tenant = "flood" if number < len(flood) else "quiet"
-            dispatcher.takes_turns, dispatcher.room, dispatcher.room_for_newcomers = True, False, True
+            dispatcher.takes_turns, dispatcher.room, dispatcher.room_for_light = True, False, True
             before = len(dispatcher.seen)
-            await flood[0].send_frame(PIPELINED + b"first")  # it fills the store
+            await flood[0].send_frame(PIPELINED + b"first" + bytes(LIGHT_BYTES_MAX))  # more than is little
             await dispatcher.until_seen(before + 1)
             for number, client in enumerate(flood):
                 await client.send_frame(PIPELINED + b"flood")
                 await until(lambda number=number: len(server.waiting_for_room) == number + 1)
-            await quiet.send_frame(PIPELINED + b"quiet")
-            await dispatcher.until_seen(before + 2)
-            assert [content[1:] for content in dispatcher.seen[before:]] == [b"first", b"quiet"]
-            assert len(server.waiting_for_room) == len(flood)
+            for count in range(2, 5):
+                await quiet.send_frame(PIPELINED + b"quiet")
+                await dispatcher.until_seen(before + count)
+            assert [content[1:6] for content in dispatcher.seen[before:]] == [b"first", *[b"quiet"] * 3]
+            await quiet.send_frame(PIPELINED + bytes(LIGHT_BYTES_MAX))
+            await dispatcher.until_seen(before + 5)
+            await quiet.send_frame(PIPELINED + b"not so quiet")
+            await until(lambda: len(server.waiting_for_room) == len(flood) + 1)
+            dispatcher.make_room()
+            await dispatcher.until_seen(before + 5 + len(flood) + 1)
             for client in [*flood, quiet]:
                 await client.reset()
 

@@ -56,6 +56,10 @@ TURN_BYTES_MAX = 512 * 1024
 request waits. With half of it a reader of what is in memory takes a sixth more of the node's CPU time; with twice as
 much, more again, since what is on its way leaves the processor's second cache before it is read."""
 
+SHARED_TURN_BYTES_MAX = 128 * 1024
+"""The same while several tenants bring batches, of a connection with TLS: the node encrypts no more than this before
+others have their turn."""
+
 AWAITED_BYTES = 16 * 1024
 """The share that the transport gets of scattered bytes to wait with: a piece or two, a sixteenth of what leaves in a
 turn."""
@@ -333,8 +337,9 @@ class Connection(asyncio.BufferedProtocol):
     def _write_out(self) -> None:
         assert self._transport is not None
         sent = 0
+        sent_max = SHARED_TURN_BYTES_MAX if self._encrypts and self._takes_turns() else TURN_BYTES_MAX
         while self._writable:
-            if sent >= TURN_BYTES_MAX:
+            if sent >= sent_max:
                 if self._responses.sendable:
                     self._flush_due = True
                     self._host.flush_soon(self)
@@ -387,14 +392,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         return sent
 
-    def _advance(self, *, its_turn: bool = False, newcomer: bool = False) -> None:
+    def _advance(self, *, its_turn: bool = False, light: bool = False) -> None:
         """Dispatch the frames in the buffer until one is held back. `its_turn`: no other connection has
         waited longer for room in the store."""
         until = 0.0
         try:
             while not self._ending and self._buffer.unread and self._may_dispatch():
                 others_first = not its_turn and (self._room_queue or self._takes_turns())
-                if (others_first or not self._has_room(newcomer)) and self._wait_for_room():
+                if (others_first or not self._has_room(light)) and self._wait_for_room():
                     break
                 if not self._dispatch_burst() and not self._dispatch_one():
                     break
@@ -625,13 +630,13 @@ class Connection(asyncio.BufferedProtocol):
             self._host.wait_for_room(self)
         return True
 
-    def room_available(self, newcomer: bool = False) -> int:
-        """It is this connection's turn to dispatch a request that brings batches, as one of a `newcomer`
+    def room_available(self, light: bool = False) -> int:
+        """It is this connection's turn to dispatch a request that brings batches, as one of a `light` tenant
         (`ports.Dispatcher.has_room`). Returns the bytes of what it dispatched."""
         self._waiting_for_room = False
         before = self._buffer.unread
         if not self._dead:
-            self._advance(its_turn=True, newcomer=newcomer)
+            self._advance(its_turn=True, light=light)
         return max(0, before - self._buffer.unread)
 
     def _pause_reading(self) -> None:

@@ -2,8 +2,8 @@
 longest.
 
 Each sharer has a virtual time, which goes on by what its turns took (start-time fair queuing). One that comes back
-after a pause begins at the virtual time of the others, a newcomer: it has saved up nothing. With one sharer the order
-is that of arrival.
+after a pause begins at the virtual time of the others: it has saved up nothing. With one sharer the order is that of
+arrival.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ class FairTurns(Generic[T]):
         over."""
         self._entries: dict[str, int] = {}
         self._numbers = count()
-        self._newcomers: set[str] = set()
-        """Sharers that wait, and had no turn that the others have not had since."""
 
     def __len__(self) -> int:
         return len(self._sharer_of)
@@ -57,9 +55,10 @@ class FairTurns(Generic[T]):
             self._start_over_if_empty()
 
     @property
-    def newcomer_is_next(self) -> bool:
-        """Whether the next turn is of a sharer that comes back after a pause."""
-        return bool(self._newcomers) and self._next()[1] in self._newcomers
+    def next_sharer(self) -> str:
+        """Whose turn it is."""
+        assert self._sharer_of, "nobody waits"
+        return self._next()[1]
 
     def take(self) -> T:
         """The item whose turn it is; it does not wait any more. Tell afterwards what it took (`charge`)."""
@@ -71,8 +70,8 @@ class FairTurns(Generic[T]):
         return item
 
     def charge(self, sharer: str, amount: int, *, taken_up: bool = False) -> None:
-        """A turn of the sharer took so much. `taken_up`: what is shared is not free yet, so that whoever comes next is
-        judged by what it had."""
+        """A turn of the sharer took so much. `taken_up`: what they share is not free yet, so that those who come next
+        wait for what it had, even if nobody waits now."""
         if not taken_up and self._start_over_if_empty():  # nobody waits for what it had too much of
             return
         self._times[sharer] = max(self._times.get(sharer, 0), self._now) + amount
@@ -86,19 +85,12 @@ class FairTurns(Generic[T]):
             return False
         self._times.clear()
         self._heap.clear()
-        self._newcomers.clear()
         self._now = 0
         return True
 
     def _enter(self, sharer: str) -> None:
         """From now on the sharer waits with its time of now."""
-        time = self._times.get(sharer, 0)
-        if time <= self._now:
-            time = self._now
-            self._newcomers.add(sharer)
-        else:
-            self._newcomers.discard(sharer)
-        self._times[sharer] = time
+        self._times[sharer] = time = max(self._times.get(sharer, 0), self._now)
         self._entries[sharer] = number = next(self._numbers)
         heappush(self._heap, (time, number, sharer))
 
@@ -115,4 +107,3 @@ class FairTurns(Generic[T]):
         del items[item]
         if not items:
             del self._waiting[sharer], self._entries[sharer]
-            self._newcomers.discard(sharer)

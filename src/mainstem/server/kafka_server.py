@@ -65,6 +65,9 @@ REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 SHARED_TURNS_SECONDS = 0.0003
 """For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
 `DISPATCH_SECONDS_MAX`. A request of a megabyte takes about as long."""
+LIGHT_BYTES_MAX = 64 * 1024
+"""What a tenant may have brought to be let past a full store, since the store last had room for all: the requests of a
+tenant that brings a few megabytes a second. A flood brings more in its first turn."""
 SHARED_ROOM_SECONDS = 0.002
 """Between two looks whether the store has written enough for the next turn of tenants."""
 
@@ -111,8 +114,10 @@ class KafkaServer:
         """Whether `_relieve_and_repeat` is scheduled."""
         self._turns_due = False
         """Whether `_give_turns` is scheduled."""
-        self._newcomers_due = False
-        """Whether `_give_turns_to_newcomers` is scheduled."""
+        self._brought: Counter[str] = Counter()
+        """Bytes that each tenant has brought since the store last had room for all."""
+        self._light_due = False
+        """Whether `_give_turns_to_light` is scheduled."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_unlogged = 0
         self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
@@ -350,13 +355,13 @@ class KafkaServer:
         self.waiting_for_room.add(connection, connection.session.tenant)
         if not self._turns_due:
             self._turns_due = True
-            if self.dispatcher.shared() and self.dispatcher.has_room(self.waiting_for_room.newcomer_is_next):
+            if self.dispatcher.shared() and self._may_go_on():
                 asyncio.get_running_loop().call_soon(self._give_turns)
             else:
                 self.dispatcher.tell_of_room(self._give_turns)
-        elif not self._newcomers_due and self.waiting_for_room.newcomer_is_next and self.dispatcher.shared():
-            self._newcomers_due = True
-            asyncio.get_running_loop().call_soon(self._give_turns_to_newcomers)
+        elif not self._light_due and self.dispatcher.shared() and self._is_light():
+            self._light_due = True
+            asyncio.get_running_loop().call_soon(self._give_turns_to_light)
 
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
@@ -497,28 +502,39 @@ class KafkaServer:
         elif waiting:
             dispatcher.tell_of_room(self._give_turns)
 
-    def _give_turns_to_newcomers(self) -> None:
-        """A newcomer waits for nothing but its turn, whatever others wait for."""
+    def _give_turns_to_light(self) -> None:
+        """A light tenant waits for nothing but its turn, whatever others wait for."""
         assert self.dispatcher is not None
-        self._newcomers_due = False
-        if self.dispatcher.shared():
-            self._give_shared_turns(newcomers_only=True)
+        self._light_due = False
+        if self.waiting_for_room and self.dispatcher.shared() and self._is_light():
+            self._give_shared_turns()
 
-    def _give_shared_turns(self, *, newcomers_only: bool = False) -> None:
+    def _give_shared_turns(self) -> None:
         """Let connections go on by turns for as long as one turn of the loop has for them, and as the store has room
         for the next."""
         assert self.dispatcher is not None
-        waiting, dispatcher = self.waiting_for_room, self.dispatcher
+        waiting, brought = self.waiting_for_room, self._brought
         until = self.clock.monotonic() + SHARED_TURNS_SECONDS
-        while waiting:
-            newcomer = waiting.newcomer_is_next
-            if (newcomers_only and not newcomer) or not dispatcher.has_room(newcomer):
-                return
+        while waiting and self._may_go_on():
+            light = self._is_light()
             connection = waiting.take()  # it may come again
-            size = connection.room_available(newcomer)
-            waiting.charge(connection.session.tenant, size, taken_up=not dispatcher.has_room())
+            size = connection.room_available(light)
+            waiting.charge(connection.session.tenant, size, taken_up=not self.dispatcher.has_room())
+            brought[connection.session.tenant] += size
             if self.clock.monotonic() >= until:
                 return
+
+    def _is_light(self) -> bool:
+        """Whether the tenant whose turn it is has brought little since the store had room for all."""
+        return self._brought[self.waiting_for_room.next_sharer] < LIGHT_BYTES_MAX
+
+    def _may_go_on(self) -> bool:
+        """Whether the store has room for the tenant whose turn it is."""
+        assert self.dispatcher is not None
+        if self.dispatcher.has_room():
+            self._brought.clear()
+            return True
+        return self._is_light() and self.dispatcher.has_room(light=True)
 
     def _flush(self) -> None:
         connections, self._to_flush = self._to_flush, []

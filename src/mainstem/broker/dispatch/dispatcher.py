@@ -172,13 +172,13 @@ class BrokerDispatcher:
         later = self._handle_later(route, handle, call, header, started_at, asked=_Asked(request))
         return Exchange(later, last=last)
 
-    def has_room(self, newcomer: bool = False) -> bool:
+    def has_room(self, light: bool = False) -> bool:
         """Implements `ports.Dispatcher`. Tenants that share the store wait in their sockets, where they take turns:
-        what is in the store waits in one line for its disk. A newcomer does not wait until what others have brought
-        there is written."""
+        what is in the store waits in one line for its disk. A light one does not wait until what others have
+        brought there is written."""
         if self._intake is None:
             return True
-        part = SHARED_BACKLOG_PART if not newcomer and self.shared() else 1.0
+        part = SHARED_BACKLOG_PART if not light and self.shared() else 1.0
         return self._intake.has_room(part)
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:
