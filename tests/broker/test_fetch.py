@@ -11,13 +11,16 @@ from uuid import UUID
 import pytest
 from tests.broker.harness import SESSION, Fakes, batch, call, make_broker
 from tests.fakes.clock import LoopClock
+from tests.fakes.memory_store import MemoryStore
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch
+from mainstem.broker.read_turns import READS_TOGETHER_MAX
 from mainstem.broker.started import EncodedFrame, Waiting
-from mainstem.model import Node, Topic
-from mainstem.ports import joined
+from mainstem.broker.throttling import Throttling
+from mainstem.model import Node, QueueRead, QueueSlice, Topic
+from mainstem.ports import ReadPlan, Session, joined
 from mainstem.protocol import codec
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import parse_response_header
@@ -30,6 +33,9 @@ from mainstem.protocol.messages.fetch import (
     PartitionData,
 )
 from mainstem.protocol.records import NewBatch, read_batch_header
+from mainstem.security.quotas.quota_table import QuotaTable
+from mainstem.security.tenants.tenant import Tenant
+from mainstem.security.tenants.tenant_table import TenantTable
 
 VERSION = 12
 MIB = 1024 * 1024
@@ -80,9 +86,12 @@ def request_for(
     )
 
 
-async def answer(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> EncodedFrame:
+async def answer(
+    fakes: Fakes, request: FetchRequest, version: int = VERSION, session: Session = SESSION
+) -> EncodedFrame:
     body = codec.write(request, version)
-    step = fetch.begin(fakes.broker, memoryview(b"head" + body), 4, call(version))
+    context = call(version)._replace(session=session)
+    step = fetch.begin(fakes.broker, memoryview(b"head" + body), 4, context)
     while not isinstance(step, EncodedFrame):
         if isinstance(step, Waiting):
             await step.future
@@ -92,9 +101,9 @@ async def answer(fakes: Fakes, request: FetchRequest, version: int = VERSION) ->
     return step
 
 
-async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION) -> FetchResponse:
+async def ask(fakes: Fakes, request: FetchRequest, version: int = VERSION, session: Session = SESSION) -> FetchResponse:
     """Ask as a client does, and read the response as it does."""
-    answered = await answer(fakes, request, version)
+    answered = await answer(fakes, request, version, session)
     frame = memoryview(joined(answered.buffers))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, position = parse_response_header(frame[4:], 1, version)
@@ -490,6 +499,58 @@ def test_what_a_client_has_taken_bounds_what_memory_answers_and_not_what_disks_d
             assert [len(records(found[n])) // len(one) for n in range(3)] == [1, 0, 0]
 
     asyncio.run(scenario())
+
+
+class HeldStore:
+    """A store on whose disks the tasks named `flood` read once `held` is set."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.held = asyncio.Event()
+        self.begun = Counter[str]()
+        """Reads, by the name of the task."""
+        self.read_at_once, self.wait, self.append = store.read_at_once, store.wait, store.append
+        self.offsets, self.offset_for_timestamp = store.offsets, store.offset_for_timestamp
+
+    async def read(
+        self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True
+    ) -> list[QueueSlice]:
+        task = asyncio.current_task()
+        assert task is not None
+        self.begun[task.get_name()] += 1
+        if task.get_name() == "flood":
+            await self.held.wait()
+        return await self._store.read(reads, bytes_max, whole_first=whole_first)
+
+
+def test_a_tenant_reads_disks_beside_another_that_has_many_reads_waiting() -> None:
+    async def scenario() -> None:
+        fakes = make_broker(LoopClock())
+        topic = await fakes.topic(partitions=1)
+        await append(fakes, topic, 0, batch(b"a"))
+        fakes.store.cold.add(topic.queue_id(0))
+        store = HeldStore(fakes.store)
+        fakes.broker.store = store
+        tenants = TenantTable()
+        for name in ("flood", "quiet"):
+            tenants.set(Tenant(name, f"{name}.", users=(name,)))
+        fakes.broker.throttling = Throttling(QuotaTable, LoopClock(), lambda: tenants)
+
+        def fetching(tenant: str) -> asyncio.Task[object]:
+            session = Session("127.0.0.1", 1, 1, principal=f"User:{tenant}")
+            return asyncio.create_task(ask(fakes, request_for(topic, Ask(0)), session=session), name=tenant)
+
+        flood = [fetching("flood") for _ in range(2 * READS_TOGETHER_MAX + 1)]
+        found = await fetching("quiet")
+        assert store.begun == {"flood": READS_TOGETHER_MAX, "quiet": 1}
+        given_up = flood.pop()
+        given_up.cancel()
+        store.held.set()
+        assert await asyncio.gather(*flood) == [found] * len(flood)
+        assert store.begun["flood"] == 2 * READS_TOGETHER_MAX
+        assert not fakes.broker.read_turns
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_a_cold_reader_waits_like_any_other() -> None:

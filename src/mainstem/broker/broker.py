@@ -18,6 +18,7 @@ from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.read_turns import ReadTurns
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -146,6 +147,8 @@ class Broker:
     """The time by which producers' timestamps are judged, in ms; None: the clock's time."""
     turns: Turns = field(default_factory=Turns)
     """Long requests take it between their slices."""
+    read_turns: ReadTurns = field(default_factory=ReadTurns)
+    """Reads of old messages take them, where there are tenants."""
     key_checks: KeyChecks = field(default_factory=KeyChecks)
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
     """Says how large a response may be, and counts what it holds while it is being made."""

@@ -111,6 +111,11 @@ class Throttling:
         """Whether there are any quotas, or tenants whose traffic is counted."""
         return bool(self._quotas()) or bool(self._tenants())
 
+    @property
+    def has_tenants(self) -> bool:
+        """Whether there are any tenants."""
+        return bool(self._tenants())
+
     def produced(self, session: Session, client_id: str | None, size_bytes: int) -> int:
         """Charge for Produce requests; for how many ms the client is throttled. 0: it is not."""
         charged = self._of(session, client_id)

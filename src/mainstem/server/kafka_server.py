@@ -66,8 +66,8 @@ SHARED_TURNS_SECONDS = 0.0003
 """For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
 `DISPATCH_SECONDS_MAX`. A request of a megabyte takes about as long."""
 LIGHT_BYTES_MAX = 64 * 1024
-"""What a tenant may have brought to be let past a full store, since the store last had room for all: the requests of a
-tenant that brings a few megabytes a second. A flood brings more in its first turn."""
+"""A tenant is let past a full store until it has brought so much since the store last had room for all: the requests of
+a tenant that brings a few megabytes a second. A flood brings more in its first turn."""
 SHARED_ROOM_SECONDS = 0.002
 """Between two looks whether the store has written enough for the next turn of tenants."""
 

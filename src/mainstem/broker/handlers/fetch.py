@@ -405,10 +405,19 @@ class _Fetch:
         store.read_at_once(plan)
         plan.widen(self._bytes_max)
         while not plan.settled:
-            store_for_client = self._broker.store_for(self._call.session)
-            await store_for_client.read(plan, min(self._bytes_max, self._broker.config.fetch_disk_bytes_max))
+            await self._read_disks(min(self._bytes_max, self._broker.config.fetch_disk_bytes_max))
             self._check_round()
             self._hold(plan.bytes - self._found_before)
+
+    async def _read_disks(self, bytes_max: int) -> None:
+        broker, session = self._broker, self._call.session
+        store = broker.store_for(session)
+        if broker.throttling is None or not broker.throttling.has_tenants:
+            await store.read(self._plan, bytes_max)
+            return
+        async with broker.read_turns.of(session.tenant):
+            self._check_round()
+            await store.read(self._plan, bytes_max)
 
     def _hold(self, size_bytes: int) -> None:
         """Charge for the bytes found on disks so far while more is read; once the response is sent, its
