@@ -21,9 +21,10 @@ from tests.cli.fake_node import serving
 from tests.console.views import FakeViews
 
 from mainstem.cli.cluster.drain import left_of
+from mainstem.cli.cluster.status import moving
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
-from mainstem.console.views.of_cluster import ClusterView, DiskView, DrainView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, DrainView, MoveView, ReplicaView, WriteGroupView
 from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
 
 
@@ -278,6 +279,16 @@ def test_data_has_the_documented_keys(words: str, node: str, capsys: pytest.Capt
     assert run([*words.split(), "--http", node, "--json"]) == 0
     documented = documented_keys()[words]
     assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
+
+
+def test_status_tells_which_step_a_moving_replica_is_at() -> None:
+    assert moving(MoveView(group=0, old=3, new=4)) == (
+        "write group 0: node 4 copies a replica, which then goes from node 3"
+    )
+    assert moving(MoveView(group=0, old=3, new=0)) == (
+        "write group 0: the replica on node 3 goes, as its successor has a vote"
+    )
+    assert moving(MoveView(group=0, old=0, new=4)) == "write group 0: node 4 copies a replica"
 
 
 def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from mainstem.nameserver.state.drain_plan import (
     GroupStanding,
+    MoveUnderWay,
     PlannedMove,
     VoteMove,
     left_on,
+    moves_under_way,
     plan_drains,
     plan_vote,
 )
@@ -148,3 +150,17 @@ def test_votes_never_become_fewer(
     voters: frozenset[int], learners: frozenset[int], heirs: set[int], move: VoteMove | None
 ) -> None:
     assert plan_vote({3}, voters, learners, 3, heirs) == move
+
+
+def test_a_move_is_under_way_from_its_placement_until_the_old_replica_is_no_member() -> None:
+    placements = {0: (1, 2, 4)}
+    begun = GroupStanding(frozenset({1, 2, 3}), frozenset({1, 2, 3}), frozenset({1, 2, 3}))
+    learns = begun._replace(members=frozenset({1, 2, 3, 4}))
+    votes = learns._replace(voters=frozenset({1, 2, 3, 4}))
+    done = GroupStanding(frozenset({1, 2, 4}), frozenset({1, 2, 4}), frozenset({1, 2, 4}))
+    assert moves_under_way(placements, {0: begun}) == [MoveUnderWay(0, 3, 4)]
+    assert moves_under_way(placements, {0: learns}) == [MoveUnderWay(0, 3, 4)]
+    assert moves_under_way(placements, {0: votes}) == [MoveUnderWay(0, 3, 0)]
+    assert moves_under_way(placements, {0: done}) == []
+    assert moves_under_way(placements, {}) == []
+    assert moves_under_way({}, {0: done}) == [], "not placed yet: there is nothing that it should move to"

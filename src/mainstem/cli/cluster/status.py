@@ -9,7 +9,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
-from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, ReplicaView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, MoveView, NodeView, ReplicaView
 
 
 @click.command("status")
@@ -30,6 +30,8 @@ def command(http: str, as_json: bool) -> None:
     _print_nodes(view)
     for drain in view.drains:
         print_text(f"node {drain.node} is being drained: {left_of(drain, len(view.write_groups))}")
+    for move in view.moves:
+        print_text(moving(move))
     print_text()
     print_table(
         [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "~REPLICAS"],
@@ -110,6 +112,14 @@ def _higher(view: ClusterView) -> str:
 def _disk(disk: DiskView) -> str:
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     return f"{size(disk.used_bytes)} used by Mainstem, {free}: {disk.path}"  # a line breaks before the path first
+
+
+def moving(move: MoveView) -> str:
+    """Which step a replica that moves is at."""
+    if not move.new:
+        return f"write group {move.group}: the replica on node {move.old} goes, as its successor has a vote"
+    instead = f", which then goes from node {move.old}" if move.old else ""
+    return f"write group {move.group}: node {move.new} copies a replica{instead}"
 
 
 def _replica(replica: ReplicaView) -> str:

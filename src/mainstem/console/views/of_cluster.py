@@ -76,6 +76,16 @@ class DrainView(msgspec.Struct, frozen=True, kw_only=True):
     """Why something does not go on, in words."""
 
 
+class MoveView(msgspec.Struct, frozen=True, kw_only=True):
+    """A write group's replica that moves, because of a drain or of `cluster replace`."""
+
+    group: int
+    old: int
+    """The node whose replica goes; 0: it has gone."""
+    new: int
+    """The node whose replica has no vote yet; 0: it has one."""
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nodes: Sequence[NodeView]
@@ -86,6 +96,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     partitions: int
     drains: Sequence[DrainView] = []
+    moves: Sequence[MoveView] = []
+    """Those that write group leaders tell of."""
     metadata_leader: int = -1
     """The node id of the metadata's leader; -1: this node knows none."""
     feature_level: int = 1

@@ -12,6 +12,7 @@ replica at a time, and takes one. Each replica of a drained node moves once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 from mainstem.nameserver.state.replica_placement import rack_of, replacement_for
@@ -28,6 +29,14 @@ class GroupStanding(NamedTuple):
 
 
 class PlannedMove(NamedTuple):
+    group: int
+    old: int
+    new: int
+
+
+class MoveUnderWay(NamedTuple):
+    """A write group's replica on its way: `old` is still a member, `new` has no vote yet. 0: that part is done."""
+
     group: int
     old: int
     new: int
@@ -96,6 +105,20 @@ def left_on(node_id: int, placements: Placements, standings: Standings) -> list[
         for group, replicas in sorted(placements.items())
         if node_id in replicas or group not in standings or node_id in standings[group].members
     ]
+
+
+def moves_under_way(placements: Placements, standings: Standings) -> list[MoveUnderWay]:
+    """The moves that have begun and are not done, whatever began them; none of the write groups of which no leader
+    tells. A new replica without an old one that leaves: that one has gone, or a replica is missing."""
+    moves = []
+    for group, replicas in sorted(placements.items()):
+        standing = standings.get(group)
+        if standing is None:
+            continue
+        leaving = sorted(standing.members - set(replicas))
+        arriving = sorted(set(replicas) - standing.voters)
+        moves += [MoveUnderWay(group, *each) for each in zip_longest(leaving, arriving, fillvalue=0)]
+    return moves
 
 
 def plan_vote(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import mainstem
 from mainstem.address import Address
-from mainstem.console.views.of_cluster import ClusterView, DrainView, NodeView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_cluster import ClusterView, DrainView, MoveView, NodeView, ReplicaView, WriteGroupView
 from mainstem.model import OWN_LEVELS, Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.drain_plan import Standings, left_on
+from mainstem.nameserver.state.drain_plan import Standings, left_on, moves_under_way
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
@@ -66,6 +66,10 @@ class LocalClusterViews:
                 self._own_store_dir, self._storage.queue_store.stored.file_bytes() if self._storage is not None else 0
             ),
             drains=self._drains(standings_of(led)),
+            moves=[
+                MoveView(group=it.group, old=it.old, new=it.new)
+                for it in moves_under_way(self._nameserver.lookups.placements(), standings_of(led))
+            ],
             topics=topics,
             partitions=partitions,
             metadata_leader=self._nameserver.lookups.metadata_leader,
