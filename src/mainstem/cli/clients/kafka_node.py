@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -21,6 +21,8 @@ from mainstem.cli.errors import CommandLineError, NodeUnreachable, NotAdmitted, 
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5.0
+COORDINATOR_SECONDS = 10.0
+"""The first question about consumer groups makes their topic, and a coordinator that moves reads its log."""
 ADMISSION_SECONDS = 15.0
 """A node that is loaded shakes hands and checks a password within this."""
 _LOOK_SECONDS = 0.2
@@ -96,6 +98,22 @@ def outcome(future: Future[T], what: str) -> T:
         raise RequestRefused(f"{what}: no answer within {REQUEST_SECONDS:.0f} s") from None
 
 
+def outcome_of_coordinator(ask: Callable[[], Future[T]], what: str) -> T:
+    """The result of a request to a consumer group's coordinator, which may be about to start, or to move: it is asked
+    again for a while. Raises RequestRefused as `outcome` does."""
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    while True:
+        future = ask()
+        try:
+            return future.result(timeout=REQUEST_SECONDS + 5)
+        except KafkaException as error:
+            if error.args[0].code() not in _OF_COORDINATORS or time.monotonic() >= deadline:
+                return outcome(future, what)
+        except TimeoutError:
+            return outcome(future, what)
+        time.sleep(_LOOK_SECONDS)
+
+
 def reason(error: KafkaException) -> str:
     """Kafka's reason in its own words, with the name of its code."""
     inner = error.args[0]
@@ -108,7 +126,15 @@ def is_passing(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in _PASSING
 
 
-_PASSING = frozenset(
+_OF_COORDINATORS = frozenset(
+    {
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
+_PASSING = _OF_COORDINATORS | frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -117,9 +143,6 @@ _PASSING = frozenset(
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
     }
 )
 

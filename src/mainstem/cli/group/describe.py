@@ -23,8 +23,10 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
     from mainstem.cli.group.offsets import of_all_partitions
 
     admin = kafka_node.admin(bootstrap)
-    futures = admin.describe_consumer_groups([group], request_timeout=kafka_node.REQUEST_SECONDS)
-    description = kafka_node.outcome(futures[group], f"consumer group {group}")
+    description = kafka_node.outcome_of_coordinator(
+        lambda: admin.describe_consumer_groups([group], request_timeout=kafka_node.REQUEST_SECONDS)[group],
+        f"consumer group {group}",
+    )
     owners = {
         (queue.topic, queue.partition): member
         for member in description.members

@@ -53,6 +53,8 @@ def of_all_partitions(
 
 def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     request = ConsumerGroupTopicPartitions(group)
-    futures = admin.list_consumer_group_offsets([request], request_timeout=kafka_node.REQUEST_SECONDS)
-    found = kafka_node.outcome(futures[group], f"no offsets of consumer group {group}")
+    found = kafka_node.outcome_of_coordinator(
+        lambda: admin.list_consumer_group_offsets([request], request_timeout=kafka_node.REQUEST_SECONDS)[group],
+        f"no offsets of consumer group {group}",
+    )
     return {(queue.topic, queue.partition): queue.offset for queue in found.topic_partitions if queue.offset >= 0}
