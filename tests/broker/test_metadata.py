@@ -8,14 +8,16 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import Fakes, call, make_broker
+from tests.fakes.clock import FakeClock
 from tests.fakes.metadata import FakeMetadata
 from tests.patience import PATIENCE_SECONDS
 
 from mainstem.broker.admin.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import metadata
+from mainstem.broker.queue_routing import LISTED_SECONDS
 from mainstem.errors import ConfigError
-from mainstem.model import Node, QueueRange, SharedBytes, Topic, queue_id_of
+from mainstem.model import Node, NodeRole, QueueRange, SharedBytes, Topic, queue_id_of
 from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray, elements
@@ -230,6 +232,32 @@ def test_a_cluster_of_several_nodes_is_described() -> None:
             (-1, (2, 3), (3,), (2,)),
             (3, (3, 1), (3, 1), ()),
         ]
+
+    asyncio.run(scenario())
+
+
+def test_the_queues_of_a_broker_that_goes_move_before_it_is_no_longer_listed() -> None:
+    async def scenario() -> None:
+        clock = FakeClock()
+        fakes = make_broker(clock)
+        apart = frozenset({NodeRole.BROKER})
+        stores = Node(node_id=1, host="h", port=9001)
+        fakes.metadata.nodes_known[:] = [
+            stores,
+            *(Node(node_id=n, host="h", port=9000 + n, roles=apart) for n in (4, 5)),
+        ]
+        await fakes.topic("t", partitions=8)
+
+        async def described() -> tuple[list[int], set[int]]:
+            response = await ask(fakes, "t")
+            partitions = elements(elements(response.topics)[0].partitions)
+            return [node.node_id for node in response.brokers], {p.leader_id for p in partitions}
+
+        assert await described() == ([1, 4, 5], {4, 5})
+        fakes.metadata.dead = {4}
+        assert await described() == ([1, 5, 4], {5})
+        clock.advance(LISTED_SECONDS)
+        assert await described() == ([1, 5], {5})
 
     asyncio.run(scenario())
 

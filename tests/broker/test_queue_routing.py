@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy
+from tests.fakes.clock import FakeClock
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.queue_routing import SETTLED_SECONDS, QueueRouting
+from mainstem.broker.queue_routing import LISTED_SECONDS, SETTLED_SECONDS, BrokerList, QueueRouting
 from mainstem.model import Node, NodeRole, queue_id_of
 
 STORES, BROKERS = (1, 2, 3), (4, 5, 6)
@@ -63,3 +64,31 @@ def test_clients_are_sent_on_to_a_broker_that_has_been_there_for_a_while() -> No
     assert not routing.look(SETTLED_SECONDS)
     assert routing.is_misplaced(elsewhere)
     assert not routing.is_misplaced(here)
+
+
+def test_a_broker_that_goes_is_listed_a_while_longer_than_queues_are_sent_to_it() -> None:
+    clock = FakeClock()
+    stores = [Node(node_id=number, host="h", port=1) for number in STORES]
+    brokers = [Node(node_id=number, host="h", port=1, roles=frozenset({NodeRole.BROKER})) for number in BROKERS]
+    metadata = FakeMetadata([*stores, *brokers])
+    listed = BrokerList(metadata, clock.monotonic)
+
+    def told() -> set[int]:
+        return {node.node_id for node in listed.nodes()}
+
+    assert told() == {*STORES, *BROKERS}
+    clock.advance(600)  # nobody asked for a long time
+    metadata.dead |= {4, 1}
+    assert told() == {2, 3, 4, 5, 6}, "a node that stores goes at once: others lead its queues before"
+    clock.advance(LISTED_SECONDS - 0.5)
+    assert 4 in told()
+    clock.advance(0.5)
+    assert told() == {2, 3, 5, 6}
+    metadata.dead.clear()
+    metadata.nodes_known = [node for node in metadata.nodes_known if node.node_id != 5]
+    metadata.nodes_known.append(Node(node_id=5, host="elsewhere", port=2, roles=frozenset({NodeRole.BROKER})))
+    assert [node.host for node in listed.nodes() if node.node_id == 5] == ["elsewhere"], "where it is now"
+    metadata.dead.add(5)
+    assert 5 in told()
+    metadata.dead.clear()
+    assert sorted(node.node_id for node in listed.nodes()) == [*STORES, *BROKERS], "once"

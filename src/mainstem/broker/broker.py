@@ -17,7 +17,7 @@ from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.queue_routing import BrokerList, QueueRouting
 from mainstem.broker.read_turns import ReadTurns
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
@@ -164,6 +164,7 @@ class Broker:
     """Reports clients that could not show who they are."""
     judged_ms: Callable[[], int] = field(init=False)
     routing: QueueRouting = field(init=False)
+    broker_list: BrokerList = field(init=False)
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
@@ -178,6 +179,7 @@ class Broker:
         self.faults = BoundedLog(logger, self.clock)
         self.refusals = BoundedLog(logger, self.clock)
         self.routing = QueueRouting(self.node_id, self.cluster, self.leadership, apart=self.apart)
+        self.broker_list = BrokerList(self.cluster, self.clock.monotonic)
         self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(
             self.metadata_admin,

@@ -6,15 +6,18 @@ of the queue's write group is its broker.
 
 This is balance and no fence: nodes may disagree for as long as they have heard different things, and any broker without
 storage serves any queue. A coordinator, which must be the one writer, asks the write group for the ownership
-(`QueueAdmin.own`)."""
+(`QueueAdmin.own`).
+
+A broker that goes is listed for a moment longer than queues are sent to it (`BrokerList`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy
 
-from mainstem.model import NodeRole
+from mainstem.model import Node, NodeRole
 from mainstem.ports import Cluster, QueueLeadership
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 SETTLED_SECONDS = 3.0
 """Many heartbeats: all nodes know the same brokers by then."""
+
+LISTED_SECONDS = 3.0
+"""A client that misses the broker of its queues looks for another one every second or sooner: three looks."""
 
 KNOWN_MAX = 100_000
 """Queues whose brokers are remembered, some ten MB."""
@@ -99,6 +105,39 @@ class QueueRouting:
     def serves_here(self, queue_id: int) -> bool:
         """Whether this node is the one that clients are sent to, as far as it knows."""
         return self._leadership.serves_here(queue_id) and not self.sends_elsewhere(queue_id)
+
+
+class BrokerList:
+    """The nodes that clients are told of: those alive, and brokers without storage that went within `LISTED_SECONDS`.
+
+    A client takes a node that is not listed out of use. If librdkafka reads in one answer that a broker is gone and
+    that its queues have another, it stops the connection to the old broker before the queues have left it; then they
+    have no broker until it looks again, a second later. So a client first reads of the move, and later of the end.
+    """
+
+    def __init__(self, cluster: Cluster, monotonic: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._monotonic = monotonic
+        self._apart: dict[int, Node] = {}
+        """The brokers without storage that were alive at the last look."""
+        self._gone: dict[int, tuple[Node, float]] = {}
+        """Those that are alive no more, and when this was first seen."""
+
+    def nodes(self) -> Sequence[Node]:
+        """The nodes in no order."""
+        now = self._monotonic()
+        alive = self._cluster.alive_nodes()
+        here = {node.node_id for node in alive}
+        for node_id, node in self._apart.items():
+            if node_id not in here:
+                self._gone[node_id] = node, now
+        self._apart = {node.node_id: node for node in alive if NodeRole.STORAGE not in node.roles}
+        self._gone = {
+            node_id: (node, since)
+            for node_id, (node, since) in self._gone.items()
+            if node_id not in here and now - since < LISTED_SECONDS
+        }
+        return [*alive, *(node for node, _ in self._gone.values())]
 
 
 def _weight(queue_id: int, node_id: int) -> int:

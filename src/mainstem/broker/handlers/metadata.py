@@ -60,8 +60,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
         entries = await _named_topics(broker, request, call, operations)
     elif broker.authorizer is not None:
         entries = await _topics_shown(broker, call)
-    nodes = nodes_at(broker.cluster.alive_nodes(), call.session.listener)
-    alive = {node.node_id for node in nodes}
+    alive = {node.node_id for node in nodes_at(broker.cluster.alive_nodes(), call.session.listener)}
     apart = frozenset(node.node_id for node in broker.metadata.nodes() if NodeRole.BROKER not in node.roles)
     if entries is None:
         assert isinstance(operations, int), "the same for all topics, where nobody judges"
@@ -78,7 +77,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in nodes
+            for node in nodes_at(broker.broker_list.nodes(), call.session.listener)
         ),
         cluster_id=broker.metadata.cluster_id(),
         controller_id=controller_id(broker, alive),
