@@ -32,7 +32,11 @@ from tests.clients.librdkafka import KEEP_TRYING
 from tests.patience import PATIENCE_SECONDS
 from tests.serving import Serving, eventually
 
+from mainstem.cli.acl.acl_requests import LibraryAclRequests, asked
+from mainstem.cli.clients.client_settings import Bootstrap
+from mainstem.cli.errors import SettingsUnusable
 from mainstem.cli.main import run
+from mainstem.security.acls.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceKind
 
 ME = "User:ANONYMOUS"
 
@@ -171,11 +175,11 @@ def test_a_topic_without_describe_is_not_listed(admin: AdminClient, name: str) -
 
 # the command line
 
-Acl = Callable[..., Any]
+AskedAcl = Callable[..., Any]
 
 
 @pytest.fixture
-def acl(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Acl:
+def acl(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> AskedAcl:
     """`acl("list", …)`: the data that the command prints, whose keys are those of the documentation."""
 
     def asked(command: str, *arguments: str) -> Any:
@@ -188,7 +192,7 @@ def acl(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Acl:
     return asked
 
 
-def test_the_command_line_adds_lists_and_removes(acl: Acl, name: str) -> None:
+def test_the_command_line_adds_lists_and_removes(acl: AskedAcl, name: str) -> None:
     acl("add", "User:carol", "read", "ALTER_CONFIGS", f"topic:{name}")
     acl("add", "User:carol", "all", f"topic:{name[:-2]}", "--prefix", "--deny", "--host", "10.0.0.9")
     acl("add", "User:dave", "describe", f"topic:{name}")
@@ -209,7 +213,59 @@ def test_the_command_line_adds_lists_and_removes(acl: Acl, name: str) -> None:
     assert len(acl("remove", "User:dave", "--yes")["removed"]) == 1
 
 
-def test_the_command_line_tells_why(acl: Acl, name: str) -> None:
+def test_the_command_line_knows_users_and_delegation_tokens(acl: AskedAcl) -> None:
+    """librdkafka knows neither; the rules stand among the others, and decide."""
+    acl("add", "User:gina", "create-tokens", "DESCRIBE_TOKENS", "user:alice")
+    acl("add", "User:gina", "describe", "delegation-token:some-id")
+    acl("add", "User:gina", "create-tokens", "user:User:team-", "--prefix")
+    acl("add", "User:gina", "describe", "topic:gina")
+
+    def listed(*arguments: str) -> set[tuple[str, ...]]:
+        rules = acl("list", *arguments, "--principal", "User:gina")["rules"]
+        return {(rule["operation"], rule["kind"], rule["name"], rule["pattern"]) for rule in rules}
+
+    alice = {(operation, "user", "User:alice", "literal") for operation in ("create-tokens", "describe-tokens")}
+    team = {("create-tokens", "user", "User:team-", "prefixed")}
+    token = {("describe", "delegation-token", "some-id", "literal")}
+    topic = {("describe", "topic", "gina", "literal")}
+    assert listed() == alice | team | token | topic
+    assert (listed("user:alice"), listed("user:team-7"), listed("delegation-token:some-id")) == (alice, team, token)
+    assert acl("why", "User:gina", "create-tokens", "user:team-7")["rule"]["name"] == "User:team-"
+    assert not acl("why", "User:gina", "describe-tokens", "user:team-7")["allowed"]
+    assert len(acl("remove", "User:gina", "create-tokens", "user:User:alice", "--yes")["removed"]) == 1
+    assert listed("user:alice") == {("describe-tokens", "user", "User:alice", "literal")}
+    assert len(acl("remove", "User:gina", "--yes")["removed"]) == 4
+    assert listed() == set()
+
+
+def test_rules_that_a_node_refuses_are_named(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["acl", "add", "gina:", "read", "user:" + "a" * 2_000, "--bootstrap", bootstrap]) == 1
+    assert "the rule ALLOW gina: read user:User:aaa" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_rules_through_librdkafka(admin: AdminClient, name: str) -> None:
+    """The commands ask through it where a login takes it."""
+    requests = LibraryAclRequests(admin)
+    rules = [
+        Acl(ResourceKind.TOPIC, name, PatternType.LITERAL, "User:hank", "*", operation, Permission.ALLOW)
+        for operation in (Operation.READ, Operation.WRITE)
+    ]
+    wanted = AclFilter(ResourceKind.TOPIC, name, PatternType.LITERAL, "User:hank")
+    requests.add(rules)
+    assert requests.found(wanted) == rules
+    requests.remove(rules[:1])
+    assert requests.found(wanted) == rules[1:]
+    requests.remove(rules[1:])
+    assert requests.found(wanted) == []
+
+
+def test_a_login_of_librdkafka_alone_has_no_rules_about_users(bootstrap: str) -> None:
+    address = Bootstrap(bootstrap, {"sasl.mechanisms": "OAUTHBEARER", "security.protocol": "SASL_PLAINTEXT"})
+    with pytest.raises(SettingsUnusable, match="OAUTHBEARER"), asked(address, ResourceKind.USER):
+        pass
+
+
+def test_the_command_line_tells_why(acl: AskedAcl, name: str) -> None:
     topic = f"topic:{name}"
     assert acl("why", "User:root", "delete", topic)["reason"] == "User:root is a super user"
     answer = acl("why", "User:erin", "describe", topic)

@@ -31,14 +31,16 @@ def command(
 ) -> None:
     """Allow PRINCIPAL (User:alice, or User:* for everybody) some operations on RESOURCE.
 
-    RESOURCE is topic:NAME, group:NAME, transactional-id:NAME or cluster; * as NAME stands for all.
+    RESOURCE is topic:NAME, group:NAME, transactional-id:NAME, delegation-token:ID, user:NAME or cluster; * as NAME
+    stands for all.
     """
-    from mainstem.cli.clients import kafka_node
+    from mainstem.cli.acl.acl_requests import asked
 
     pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
     permission = Permission.DENY if deny else Permission.ALLOW
     acls = [Acl(*resource, pattern, principal, host, operation, permission) for operation in operations]
-    rules.add(kafka_node.admin(bootstrap), acls)
+    with asked(bootstrap, resource[0]) as requests:
+        requests.add(acls)
     if as_json:
         print_json({"added": [rules.data_of(acl) for acl in acls]})
         return

@@ -17,11 +17,12 @@ from mainstem.security.acls.acl import AclFilter, PatternType, ResourceKind
 @options.as_json
 def command(resource: rules.Resource | None, principal: str | None, bootstrap: str, as_json: bool) -> None:
     """List the access rules, or those that are about RESOURCE, patterns that it fits included."""
-    from mainstem.cli.clients import kafka_node
+    from mainstem.cli.acl.acl_requests import asked
 
     kind, name = resource or (ResourceKind.ANY, None)
     wanted = AclFilter(kind, name, PatternType.MATCH if name else PatternType.ANY, principal)
-    acls = rules.found(kafka_node.admin(bootstrap), wanted)
+    with asked(bootstrap, kind) as requests:
+        acls = requests.found(wanted)
     if as_json:
         print_json({"rules": [rules.data_of(acl) for acl in acls]})
         return

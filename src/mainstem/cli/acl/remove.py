@@ -29,18 +29,20 @@ def command(
 ) -> None:
     """Remove the rules that allow or deny PRINCIPAL something: OPERATION alone, on RESOURCE alone, where these are
     given."""
-    from mainstem.cli.clients import kafka_node
+    from mainstem.cli.acl.acl_requests import asked
 
     kind, name = resource or (ResourceKind.ANY, None)
     pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL if name else PatternType.ANY
-    admin = kafka_node.admin(bootstrap)
-    acls = rules.found(admin, AclFilter(kind, name, pattern, principal, operation=operation or Operation.ANY))
+    wanted = AclFilter(kind, name, pattern, principal, operation=operation or Operation.ANY)
+    with asked(bootstrap, kind) as requests:
+        acls = requests.found(wanted)
     if acls and not yes:
         for acl in acls:
             click.echo(rules.text_of(acl), err=True)
         click.confirm(f"remove {'this rule' if len(acls) == 1 else f'these {len(acls)} rules'}?", abort=True, err=True)
     if acls:
-        rules.remove(admin, acls)
+        with asked(bootstrap, kind) as requests:
+            requests.remove(acls)
     if as_json:
         print_json({"removed": [rules.data_of(acl) for acl in acls]})
         return

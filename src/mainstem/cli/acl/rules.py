@@ -1,47 +1,38 @@
-"""Access rules as the commands read and write them, and as the Kafka client has them."""
+"""Access rules as the commands read and write them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import click
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
 
 from mainstem.cli.clients import kafka_node
-from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters.options import OptionType
-from mainstem.security.acls.acl import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceKind
+from mainstem.security.acls.acl import CLUSTER_NAME, WILDCARD, Acl, Operation, PatternType, ResourceKind
 
 KINDS = {
     "topic": ResourceKind.TOPIC,
     "group": ResourceKind.GROUP,
     "cluster": ResourceKind.CLUSTER,
     "transactional-id": ResourceKind.TRANSACTIONAL_ID,
+    "delegation-token": ResourceKind.DELEGATION_TOKEN,
+    "user": ResourceKind.USER,
 }
-"""The kinds of resources that the client knows, by their names in commands."""
+"""The kinds of resources by their names in commands."""
 
 OPERATIONS = {
     operation.name.lower().replace("_", "-"): operation
     for operation in Operation
-    if Operation.ALL <= operation <= Operation.IDEMPOTENT_WRITE
+    if Operation.ALL <= operation <= Operation.DESCRIBE_TOKENS
 }
 
 Resource = tuple[ResourceKind, str]
 
 
 class ResourceParameter(OptionType[Resource]):
-    """KIND:NAME, or `cluster`."""
+    """KIND:NAME, or `cluster`. The user alice is `user:alice`, and `user:User:alice` as in rules."""
 
     name = "RESOURCE"
 
@@ -58,6 +49,8 @@ class ResourceParameter(OptionType[Resource]):
             return kind, CLUSTER_NAME
         if not name:
             self.fail(f"{value!r} has no name; {text}:NAME, or '{text}:*' for all", param, context)
+        if kind is ResourceKind.USER and ":" not in name and name != WILDCARD:
+            return kind, f"User:{name}"
         return kind, name
 
 
@@ -84,37 +77,6 @@ class PrincipalParameter(OptionType[str]):
         if ":" not in str(value):
             self.fail(f"{value!r} has no type: User:{value}", param, context)
         return str(value)
-
-
-def found(admin: AdminClient, wanted: AclFilter) -> list[Acl]:
-    """The rules that a filter selects, sorted. Raises RequestRefused."""
-    future: Future[Iterable[AclBinding]] = admin.describe_acls(
-        _filter(wanted), request_timeout=kafka_node.REQUEST_SECONDS
-    )
-    return sorted(map(_acl, kafka_node.outcome(future, "the access rules were not listed")))
-
-
-def add(admin: AdminClient, acls: Sequence[Acl]) -> None:
-    """Raises RequestRefused naming each rule that was not added."""
-    futures = admin.create_acls([_binding(acl) for acl in acls], request_timeout=kafka_node.REQUEST_SECONDS)
-    _settle(futures, "was not added")
-
-
-def remove(admin: AdminClient, acls: Sequence[Acl]) -> None:
-    """Raises RequestRefused naming each rule that was not removed."""
-    futures = admin.delete_acls([_filter(AclFilter(*acl)) for acl in acls], request_timeout=kafka_node.REQUEST_SECONDS)
-    _settle(futures, "was not removed")
-
-
-def _settle(futures: dict[Any, Future[Any]], failure: str) -> None:
-    failures = []
-    for binding, future in futures.items():
-        try:
-            kafka_node.outcome(future, f"the rule {text_of(_acl(binding))} {failure}")
-        except RequestRefused as refused:
-            failures.append(str(refused))
-    if failures:
-        raise RequestRefused("; ".join(failures))
 
 
 def node_config(admin: AdminClient, name: str) -> str | None:
@@ -159,36 +121,3 @@ def data_of(acl: Acl) -> dict[str, str]:
         "pattern": acl.pattern.name.lower(),
         "host": acl.host,
     }
-
-
-def _binding(acl: Acl) -> AclBinding:
-    return AclBinding(*_client_fields(acl))
-
-
-def _filter(wanted: AclFilter) -> AclBindingFilter:
-    return AclBindingFilter(*_client_fields(wanted))
-
-
-def _client_fields(acl: Acl | AclFilter) -> tuple[Any, ...]:
-    """The client's enumerations have Kafka's numbers, as ours."""
-    return (
-        ResourceType(acl.kind.value),
-        acl.name,
-        ResourcePatternType(acl.pattern.value),
-        acl.principal,
-        acl.host,
-        AclOperation(acl.operation.value),
-        AclPermissionType(acl.permission.value),
-    )
-
-
-def _acl(binding: AclBinding | AclBindingFilter) -> Acl:
-    return Acl(
-        ResourceKind(binding.restype.value),
-        binding.name,
-        PatternType(binding.resource_pattern_type.value),
-        binding.principal,
-        binding.host,
-        Operation(binding.operation.value),
-        Permission(binding.permission_type.value),
-    )

@@ -26,12 +26,14 @@ def command(
     principal: str, operation: Operation, resource: rules.Resource, host: str, bootstrap: str, as_json: bool
 ) -> None:
     """Tell whether PRINCIPAL may do OPERATION on RESOURCE, and which rule decides."""
+    from mainstem.cli.acl.acl_requests import asked
     from mainstem.cli.clients import kafka_node
 
-    admin = kafka_node.admin(bootstrap)
     table = AclTable()
-    for acl in rules.found(admin, AclFilter(*resource, PatternType.MATCH)):
-        table.add(acl)
+    with asked(bootstrap, resource[0]) as requests:
+        for acl in requests.found(AclFilter(*resource, PatternType.MATCH)):
+            table.add(acl)
+    admin = kafka_node.admin(bootstrap)
     super_users = rules.node_config(admin, "super.users")
     everyone = rules.node_config(admin, "allow.everyone.if.no.acl.found")
     config = AuthorizerConfig(super_users=super_users or "", allow_everyone_if_no_acl_found=everyone == "true")
