@@ -103,6 +103,7 @@ MERGE_MESSAGES = {
 """The messages for bugs in merges."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MERGE_MESSAGES)
 def test_planted_bugs_of_merges_are_found_by_their_own_messages(name: str, tmp_path: Path) -> None:
     said: list[str] = []

@@ -68,6 +68,7 @@ def test_passes_are_recorded_and_killed_and_come_too_late(tmp_path: Path) -> Non
     assert is_enough(), (seen, gone, removed_bytes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MESSAGES)
 def test_planted_bugs_of_compactions_are_found_by_their_own_messages(name: str, tmp_path: Path) -> None:
     said = []

@@ -92,6 +92,7 @@ def test_planted_bugs_of_the_tier_are_found_by_their_own_messages(name: str, tmp
     raise AssertionError(f"nobody says {MESSAGES[name]!r}: {said}")
 
 
+@pytest.mark.long  # that of whole nodes sees more, at each change
 def test_a_run_is_determined_by_its_seed(tmp_path: Path) -> None:
     traces = []
     for name in ("first", "second"):
