@@ -107,6 +107,7 @@ def test_other_sources_take_them_as_well(tmp_path: Path) -> None:
         ("node.id=seven", "a whole number"),
         ("num.network.threads=3", "unknown key num.network.threads"),
         ("node.id", "line 1: it takes name=value"),
+        ("=7", "line 1: it takes name=value"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named_with_its_file_and_what_to_do(

@@ -86,6 +86,7 @@ _JAAS = "users are the cluster's (`mainstem user add`, `sasl.bootstrap_user`), o
 
 _END_POINT = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)://(.*:\d+)")
 _RULES = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*(?:,|$)")
+_PROPERTY = re.compile(r"([^=:\s]+)\s*[=:]\s*(.*)")
 _TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}
 
 
@@ -292,8 +293,8 @@ def properties(text: str) -> dict[str, str]:
             continue
         while whole.endswith("\\"):
             whole = whole[:-1] + next(lines, (0, ""))[1].strip()
-        name, separator, value = re.match(r"([^=:\s]+)\s*([=:]?)\s*(.*)", whole).groups()  # type: ignore[union-attr]
-        if not separator:
+        match = _PROPERTY.fullmatch(whole)
+        if match is None:
             raise ValueError(f"line {number}: it takes name=value")
-        found[name] = value
+        found[match[1]] = match[2]
     return found
