@@ -1,7 +1,7 @@
 # make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
 # make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
-# make test    the test suite, real clients and real Spark included, in less than ten minutes on two cores; three files
+# make test    the test suite, real clients and real Spark included, in ten to twelve minutes on two cores; three files
 #              at a time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)
