@@ -61,6 +61,9 @@ def send(node: Serving, topic: str, now_ms: int) -> list[str]:
         "retry.backoff.max.ms": 10,
         "reconnect.backoff.ms": 1,
         "reconnect.backoff.max.ms": 10,
+        # or the client, at a moment without any connection, may drop a broker that it has just sent a batch to, and
+        # sends the batch again
+        "metadata.recovery.strategy": "none",
         "message.timeout.ms": 60_000,
     })  # fmt: skip
     for number in range(MESSAGES):
