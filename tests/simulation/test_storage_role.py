@@ -70,6 +70,7 @@ def test_the_programs_reach_every_tier_of_the_disks_and_prune(tmp_path: Path) ->
     assert outcomes == {"committed", "replayed", "refused"}
 
 
+@pytest.mark.long  # whole nodes are played so at each change
 def test_what_a_storage_role_does_depends_on_nothing_but_the_seed(tmp_path: Path) -> None:
     assert not parting("role", 7, tmp_path)
 

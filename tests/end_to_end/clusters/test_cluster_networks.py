@@ -177,6 +177,7 @@ def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluste
         goes_on(load, "deaf")
 
 
+@pytest.mark.long  # the simulation loses more at each change; this is for kernels and clients
 def test_a_network_that_loses_three_packets_in_ten_loses_no_message(cluster: Cluster, network: Network) -> None:
     """Connections stall, elections come and go, answers are lost and requests repeated."""
     with both_load(cluster, network, "lossy") as load:

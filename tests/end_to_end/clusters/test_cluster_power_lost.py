@@ -136,6 +136,7 @@ def test_a_node_that_kept_everything_leads_although_it_is_no_majority(cluster: C
     assert story.read(story.sent) == list(range(story.sent))
 
 
+@pytest.mark.long  # the test before has the commands, the simulation what they do
 def test_the_longest_log_that_is_left_leads_and_says_what_may_be_missing(cluster: Cluster, tmp_path: Path) -> None:
     story = Story(cluster, tmp_path)
     story.lose_power()

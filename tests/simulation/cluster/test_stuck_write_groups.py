@@ -175,7 +175,9 @@ class FirstLevelStory(Story):
     level = FeatureLevel.FIRST
 
 
-@pytest.mark.parametrize("story", [Story, CrashingStory, FirstLevelStory])
+@pytest.mark.parametrize(
+    "story", [CrashingStory, *(pytest.param(it, marks=pytest.mark.long) for it in (Story, FirstLevelStory))]
+)
 @pytest.mark.parametrize("seed", more_at_length([1, 2]))
 def test_a_group_without_a_majority_does_not_pin_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: type[Story], seed: int

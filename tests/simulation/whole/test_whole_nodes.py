@@ -113,7 +113,7 @@ def test_one_node_at_a_time_may_lose_its_power_under_async_durability(tmp_path: 
 
 def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
     rotten: dict[str, int] = {}
-    for seed in range(5, 37):
+    for seed in range(8, 40):
         if len(rotten) >= 8:
             break
         run = WholeRun(seed, tmp_path / str(seed), faults=["rotten file"])
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_any_kind_of_file_is_no_loss(tmp_path: Path) -> None:
 def test_producers_of_a_rotten_file_are_known_again(tmp_path: Path) -> None:
     """With any leader, and any node that has lost them: they repeat nothing, and no replica knows others in the end."""
     rotten = mended = 0
-    for seed in range(4, 24):
+    for seed in range(33, 53):  # the first of these have most of them
         if rotten >= 8 and mended >= 1:
             break  # what a seed makes of its faults changes with the nodes' code: as many as it takes
         run = WholeRun(seed, tmp_path / str(seed), faults=["rotten producers", "transfer"])

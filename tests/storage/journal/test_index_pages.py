@@ -22,6 +22,9 @@ def rows_of_segment() -> numpy.ndarray:
     return extent_rows(*((queue, 5, 9, 0, 100) for queue in QUEUES))
 
 
+ROWS_OF = {row[0]: row for row in rows_of_segment().tolist()}
+
+
 class Segment:
     """Index files on a watched disk, with one index written."""
 
@@ -38,7 +41,7 @@ class Segment:
         """Whether the index has what it should have of a queue: a batch, or nothing."""
         found = await self.indexes.rows_with(SEQUENCE, IDENTITY, queue_id, self.rebuild)
         first, end = found.queue_rows(queue_id)
-        wanted = [row for row in rows_of_segment().tolist() if row[0] == queue_id]
+        wanted = [ROWS_OF[queue_id]] if queue_id in ROWS_OF else []
         return bool(found.rows[first:end].tolist() == wanted)
 
     @property
