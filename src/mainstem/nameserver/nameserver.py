@@ -115,6 +115,7 @@ class Nameserver:
         """Drives this node's member of the metadata quorum."""
         clock_ms = ports.clock.now_ms if ports is not None else _now_ms
         self._sleep = sleep
+        self._monotonic = ports.clock.monotonic if ports is not None else time.monotonic
         self.proposer = Proposer(quorum, replica, clock_ms, config.changes_waiting_max)
         self._leaders = WriteGroupLeaders()
         self.heartbeats: Heartbeats | None = None
@@ -161,10 +162,11 @@ class Nameserver:
         self._requests.clients = clients
 
     def draining(self, standings: Callable[[], Awaitable[Standings]]) -> Draining:
-        """Empties drained nodes, when it is run. `standings` asks the leaders of the write groups."""
+        """Empties drained and lost nodes, when it is run. `standings` asks the leaders of the write groups."""
         return Draining(
-            self.quorum, self.replica, self.proposer, self._requests, self.lookups.alive,
-            self.operations.change_member, standings, self._sleep, max(1, len(self._config.peers)),
+            self.quorum, self.replica, self.proposer, self._requests, self.lookups,
+            self.operations.change_member, standings, self._sleep, self._monotonic, max(1, len(self._config.peers)),
+            self._config.rebuild_after_seconds,
         )  # fmt: skip
 
     @classmethod

@@ -1,4 +1,5 @@
-"""Nodes are drained by whoever leads the metadata, through deaths of leaders, until they hold and vote nothing."""
+"""Nodes are drained by whoever leads the metadata, through deaths of leaders, until they hold and vote nothing. The
+replicas of lost nodes are rebuilt on others, unless those return first."""
 
 from __future__ import annotations
 
@@ -39,9 +40,9 @@ class WriteGroups:
 
 
 @asynccontextmanager
-async def draining_cluster(seed: int) -> AsyncIterator[tuple[Nameservers, WriteGroups]]:
+async def draining_cluster(seed: int, **config: int) -> AsyncIterator[tuple[Nameservers, WriteGroups]]:
     """Three nodes that hold everything, and a fourth that holds nothing."""
-    cluster = Nameservers(seed, write_groups=3)
+    cluster = Nameservers(seed, write_groups=3, **config)
     groups = WriteGroups(cluster)
     async with asyncio.TaskGroup() as tasks:
         await cluster.start_all()
@@ -49,6 +50,7 @@ async def draining_cluster(seed: int) -> AsyncIterator[tuple[Nameservers, WriteG
         await cluster.start(4)
         works = [tasks.create_task(groups.follow())]
         works += [tasks.create_task(drains(it, groups)) for it in cluster.running.values()]
+        await cluster.until(lambda: bool(groups.voters))
         try:
             yield cluster, groups
         finally:
@@ -130,5 +132,68 @@ def test_a_drain_that_is_cancelled_begins_no_other_move_and_outlives_restarts() 
             assert nameserver.lookups.placements() == placements
             assert node_id in nameserver.lookups.metadata_voters
             await cluster.settled()
+
+    simulate(scenario())
+
+
+REBUILT_AFTER = 20
+
+
+def test_what_a_lost_node_held_is_rebuilt_one_replica_at_a_time_and_it_keeps_its_vote() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(84, rebuild_after_seconds=REBUILT_AFTER) as (cluster, groups):
+            leader = await cluster.elected()
+            lost = next(it for it in (1, 2, 3) if it != leader)
+            lookups = cluster.running[leader].lookups
+            placed = lookups.placements()
+            groups.stands_still = True
+            await cluster.kill(lost)
+            await asyncio.sleep(REBUILT_AFTER)
+            assert lookups.placements() == placed, "it was held for dead some seconds later"
+            await asyncio.sleep(REBUILT_AFTER)
+            assert [4 in replicas for replicas in lookups.placements().values()].count(True) == 1
+            groups.stands_still = False
+            await cluster.until(lambda: not any(lost in voters for voters in groups.voters.values()))
+            assert lost in lookups.metadata_voters
+            await cluster.start(lost)
+            await asyncio.sleep(REBUILT_AFTER)
+            assert not holds(cluster, lost)
+
+    simulate(scenario())
+
+
+def test_a_lost_node_that_returns_keeps_what_is_not_rebuilt_yet() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(85, rebuild_after_seconds=REBUILT_AFTER) as (cluster, groups):
+            leader = await cluster.elected()
+            lost = next(it for it in (1, 2, 3) if it != leader)
+            lookups = cluster.running[leader].lookups
+            placed = {group: set(replicas) for group, replicas in lookups.placements().items()}
+            groups.stands_still = True
+            await cluster.kill(lost)
+            await cluster.until(lambda: any(4 in replicas for replicas in lookups.placements().values()))
+            await cluster.start(lost)
+            await cluster.until(
+                lambda: {group: set(replicas) for group, replicas in lookups.placements().items()} == placed
+            )
+            groups.stands_still = False
+            await asyncio.sleep(REBUILT_AFTER)
+            assert {group: set(replicas) for group, replicas in lookups.placements().items()} == placed
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize(("after", "killed"), [(0, 1), (REBUILT_AFTER, 2)], ids=["switched off", "half are dead"])
+def test_nothing_is_rebuilt_by_itself(after: int, killed: int) -> None:
+    async def scenario() -> None:
+        async with draining_cluster(86, rebuild_after_seconds=after) as (cluster, _):
+            leader = await cluster.elected()
+            gone = [it for it in (4, 1, 2, 3) if it != leader][:killed]
+            lookups = cluster.running[leader].lookups
+            placed = lookups.placements()
+            await asyncio.gather(*(cluster.kill(it) for it in gone))
+            await asyncio.sleep(3 * REBUILT_AFTER)
+            assert cluster.leader()
+            assert lookups.placements() == placed
 
     simulate(scenario())

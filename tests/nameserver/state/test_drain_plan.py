@@ -15,6 +15,7 @@ from mainstem.nameserver.state.drain_plan import (
     PlannedMove,
     VoteMove,
     left_on,
+    may_turn_back,
     moves_under_way,
     plan_drains,
     plan_vote,
@@ -164,3 +165,46 @@ def test_a_move_is_under_way_from_its_placement_until_the_old_replica_is_no_memb
     assert moves_under_way(placements, {0: done}) == []
     assert moves_under_way(placements, {}) == []
     assert moves_under_way({}, {0: done}) == [], "not placed yet: there is nothing that it should move to"
+
+
+def standing_of(
+    voters: set[int],
+    *,
+    learners: frozenset[int] | set[int] = frozenset(),
+    silent: frozenset[int] | set[int] = frozenset(),
+) -> GroupStanding:
+    members = frozenset(voters | learners)
+    return GroupStanding(frozenset(voters), members, members - silent)
+
+
+def test_replicas_of_lost_nodes_come_first_and_wait_for_no_other_lost_one() -> None:
+    nodes: dict[int, str | None] = dict.fromkeys(range(1, 8))
+    placements = {0: (1, 2, 3, 4, 5)}
+    standings = {0: standing_of({1, 2, 3, 4, 5}, silent={4, 5})}
+    plan = plan_drains(placements, standings, nodes, [1, 2, 3, 6, 7], draining=[1], lost=[4, 5])
+    assert plan.moves == [PlannedMove(0, 4, 6)]
+    assert plan.obstacles == {}
+    plan = plan_drains(placements, standings, nodes, [1, 2, 3, 6, 7], draining=[1], lost=[4])
+    assert plan.moves == []
+    assert "node 5 does not follow" in plan.obstacles[0], "it is awaited"
+
+
+def test_a_lost_node_waits_for_one_that_takes_its_place() -> None:
+    plan = plan_drains(
+        {0: (1, 2, 3)}, {0: standing_of({1, 2, 3}, silent={3})}, dict.fromkeys((1, 2, 3)), [1, 2], [], [3]
+    )
+    assert plan.moves == []
+    assert "add a node" in plan.obstacles[0]
+
+
+def test_a_move_for_a_lost_node_turns_back_as_long_as_its_successor_only_learns() -> None:
+    move = PlannedMove(0, 3, 4)
+    under_way = {0: (1, 2, 4)}
+    assert may_turn_back(move, under_way, {0: standing_of({1, 2, 3}, learners={4})})
+    assert may_turn_back(move, under_way, {0: standing_of({1, 2, 3})}), "it has not begun to learn"
+    assert may_turn_back(move, under_way, {0: standing_of({1, 2, 3}, silent={3})}) is False
+    assert may_turn_back(move, under_way, {}) is False
+    assert may_turn_back(move, under_way, {0: standing_of({1, 2, 3, 4})}) is None
+    assert may_turn_back(move, under_way, {0: standing_of({1, 2, 4})}) is None
+    assert may_turn_back(move, {0: (1, 2, 3)}, {0: standing_of({1, 2, 3})}) is None
+    assert may_turn_back(move, {0: (1, 2, 5)}, {0: standing_of({1, 2, 3})}) is None

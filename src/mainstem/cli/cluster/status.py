@@ -9,7 +9,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
-from mainstem.console.views.of_cluster import ClusterView, DiskView, MoveView, NodeView, ReplicaView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, MoveView, NodeView, ReplicaView
 
 
 @click.command("status")
@@ -30,6 +30,8 @@ def command(http: str, as_json: bool) -> None:
     _print_nodes(view)
     for drain in view.drains:
         print_text(f"node {drain.node} is being drained: {left_of(drain, len(view.write_groups))}")
+    for lost in view.lost_nodes:
+        print_text(rebuilding(lost))
     for move in view.moves:
         print_text(moving(move))
     print_text()
@@ -120,6 +122,17 @@ def moving(move: MoveView) -> str:
         return f"write group {move.group}: the replica on node {move.old} goes, as its successor has a vote"
     instead = f", which then goes from node {move.old}" if move.old else ""
     return f"write group {move.group}: node {move.new} copies a replica{instead}"
+
+
+def rebuilding(lost: LostNodeView) -> str:
+    """When the replicas of a dead node are rebuilt elsewhere, and what that waits for."""
+    held = f"node {lost.node} has been dead for {duration(lost.dead_seconds)}: its replicas ({len(lost.groups_left)})"
+    waits = f"; waits: {lost.waits_for[0]}" if lost.waits_for else ""
+    if lost.rebuilt_in_seconds is None:
+        return f"{held} stay until it is back, or another takes its place (mainstem cluster replace){waits}"
+    if lost.rebuilt_in_seconds:
+        return f"{held} will be rebuilt on other nodes in {duration(lost.rebuilt_in_seconds)}{waits}"
+    return f"{held} are being rebuilt on other nodes{waits}"
 
 
 def _replica(replica: ReplicaView) -> str:

@@ -76,8 +76,22 @@ class DrainView(msgspec.Struct, frozen=True, kw_only=True):
     """Why something does not go on, in words."""
 
 
+class LostNodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead node that still has replicas, which are rebuilt on other nodes, or will be."""
+
+    node: int
+    dead_seconds: float
+    """Since this metadata leader holds it for dead, or the node that is asked knows of that."""
+    rebuilt_in_seconds: float | None
+    """Until that begins; 0: it has begun, None: it does not come by itself."""
+    groups_left: Sequence[int]
+    """Write groups that it is still a member of, or may be."""
+    waits_for: Sequence[str] = []
+    """Why something does not go on, in words."""
+
+
 class MoveView(msgspec.Struct, frozen=True, kw_only=True):
-    """A write group's replica that moves, because of a drain or of `cluster replace`."""
+    """A write group's replica that moves, because of a drain, a lost node, or `cluster replace`."""
 
     group: int
     old: int
@@ -96,6 +110,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     partitions: int
     drains: Sequence[DrainView] = []
+    lost_nodes: Sequence[LostNodeView] = []
     moves: Sequence[MoveView] = []
     """Those that write group leaders tell of."""
     metadata_leader: int = -1

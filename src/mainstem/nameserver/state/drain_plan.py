@@ -1,17 +1,18 @@
-"""Plans how nodes that are drained become empty: which replicas may move now, where to, and what stands against it. No
-I/O.
+"""Plans how nodes that are drained or lost become empty: which replicas may move now, where to, and what stands against
+it. No I/O.
 
 A move is a change of placement. It is under way as long as the write group's members are not those that placement
 wants, so that nothing else needs to be remembered of it: whoever leads the metadata plans on from the same facts.
 
 Invariants: no two replicas of a write group on one node; a write group has one move under way at a time, and begins it
-only while all of its other replicas follow; the number of racks that it spans does not go down; a node gives away one
-replica at a time, and takes one. Each replica of a drained node moves once.
+only while all of its other replicas follow, but for those that are lost as well as the one that moves; the number of
+racks that it spans does not go down; a node gives away one replica at a time, and takes one. Each replica of a drained
+node moves once. Replicas of lost nodes come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -66,24 +67,27 @@ def plan_drains(
     racks: Mapping[int, str | None],
     takers: Collection[int],
     draining: Collection[int],
+    lost: Collection[int] = (),
 ) -> DrainPlan:
     """`standings` lacks the write groups of which no leader tells; `racks` has all nodes; `takers` live, store and are
-    not drained."""
+    not drained; `lost` are dead, and not awaited any more."""
     into, out_of = _under_way(placements, standings)
     planned = dict(placements)
     plan = DrainPlan([], {})
+    left = {*draining, *lost}
     for group, replicas in sorted(placements.items()):
         standing = standings.get(group)
-        leaving = [node_id for node_id in replicas if node_id in draining]
+        leaving = sorted((node_id for node_id in replicas if node_id in left), key=lambda it: it not in lost)
         if standing is None or not _is_settled(replicas, standing):
-            if (standing is None and leaving) or (standing is not None and standing.members & set(draining)):
+            if (standing is None and leaving) or (standing is not None and standing.members & left):
                 _note(plan, group, _stuck(replicas, standing))
             continue
         old = next((node_id for node_id in leaving if node_id not in out_of), None)
         if old is None:
             continue
         able = [new for new in takers if new not in replicas and _keeps_racks(racks, replicas, old, new)]
-        why = _unable(old, replicas, takers) if not able else _not_following(old, replicas, standing)
+        awaited = set(replicas) - {old} - (set(lost) if old in lost else set())
+        why = _unable(old, replicas, takers) if not able else _not_following(awaited, standing)
         _note(plan, group, why)
         free = [new for new in able if new not in into]
         if why or not free:
@@ -119,6 +123,19 @@ def moves_under_way(placements: Placements, standings: Standings) -> list[MoveUn
         arriving = sorted(set(replicas) - standing.voters)
         moves += [MoveUnderWay(group, *each) for each in zip_longest(leaving, arriving, fillvalue=0)]
     return moves
+
+
+def may_turn_back(move: PlannedMove, placements: Placements, standings: Standings) -> bool | None:
+    """Whether a replica that was lost follows again before its successor has a vote: then it may stay. None: no more,
+    as the move is over or another change has taken its place."""
+    replicas, standing = placements.get(move.group, ()), standings.get(move.group)
+    if move.new not in replicas or move.old in replicas:
+        return None
+    if standing is None:
+        return False
+    if move.new in standing.voters or move.old not in standing.voters:
+        return None
+    return move.old in standing.active
 
 
 def plan_vote(
@@ -184,8 +201,8 @@ def _stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
     return ""
 
 
-def _not_following(old: int, replicas: Collection[int], standing: GroupStanding) -> str:
-    silent = sorted(set(replicas) - {old} - standing.active)
+def _not_following(awaited: Set[int], standing: GroupStanding) -> str:
+    silent = sorted(awaited - standing.active)
     return f"its replica on node {silent[0]} does not follow; a move would make it less safe" if silent else ""
 
 

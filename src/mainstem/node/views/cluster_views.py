@@ -7,7 +7,15 @@ from pathlib import Path
 
 import mainstem
 from mainstem.address import Address
-from mainstem.console.views.of_cluster import ClusterView, DrainView, MoveView, NodeView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_cluster import (
+    ClusterView,
+    DrainView,
+    LostNodeView,
+    MoveView,
+    NodeView,
+    ReplicaView,
+    WriteGroupView,
+)
 from mainstem.model import OWN_LEVELS, Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError
@@ -66,6 +74,7 @@ class LocalClusterViews:
                 self._own_store_dir, self._storage.queue_store.stored.file_bytes() if self._storage is not None else 0
             ),
             drains=self._drains(standings_of(led)),
+            lost_nodes=self._lost_nodes(standings_of(led)),
             moves=[
                 MoveView(group=it.group, old=it.old, new=it.new)
                 for it in moves_under_way(self._nameserver.lookups.placements(), standings_of(led))
@@ -141,6 +150,26 @@ class LocalClusterViews:
             views.append(
                 DrainView(node=node_id, groups_left=left, votes=votes, empty=not left and not votes, waits_for=waits)
             )
+        return views
+
+    def _lost_nodes(self, standings: Standings) -> list[LostNodeView]:
+        """The dead nodes that others still wait for, or whose replicas are being rebuilt."""
+        lookups = self._nameserver.lookups
+        placements, obstacles = lookups.placements(), self._draining.plan(standings).obstacles
+        views = []
+        for node_id, dead in self._draining.lost_nodes.dead.items():
+            left = [] if node_id in lookups.draining else left_on(node_id, placements, standings)
+            if not left:
+                continue
+            waits = [obstacles[group] for group in left if group in obstacles]
+            if self._draining.lost_nodes.outage:
+                waits = ["half of the nodes that store are dead, or more: see what they have in common"]
+            views.append(
+                LostNodeView(
+                    node=node_id, dead_seconds=dead.dead_seconds, rebuilt_in_seconds=dead.rebuilt_in_seconds,
+                    groups_left=left, waits_for=waits,
+                )
+            )  # fmt: skip
         return views
 
     async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
