@@ -335,6 +335,7 @@ class StorageParts:
             self.placement.groups,
             self.epoch_of,
             setup.writes_tiered,
+            setup.topics,
             setup.clock,
             new_id=setup.new_id,
             shared=setup.shared,

@@ -35,18 +35,18 @@ def test_files_that_may_move_wait_until_the_log_says_that_their_blocks_are_in_th
         await local.change(0, [], entries, WriteGroupPosition(30, 30), [])
         tier = node.storage.remote
 
-        counts = await remote_counts.of_group(tier, local, 0)
+        counts = await remote_counts.of_group(tier, local, 0, lambda file: file.may_move)
         assert (counts.levels, counts.waiting_files) == ([], 3)
         assert counts.waiting_bytes == old.batch_bytes + new.batch_bytes + newer.batch_bytes
 
         await upload(node, 10, packed("uploaded"))
-        counts = await remote_counts.of_group(tier, local, 0)
+        counts = await remote_counts.of_group(tier, local, 0, lambda file: file.may_move)
         there = packed("uploaded")
         assert counts.levels == [LevelCount(there.level, FileKind.PACKED, 1, there.bytes, there.batch_bytes)]
         assert (counts.waiting_files, counts.waiting_bytes) == (2, new.batch_bytes + newer.batch_bytes)
 
         await upload(node, 30, packed("the rest"), after=10)
-        counts = await remote_counts.of_group(tier, local, 0)
+        counts = await remote_counts.of_group(tier, local, 0, lambda file: file.may_move)
         assert (counts.waiting_files, counts.waiting_bytes) == (0, 0)
         await local.close()
 

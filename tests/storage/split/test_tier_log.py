@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import random
 import tempfile
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy
@@ -19,10 +21,12 @@ from tests.handler_of import handler_of
 from tests.storage.split.test_real_merges import LINES
 from tests.storage.split.tiered_store import GROUPS, PIECE_BYTES, TieredStore
 
+from mainstem.model import PARTITION_BITS, Topic, TopicSettings
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.split import LeaseLost, MergeWaits
 from mainstem.rpc.messages.tier import TIER_WORK, AskTier, TierWork
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.split.copying import LOOK_SECONDS, CopyRule, rule_of
 from mainstem.storage.split.tier_choice import MOVING_ROW, chosen, waiting
 from mainstem.storage.split.tier_log import REST_SECONDS, REST_SECONDS_MAX
 from mainstem.storage.store_files.object_names import file_objects
@@ -110,6 +114,60 @@ def test_all_that_moves_is_uploaded_and_counts_and_nothing_else(tmp_path: Path) 
         assert samples["mainstem_remote_copy_last_success_seconds"] == store.clock.now_ms() / 1000
 
     told(tmp_path, story)
+
+
+def topic(number: int, **settings: Any) -> Topic:
+    return Topic(
+        name=f"orders-{number}", number=number, topic_id=uuid.UUID(int=number + 1), partitions=1,
+        settings=TopicSettings(**settings),
+    )  # fmt: skip
+
+
+def test_nothing_more_moves_of_a_topic_whose_copying_was_stopped_until_it_goes_on(tmp_path: Path) -> None:
+    async def story(store: TieredStore) -> None:
+        asking, plain = topic(0, remote_storage_enable=True), topic(1)
+        stopped = topic(0, remote_storage_enable=True, remote_log_copy_disable=True)
+        store.topics = [asking, plain]
+        await merged(store)
+        while not any(store.remote_files(group) for group in range(GROUPS)):
+            assert await store.step() in ("recorded", "kept")
+        left = (await store.tier_log.waits()).bytes
+        assert left > 0
+        store.topics = [stopped, plain]
+        store.clock.advance(LOOK_SECONDS)
+        store.renew_lease()
+        there = [store.remote_files(group) for group in range(GROUPS)]
+        assert await store.tier_log.waits() == MergeWaits(0)
+        assert await store.step() == ""
+        moves = await store.tier_log.moves()
+        assert not any(
+            moves(file) for group in range(GROUPS) for _, _, file in store.store.manifest.spans(group).described()
+        )
+        assert [store.remote_files(group) for group in range(GROUPS)] == there, "what is there stays"
+        store.topics = [asking, plain]
+        store.clock.advance(LOOK_SECONDS)
+        store.renew_lease()
+        assert (await store.tier_log.waits()).bytes == left
+        await store.upload_all()
+        await store.check_remote()
+        assert await store.tier_log.waits() == MergeWaits(0)
+
+    told(tmp_path, story, piece_bytes=PIECE_BYTES, unit_bytes=PIECE_BYTES)
+
+
+def test_a_file_moves_as_long_as_a_topic_between_its_first_and_last_queue_asks() -> None:
+    async def rule(*topics: Topic) -> CopyRule:
+        return await rule_of(topics)
+
+    asking, stopped = {"remote_storage_enable": True}, {"remote_storage_enable": True, "remote_log_copy_disable": True}
+    gone = {"remote_log_delete_on_disable": True}
+    for first, last, moves in ((1, 1, False), (1, 2, False), (2, 3, True), (3, 3, True), (1, 4, True), (4, 4, False)):
+        for halted in (stopped, gone):
+            found = asyncio.run(rule(topic(1, **halted), topic(2), topic(3, **asking), topic(4)))
+            assert found.allows_file(first << PARTITION_BITS, last << PARTITION_BITS | 7) is moves, (first, last)
+    found = asyncio.run(rule(topic(1), topic(3, **asking)))
+    assert found.allows_file(1 << PARTITION_BITS, 1 << PARTITION_BITS), "none is stopped: its class tells"
+    assert found == CopyRule()
 
 
 def test_names_are_in_the_log_before_they_are_given_out(tmp_path: Path) -> None:

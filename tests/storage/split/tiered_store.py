@@ -13,6 +13,7 @@ from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.handler_of import handler_of
 from tests.storage.split.test_real_merges import LINES, RealStore
 
+from mainstem.model import Topic
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.split import HeldLease
 from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierWork
@@ -115,6 +116,8 @@ class TieredStore(RealStore):
         self.objects = SimulatedObjectStore(self.bucket)
         self.lease = SplitLease(self.clock, 1, lambda: random.Random(self.choice.random()).randbytes(8).hex())
         self.allowed = True
+        self.topics: list[Topic] = []
+        """Those that the settings of copying are read from; without any, classes alone say what moves."""
         self.logged: LoggedTier
         self.tier_log: LocalTierLog
         self.service: TierService
@@ -143,7 +146,7 @@ class TieredStore(RealStore):
         place = RemotePlace(self.objects, "s3://bucket/tier", "", ObjectStoreConfig(retry_seconds=7.0))
         self.tier_log = LocalTierLog(
             self.store, self.logged, place, GROUPS, lambda group: self.logged.epochs[group], lambda: self.allowed,
-            self.clock, unit_bytes=self.unit_bytes, piece_bytes=self.piece_bytes,
+            lambda: self.topics, self.clock, unit_bytes=self.unit_bytes, piece_bytes=self.piece_bytes,
         )  # fmt: skip
         self.service = TierService(self.tier_log, self.lease, asyncio.Lock())
         self.take_lease()

@@ -188,8 +188,9 @@ class LocalStoreViews:
         tier, url = self._storage.remote, self._config.objects_url
         if not url and not tier.numbers():
             return None
+        moves = await self._storage.tier_log.moves()
         counts = {
-            group.group: await remote_counts.of_group(tier, self._storage.queue_store.manifest, group.group)
+            group.group: await remote_counts.of_group(tier, self._storage.queue_store.manifest, group.group, moves)
             for group in self._storage.groups
         }
         reading, uploads = self._storage.remote_history, self._storage.tier_log

@@ -2,8 +2,8 @@
 
 Merged spans go in the order of their blocks, from where the tier has come to up to the first span with runs: what is in
 the tier is a prefix of the log, so that one number says how far it goes. A span goes as a whole, for whoever reads the
-tier goes by the keys of its files; of each span those files go whose class says so (`StoreFile.may_move`). A span
-without any is passed, with the next that has some.
+tier goes by the keys of its files; of each span those files go whose class says so (`StoreFile.may_move`), as long as a
+topic in them asks for it (`copying.py`). A span without any is passed, with the next that has some.
 
 A *unit* is some neighbouring spans, uploaded in several pieces of work, and recorded together.
 """
@@ -20,6 +20,7 @@ import numpy.typing
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
+from mainstem.storage.split.copying import CopyRule
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile, moves
 
 UNIT_BYTES = 4 << 30
@@ -81,23 +82,28 @@ class MovingSums:
     def __init__(self) -> None:
         self._known: dict[int, dict[int, tuple[Chunk, MovingRows]]] = {}
         """By write group and the identity of the chunk."""
+        self._rule = CopyRule()
         self.added_up = 0
         """Chunks, since the start."""
 
-    async def of(self, group: int, spans: SpanList) -> MovingRows:
-        """A row of `MOVING_ROW` per span."""
+    async def of(self, group: int, spans: SpanList, rule: CopyRule) -> MovingRows:
+        """A row of `MOVING_ROW` per span. By another rule than the last one, all is added up anew."""
+        if rule != self._rule:
+            self._known.clear()
+            self._rule = rule
         before, known = self._known.get(group, {}), dict[int, tuple[Chunk, MovingRows]]()
         added = 0
         for chunk in spans.chunks:
             found = before.get(id(chunk))
             if found is None:
-                found = chunk, _added_up(chunk, spans.pages)
+                found = chunk, _added_up(chunk, spans.pages, rule)
                 self.added_up += 1
                 added += 1
                 if added % CHUNKS_PER_TURN == 0:
                     await asyncio.sleep(0)
             known[id(chunk)] = found
-        self._known[group] = known
+        if rule == self._rule:
+            self._known[group] = known
         return numpy.concatenate([numpy.zeros(0, MOVING_ROW), *(rows for _chunk, rows in known.values())])
 
     def forget(self, group: int) -> None:
@@ -105,7 +111,7 @@ class MovingSums:
         self._known.pop(group, None)
 
 
-def _added_up(chunk: Chunk, pages: Pages) -> MovingRows:
+def _added_up(chunk: Chunk, pages: Pages, rule: CopyRule) -> MovingRows:
     rows = chunk.rows.astype(numpy.int64)
     sizes = numpy.zeros(len(rows), numpy.int64)
     moving, runs = (numpy.zeros(len(rows), numpy.bool_) for _ in range(2))
@@ -113,7 +119,8 @@ def _added_up(chunk: Chunk, pages: Pages) -> MovingRows:
         mine = rows // pages.size == number
         at, page = rows[mine] % pages.size, pages.pages[number].rows
         runs[mine] = page.column("group")[at] == MANY_GROUPS
-        moving[mine] = page.in_classes(moves)[at]
+        allowed = rule.allows(page.column("first_queue")[at], page.column("last_queue")[at])
+        moving[mine] = page.in_classes(moves)[at] & allowed
         sizes[mine] = page.column("batch_bytes")[at]
     moving &= ~runs
     starts = chunk.starts[:-1].astype(numpy.intp)
@@ -144,7 +151,7 @@ def chosen(rows: MovingRows, upto: int, enough: int = UNIT_BYTES) -> tuple[int, 
 
 
 async def unit_of(
-    manifest: Manifest, spans: SpanList, first: int, end: int, is_damaged: Callable[[str], bool]
+    manifest: Manifest, spans: SpanList, first: int, end: int, rule: CopyRule, is_damaged: Callable[[str], bool]
 ) -> TierUnit | None:
     """The unit of these spans. None: one of the files cannot be read, or is gone."""
     moving: list[MovingFiles] = []
@@ -160,7 +167,7 @@ async def unit_of(
             file = manifest.files.get(entry.name)
             if file is None or is_damaged(entry.name):
                 return None
-            if file.may_move:
+            if file.may_move and rule.allows_file(file.first_queue, file.last_queue):
                 files.append(file)
                 entries.append(entry)
         if files:

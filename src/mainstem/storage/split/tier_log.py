@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from mainstem.model import Sample
+from mainstem.model import Sample, Topic
 from mainstem.ports import Clock, ObjectStore
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.rpc.messages.tier import MovingFile, TierWork
@@ -35,6 +35,7 @@ from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, HeldFor
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
+from mainstem.storage.split.copying import CopyingTopics
 from mainstem.storage.split.tier_choice import UNIT_BYTES, CopyLag, MovingSums, TierUnit, chosen, unit_of, waiting
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile
@@ -138,6 +139,7 @@ class LocalTierLog:
         groups: int,
         epoch_of: Callable[[int], int | None],
         allowed: Callable[[], bool],
+        topics: Callable[[], Iterable[Topic]],
         clock: Clock,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         unit_bytes: int = UNIT_BYTES,
@@ -147,7 +149,8 @@ class LocalTierLog:
     ) -> None:
         """`place`: None: this node has no remote tier to upload to. `shared`: splits, merges and compactions write to
         the object store, so that nothing is uploaded from here. `epoch_of`: the term in which this node leads a
-        write group; None: it does not. `allowed`: the cluster's feature level lets files be in the tier."""
+        write group; None: it does not. `allowed`: the cluster's feature level lets files be in the tier. `topics`: all
+        of the cluster."""
         self._store = store
         self._merges = store.merges
         self._remote = remote
@@ -163,6 +166,7 @@ class LocalTierLog:
         self._turn = asyncio.Lock()
         """Held while work is given out or taken in."""
         self._sums = MovingSums()
+        self._copying = CopyingTopics(topics, clock)
         self._uploading: dict[int, _Uploading] = {}
         """By write group."""
         self._to_delete: dict[int, list[str]] = {}
@@ -221,12 +225,17 @@ class LocalTierLog:
             if self._epoch_of(group) is None:
                 self.waiting.pop(group, None)
                 continue
-            rows = await self._sums.of(group, self._store.manifest.spans(group))
+            rows = await self._sums.of(group, self._store.manifest.spans(group), await self._copying.rule())
             upto = self._remote.position(group).upto
             self.waiting[group] = waiting(rows, upto)
             found = chosen(rows, upto, self.unit_bytes)
             size += int(rows["bytes"][slice(*found)].sum()) if found is not None else 0
         return MergeWaits(0 if self._rests() else size)
+
+    async def moves(self) -> Callable[[StoreFile], bool]:
+        """Whether a file of disk 2 is to move, by the topics' settings of now."""
+        rule = await self._copying.rule()
+        return lambda file: file.may_move and rule.allows_file(file.first_queue, file.last_queue)
 
     def _rests(self) -> bool:
         return self._clock.monotonic() < self._rest_until
@@ -281,13 +290,14 @@ class LocalTierLog:
         if uploading is not None:
             self._give_up_unit(group, uploading)
         spans = self._store.manifest.spans(group)
-        rows = await self._sums.of(group, spans)
+        rule = await self._copying.rule()
+        rows = await self._sums.of(group, spans, rule)
         position = self._remote.position(group)
         self.waiting[group] = waiting(rows, position.upto)
         found = chosen(rows, position.upto, self.unit_bytes)
         if found is None:
             return None
-        unit = await unit_of(self._store.manifest, spans, *found, lambda name: name in self._store.damaged)
+        unit = await unit_of(self._store.manifest, spans, *found, rule, lambda name: name in self._store.damaged)
         if unit is None:
             return None
         await self._drop_halves(group, position.upto)
@@ -417,7 +427,7 @@ class LocalTierLog:
         self.uploaded_bytes += size
         self.uploaded_files += len(unit.entries)
         self.last_success_ms = self._clock.now_ms()
-        rows = await self._sums.of(group, self._store.manifest.spans(group))
+        rows = await self._sums.of(group, self._store.manifest.spans(group), await self._copying.rule())
         self.waiting[group] = waiting(rows, unit.upto)
         log.info(
             "write group %d: %d files of %d bytes are in the remote tier, with all blocks up to %d", group,

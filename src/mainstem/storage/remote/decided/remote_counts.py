@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple
 
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.usage import levels
 from mainstem.storage.queue_store.usage.levels import FILES_PER_TURN, LevelCount
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.store_files.store_file import StoreFile
 
 
 class RemoteCounts(NamedTuple):
@@ -21,12 +23,12 @@ class RemoteCounts(NamedTuple):
     """Of batches in them."""
 
 
-async def of_group(tier: RemoteTier, store: Manifest, group: int) -> RemoteCounts:
-    """Count one write group; `store`: the manifest of disk 2."""
+async def of_group(tier: RemoteTier, store: Manifest, group: int, moves: Callable[[StoreFile], bool]) -> RemoteCounts:
+    """Count one write group; `store`: the manifest of disk 2, `moves`: whether a file of it is to move."""
     upto = tier.position(group).upto
     files = size = 0
     for number, (_after, last, file) in enumerate(store.spans(group).described(), 1):
-        if last > upto and file.may_move:
+        if last > upto and moves(file):
             files += 1
             size += file.batch_bytes
         if number % FILES_PER_TURN == 0:
