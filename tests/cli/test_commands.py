@@ -305,6 +305,19 @@ def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.Captu
         assert run([*words, "--cancel", "--wait"]) == 2
 
 
+def test_a_removal_tells_the_documented_keys_or_why_it_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["cluster", "remove", "3", "--token", "t", "--http"]
+    with serving({"/v1/cluster/remove": (200, b"{}")}) as address:
+        assert run([*words, address, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert keys_of(told, documented_keys()["cluster remove"]) == documented_keys()["cluster remove"]
+        assert run([*words, address]) == 0
+        assert capsys.readouterr().out == "node 3 is no part of the cluster any more\n"
+    with serving({"/v1/cluster/remove": (409, b'{"error": "node 3 is alive: stop it first"}')}) as address:
+        assert run([*words, address]) == 1
+        assert "node 3 is alive: stop it first" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])
 def test_changes_tell_the_documented_keys(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"/v1/{words.replace(' ', '/')}": (200, b"{}")}) as address:

@@ -160,6 +160,9 @@ class FakeViews:
     async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
         return None
 
+    async def remove_node(self, node_id: int) -> str | None:
+        return None
+
     async def transfer_leader(self, group: int, to: int) -> str | None:
         if group > 0:
             return f"there is no write group {group}"

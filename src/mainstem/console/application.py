@@ -27,6 +27,7 @@ from mainstem.console.views.asked_changes import (
     DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
+    RemoveNodeRequest,
     ReplaceNodeRequest,
     TenantRemoval,
     TenantRequest,
@@ -76,6 +77,7 @@ class Console:
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
+            Route("/v1/cluster/remove", self._limited(self._remove_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
             Route("/v1/tenants/usage", self._limited(self._tenant_usage)),
@@ -146,6 +148,10 @@ class Console:
     async def _drain_node(self, request: Request) -> Response:
         wanted = await self._posted(request, DrainNodeRequest)
         return self._done(request, wanted, await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
+
+    async def _remove_node(self, request: Request) -> Response:
+        wanted = await self._posted(request, RemoveNodeRequest)
+        return self._done(request, wanted, await self._views.cluster.remove_node(wanted.node))
 
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)

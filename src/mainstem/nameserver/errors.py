@@ -56,6 +56,10 @@ class NodeIdTaken(NameserverError):
     """Another node has this id and lives; the message says where."""
 
 
+class NodeWasRemoved(NameserverError):
+    """The node is no part of the cluster any more."""
+
+
 class InvalidAcl(NameserverError):
     """An access rule makes no sense; the message says why."""
 
@@ -156,6 +160,7 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         InvalidRoles,
         InvalidMembership,
         NodeIdTaken,
+        NodeWasRemoved,
         InvalidAcl,
         TooManyAcls,
         InvalidQuota,

@@ -44,7 +44,7 @@ from mainstem.nameserver.cluster_ports import NO_FACTS, ClusterPorts, Connect, F
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.directory import member_id, open_directory
 from mainstem.nameserver.disk.starts_file import StartsFile
-from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
+from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, NodeWasRemoved
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.operations import ClusterOperations
 from mainstem.nameserver.quorum.follow import Follower
@@ -56,8 +56,9 @@ from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
-from mainstem.nameserver.state.commands import Event, NodeRegistered
+from mainstem.nameserver.state.commands import Event, NodeRegistered, NodeRemoved
 from mainstem.nameserver.state.drain_plan import Standings
+from mainstem.nameserver.state.node_table import removed_text
 from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files, ForwardedClients
@@ -149,6 +150,7 @@ class Nameserver:
             link.introducer.quorum_begins(quorum)
             self._connect(link.ports, self.heartbeats)
         self.supervision = supervision or Supervision()
+        replica.subscribe(self._ends_when_removed)
         self.task = asyncio.create_task(self._run(), name="metadata")
         """The task that all others run in. Cancelled from outside, the metadata stops where it is, as when
         its process dies."""
@@ -207,6 +209,10 @@ class Nameserver:
             await nameserver.close()
             raise
         return nameserver
+
+    def _ends_when_removed(self, event: Event) -> None:
+        if isinstance(event, NodeRemoved) and event.node_id == self._config.node_id:
+            self.supervision.died("membership of the cluster", NodeWasRemoved(removed_text(event.node_id)))
 
     def _connect(self, ports: ClusterPorts, heartbeats: Heartbeats) -> None:
         """From now on this node talks to the others, and answers them."""

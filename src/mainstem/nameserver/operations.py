@@ -28,6 +28,7 @@ from mainstem.rpc.messages.metadata import (
     Wanted,
     WantFeatureLevel,
     WantMove,
+    WantNodeRemoval,
     WantTenant,
     WantTenantRemoval,
 )
@@ -98,13 +99,22 @@ class ClusterOperations:
     async def set_draining(self, node_id: int, *, draining: bool) -> None:
         """Have a node give away what it holds, which begins within a second; or stop that, where moves that are under
         way are finished. Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        self._check_elastic("draining a node")
+        await self._change(WantDraining(node_id, draining))
+
+    async def remove_node(self, node_id: int) -> None:
+        """Take a node that is drained and dead out of the cluster for good. Raises `InvalidPlacement` saying what it
+        still has, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        self._check_elastic("removing a node")
+        await self._change(WantNodeRemoval(node_id))
+
+    def _check_elastic(self, what: str) -> None:
         if self._lookups.feature_level < FeatureLevel.ELASTIC:
             raise FeatureLevelTooLow(
-                f"the cluster is at feature level {self._lookups.feature_level}, draining a node takes level "
+                f"the cluster is at feature level {self._lookups.feature_level}, {what} takes level "
                 f"{FeatureLevel.ELASTIC}: mainstem cluster feature-level --raise, once all nodes run a version that "
                 "has it"
             )  # a leader of an older version would not understand the request
-        await self._change(WantDraining(node_id, draining))
 
     async def change_member(self, old: int, new: int) -> None:
         """Replace voter `old` of the metadata quorum by node `new`, which is registered and runs; 0 for none.

@@ -43,7 +43,11 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
                 assert group["leader"] != DRAINED
             goes_on(load, TOPIC)
             cluster.stop(DRAINED)
+            mainstem(asked, "cluster", "remove", str(DRAINED))
+            assert DRAINED not in {node["node_id"] for node in cluster.get("/v1/cluster", 1)["nodes"]}
             cluster.nodes.pop(DRAINED)
+            drained.start()
+            eventually(lambda: drained.output_lines("was removed from this cluster"), what="a removed node that ends")
             goes_on(load, TOPIC)
             cluster.kill(1)
             goes_on(load, TOPIC)  # by two of three, the new one among them

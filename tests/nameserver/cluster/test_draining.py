@@ -11,7 +11,8 @@ import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import FeatureLevel
-from mainstem.nameserver.errors import InvalidPlacement
+from mainstem.nameserver.cluster.node_liveness import NodeState
+from mainstem.nameserver.errors import InvalidPlacement, NodeWasRemoved
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.drain_plan import GroupStanding
 
@@ -195,5 +196,65 @@ def test_nothing_is_rebuilt_by_itself(after: int, killed: int) -> None:
             await asyncio.sleep(3 * REBUILT_AFTER)
             assert cluster.leader()
             assert lookups.placements() == placed
+
+    simulate(scenario())
+
+
+def test_a_node_that_is_drained_and_dead_is_removed_and_refused_when_it_comes_back() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(87) as (cluster, _):
+            leader = await cluster.elected()
+            node_id, other = (it for it in (1, 2, 3) if it != leader)
+            nameserver = cluster.running[other]
+            operations, lookups = nameserver.operations, nameserver.lookups
+            for wrong, why in ((9, "not registered"), (node_id, "member of the metadata quorum")):
+                with pytest.raises(InvalidPlacement, match=why):
+                    await operations.remove_node(wrong)
+            await operations.set_draining(node_id, draining=True)
+            await cluster.until(lambda: not holds(cluster, node_id) and node_id not in lookups.metadata_voters)
+            with pytest.raises(InvalidPlacement, match=f"node {node_id} is alive: stop it first"):
+                await operations.remove_node(node_id)
+            await cluster.kill(node_id)
+            await cluster.until(lambda: lookups.verdict(node_id).state is NodeState.DEAD)
+            await operations.remove_node(node_id)
+            assert node_id not in {node.node_id for node in lookups.nodes()}
+            assert lookups.draining == frozenset()
+            with pytest.raises(InvalidPlacement, match=f"node {node_id} is removed already"):
+                await operations.remove_node(node_id)
+
+            with pytest.raises(NodeWasRemoved, match=f"node {node_id} was removed from this cluster"):
+                await cluster.start(node_id)
+            for number in range(200):  # a snapshot takes the place of the log
+                await nameserver.administration.create_topic(f"t{number}", 1, 1, {"retention.ms": "1000"})
+            cluster.disks.pop(node_id)
+            with pytest.raises(NodeWasRemoved, match=f"node {node_id} was removed from this cluster"):
+                await cluster.start(node_id)
+            assert node_id not in {node.node_id for node in lookups.nodes()}
+
+    simulate(scenario())
+
+
+def test_a_node_that_is_not_drained_is_not_removed_and_one_that_only_serves_clients_needs_no_drain() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(88) as (cluster, _):
+            leader = await cluster.elected()
+            operations, lookups = cluster.running[leader].operations, cluster.running[leader].lookups
+            cluster.roles[5] = ("broker",)
+            broker = await cluster.start(5)
+            await cluster.kill(4)
+            cluster.network.split({1, 2, 3}, {5})
+
+            def are_dead() -> bool:
+                return all(lookups.verdict(node_id).state is NodeState.DEAD for node_id in (4, 5))
+
+            await cluster.until(are_dead)
+            with pytest.raises(InvalidPlacement, match="node 4 is not drained"):
+                await operations.remove_node(4)
+            await operations.remove_node(5)
+            assert 5 not in {node.node_id for node in lookups.nodes()}
+            assert not broker.supervision.ended.done(), "it has not heard of it"
+            cluster.network.heal()
+            await cluster.until(broker.supervision.ended.done)
+            assert "node 5 was removed from this cluster" in str(broker.supervision.why_not())
 
     simulate(scenario())

@@ -6,7 +6,7 @@ from mainstem.cli.lazy_group import LazyCommand, LazyGroup
 
 command = LazyGroup(
     name="cluster",
-    help="Look at the cluster, move its leaders, drain and replace its nodes.",
+    help="Look at the cluster, move its leaders, drain, replace and remove its nodes.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
         "transfer-leader": LazyCommand("mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."),
@@ -15,6 +15,7 @@ command = LazyGroup(
             "mainstem.cli.cluster.recover", "Have a stopped node believe what its directories hold."
         ),
         "drain": LazyCommand("mainstem.cli.cluster.drain", "Have a node give away all that it holds."),
+        "remove": LazyCommand("mainstem.cli.cluster.remove", "Take an empty, stopped node out of the cluster."),
         "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),
     },
 )

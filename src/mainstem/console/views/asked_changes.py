@@ -125,6 +125,20 @@ class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"node:{self.node}"
 
 
+class RemoveNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/cluster/remove`."""
+
+    node: int
+
+    @property
+    def operation(self) -> str:
+        return "RemoveNode"
+
+    @property
+    def resource(self) -> str:
+        return f"node:{self.node}"
+
+
 class TransferLeaderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/transfer-leader`."""
 

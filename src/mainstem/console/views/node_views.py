@@ -54,6 +54,10 @@ class ClusterViews(Protocol):
         noted."""
         ...
 
+    async def remove_node(self, node_id: int) -> str | None:
+        """Take an empty, dead node out of the cluster. Returns why that cannot be, or None when it is done."""
+        ...
+
 
 class TopicViews(Protocol):
     """All topics, with what the node has of them."""

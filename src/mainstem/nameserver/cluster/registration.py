@@ -14,6 +14,7 @@ from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.errors import (
     FeatureLevelNotReady,
+    InvalidPlacement,
     InvalidRoles,
     MetadataUnavailable,
     NameserverError,
@@ -24,7 +25,7 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
 from mainstem.nameserver.state.node_table import check_levels_of
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.rpc.messages.metadata import Wanted, WantedListenerAddress, WantFeatureLevel, WantNode
+from mainstem.rpc.messages.metadata import Wanted, WantedListenerAddress, WantFeatureLevel, WantNode, WantNodeRemoval
 
 log = logging.getLogger(__name__)
 
@@ -106,12 +107,28 @@ class Admission:
 
     def check(self, wanted: Wanted) -> None:
         """Raises `NodeIdTaken` for a node whose id another live node bears, `UnreadableFeatureLevel` for one whose
-        program is too old, `InvalidRoles` for a voter without the role of one, and `FeatureLevelNotReady` for a feature
-        level that a node does not read."""
+        program is too old, `InvalidRoles` for a voter without the role of one, `InvalidPlacement` for the removal of a
+        node that is needed, and `FeatureLevelNotReady` for a feature level that a node does not read."""
         if isinstance(wanted, WantFeatureLevel) and (against := self._raising.against(wanted.level)):
             raise FeatureLevelNotReady(f"feature level {wanted.level} must wait: {'; '.join(against)}")
         if isinstance(wanted, WantNode):
             self._check_node(wanted)
+        if isinstance(wanted, WantNodeRemoval):
+            self._check_removal(wanted.node_id)
+
+    def _check_removal(self, node_id: int) -> None:
+        """Raises `InvalidPlacement` for a node that lives, or is a member of the metadata quorum."""
+        if node_id in self._quorum.membership.members:
+            raise InvalidPlacement(
+                f"node {node_id} is a member of the metadata quorum: have it give up its vote first (mainstem cluster "
+                f"drain {node_id} --wait)"
+            )
+        if self._heartbeats is not None and self._replica.state.node(node_id) is not None:
+            verdict = self._heartbeats.judged(node_id)
+            if verdict.state is not NodeState.DEAD:
+                raise InvalidPlacement(
+                    f"node {node_id} is {verdict.state.value}: stop it first, and it is removed once it is dead"
+                )
 
     def _check_node(self, wanted: WantNode) -> None:
         node_id, levels = wanted.node_id, LevelRange(wanted.level_oldest, wanted.level_newest)

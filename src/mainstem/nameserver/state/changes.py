@@ -48,6 +48,7 @@ from mainstem.nameserver.state.commands import (
     RegisterNode,
     RemoveAcl,
     RemoveDelegationToken,
+    RemoveNode,
     RemoveScramCredential,
     SetDraining,
     TopicConfigsChanged,
@@ -75,6 +76,7 @@ from mainstem.rpc.messages.metadata import (
     WantFeatureLevel,
     WantMove,
     WantNode,
+    WantNodeRemoval,
     WantPartitions,
     WantPlacement,
     WantProducerIds,
@@ -158,6 +160,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: MoveReplica(group, old, new)]
         case WantDraining(node_id=node_id, draining=draining):
             return [lambda _: SetDraining(node_id, draining)]
+        case WantNodeRemoval(node_id=node_id):
+            return [lambda _: RemoveNode(node_id)]
         case WantFeatureLevel(level=level):
             return [lambda _: RaiseFeatureLevel(level)]
         case WantAcls(acls=acls):

@@ -76,6 +76,12 @@ class SetDraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     draining: bool
 
 
+class RemoveNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remove_node"):
+    """The node is no part of the cluster any more, and its id is not given again for long."""
+
+    node_id: int
+
+
 class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="create_topic"):
     """`number` is the next topic number: numbers only go up, and none is used twice."""
 
@@ -274,6 +280,7 @@ KnownCommand = (
     | PlaceWriteGroups
     | MoveReplica
     | SetDraining
+    | RemoveNode
     | CreateTopic
     | AddPartitions
     | ChangeTopicConfigs
@@ -311,7 +318,7 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.SECURED
         case AddDelegationToken() | MoveTokenExpiry() | RemoveDelegationToken():
             return FeatureLevel.TENANTED
-        case SetDraining():
+        case SetDraining() | RemoveNode():
             return FeatureLevel.ELASTIC
         case _:
             return FeatureLevel.FIRST
@@ -442,6 +449,10 @@ class NodeRegistered(NamedTuple):
     node: RegisterNode
 
 
+class NodeRemoved(NamedTuple):
+    node_id: int
+
+
 class WriteGroupsPlaced(NamedTuple):
     """Write groups have their replicas on other nodes than before; lists all of them, preferred leader
     first."""
@@ -454,5 +465,5 @@ class FeatureLevelRaised(NamedTuple):
 
 
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | WriteGroupsPlaced | FeatureLevelRaised
+ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | FeatureLevelRaised
 Event = TopicEvent | ClusterEvent

@@ -14,6 +14,7 @@ from mainstem.nameserver.errors import (
     InvalidPlacement,
     InvalidRoles,
     NameserverError,
+    NodeWasRemoved,
     UnreadableFeatureLevel,
 )
 from mainstem.nameserver.state.commands import (
@@ -21,13 +22,18 @@ from mainstem.nameserver.state.commands import (
     Command,
     MoveReplica,
     NodeRegistered,
+    NodeRemoved,
     PlaceWriteGroups,
     RegisterNode,
+    RemoveNode,
     SetDraining,
     WriteGroupsPlaced,
 )
 
 NODES_MAX = 1_000
+
+REMOVED_MAX = 10_000
+"""Ids of removed nodes that are remembered; those that were removed first are forgotten first."""
 
 
 class NodeTable:
@@ -39,6 +45,8 @@ class NodeTable:
         placed."""
         self.draining: set[int] = set()
         """The nodes that give away what they hold, and those that have."""
+        self.removed: dict[int, None] = {}
+        """Ids of nodes that are no part of the cluster any more, in the order in which they were removed."""
 
     @property
     def copies(self) -> int:
@@ -59,6 +67,8 @@ class NodeTable:
                 f"{', '.join(map(str, held[:10]))}{', …' if len(held) > 10 else ''}. Start it with the role, and have "
                 f"another node take them over first: mainstem cluster replace {command.node_id} NODE"
             )
+        if command.node_id in self.removed:
+            raise NodeWasRemoved(removed_text(command.node_id))
         if command.node_id not in self.nodes and len(self.nodes) >= NODES_MAX:
             raise NameserverError(f"the cluster has {NODES_MAX} nodes already, the most it takes")
         if len(command.incarnation) not in (0, INCARNATION_BYTES):
@@ -98,6 +108,22 @@ class NodeTable:
     def check_draining(self, command: SetDraining) -> None:
         if command.node_id not in self.nodes:
             raise InvalidPlacement(f"node {command.node_id} is not registered in this cluster")
+
+    def check_removal(self, command: RemoveNode) -> None:
+        node_id = command.node_id
+        node = self.nodes.get(node_id)
+        if node is None:
+            again = "removed already" if node_id in self.removed else "not registered in this cluster"
+            raise InvalidPlacement(f"node {node_id} is {again}")
+        if held := self._held_by(node_id):
+            raise InvalidPlacement(
+                f"node {node_id} holds replicas of {len(held)} write groups (write group {held[0]}, …): have it give "
+                f"them away first (mainstem cluster drain {node_id} --wait)"
+            )
+        if node_id not in self.draining and node.roles & {NodeRole.STORAGE, NodeRole.NAMESERVER}:
+            raise InvalidPlacement(
+                f"node {node_id} is not drained, and may get replicas: mainstem cluster drain {node_id} --wait"
+            )
 
     def _check_replicas(self, group: int, replicas: Sequence[int]) -> None:
         unknown = [node_id for node_id in replicas if node_id not in self.nodes]
@@ -140,6 +166,17 @@ class NodeTable:
         else:
             self.draining.discard(command.node_id)
 
+    def remove(self, command: RemoveNode) -> NodeRemoved:
+        node_id = command.node_id
+        self.nodes.pop(node_id, None)
+        self.registered.pop(node_id, None)
+        self.draining.discard(node_id)
+        self.removed.pop(node_id, None)
+        self.removed[node_id] = None
+        while len(self.removed) > REMOVED_MAX:
+            del self.removed[next(iter(self.removed))]
+        return NodeRemoved(node_id)
+
     # snapshots
 
     def commands(self) -> Iterator[Command]:
@@ -147,7 +184,15 @@ class NodeTable:
         if self.placements:
             commands.append(PlaceWriteGroups([list(self.placements[group]) for group in sorted(self.placements)]))
         commands += [SetDraining(node_id, draining=True) for node_id in sorted(self.draining)]
+        commands += [RemoveNode(node_id) for node_id in self.removed]
         return iter(commands)
+
+
+def removed_text(node_id: int) -> str:
+    return (
+        f"node {node_id} was removed from this cluster (mainstem cluster remove): to have its machine back, start it "
+        "with another node_id and empty directories"
+    )
 
 
 def is_partial(command: RegisterNode) -> bool:

@@ -21,6 +21,7 @@ from mainstem.nameserver.state.commands import (
     FeatureLevelRaised,
     LoggedChange,
     NodeRegistered,
+    NodeRemoved,
     PartitionsAdded,
     Refusal,
     RememberChange,
@@ -205,6 +206,7 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
     for node_id, node in after.node_table.registered.items():
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))
+    events += [NodeRemoved(node_id) for node_id in after.node_table.removed if node_id not in before.node_table.removed]
     if before.placements != after.placements:
         events.append(WriteGroupsPlaced(dict(after.placements)))
     for number, topic in before.topic_table.by_number.items():

@@ -57,6 +57,7 @@ from mainstem.nameserver.state.commands import (
     RememberChange,
     RemoveAcl,
     RemoveDelegationToken,
+    RemoveNode,
     RemoveScramCredential,
     RemoveTenant,
     SetDraining,
@@ -230,6 +231,8 @@ class MetadataState:
                 self.node_table.check_move(command)
             case SetDraining():
                 self.node_table.check_draining(command)
+            case RemoveNode():
+                self.node_table.check_removal(command)
             case CreateTopic():
                 nodes, copies = len(self.node_table.with_role(NodeRole.STORAGE)), self.node_table.copies
                 self.topic_table.check_new(command, pending, nodes, copies)
@@ -352,6 +355,8 @@ class MetadataState:
             case SetDraining():
                 self.node_table.drain(command)
                 return None
+            case RemoveNode():
+                return self.node_table.remove(command)
             case CreateTopic():
                 return self._followed(self.topic_table.create(command))
             case AddPartitions():

@@ -181,6 +181,20 @@ class LocalClusterViews:
             return str(error)
         return None
 
+    async def remove_node(self, node_id: int) -> str | None:
+        if self._nameserver.others is None:
+            return "this node is a cluster of its own: there is no other node to remove"
+        lookups = self._nameserver.lookups
+        standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
+        try:
+            if left := left_on(node_id, lookups.placements(), standings):
+                silent = "" if left[0] in standings else ", whose leader does not answer"
+                return f"node {node_id} may still hold something of write group {left[0]}{silent}: try again later"
+            await self._nameserver.operations.remove_node(node_id)
+        except NameserverError as error:
+            return str(error)
+        return None
+
     async def transfer_leader(self, group: int, to: int) -> str | None:
         try:
             groups = self._nameserver.lookups.write_groups()

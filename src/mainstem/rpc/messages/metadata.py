@@ -124,6 +124,12 @@ class WantDraining(msgspec.Struct, frozen=True, tag="draining"):
     draining: bool
 
 
+class WantNodeRemoval(msgspec.Struct, frozen=True, tag="node_removal"):
+    """The node, which is drained and dead, shall be no part of the cluster any more."""
+
+    node_id: NodeId
+
+
 class WantPlacement(msgspec.Struct, frozen=True, tag="placement"):
     """Place the write groups on the nodes there are."""
 
@@ -248,6 +254,7 @@ Wanted = (
     | WantNode
     | WantMove
     | WantDraining
+    | WantNodeRemoval
     | WantPlacement
     | WantFeatureLevel
     | WantAcls
