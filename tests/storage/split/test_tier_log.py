@@ -27,9 +27,10 @@ from mainstem.rpc.messages.split import LeaseLost, MergeWaits
 from mainstem.rpc.messages.tier import TIER_WORK, AskTier, TierWork
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.split.copying import LOOK_SECONDS, CopyRule, rule_of
-from mainstem.storage.split.tier_choice import MOVING_ROW, chosen, waiting
+from mainstem.storage.split.tier_choice import MOVING_ROW, MovingSums, chosen, waiting
 from mainstem.storage.split.tier_log import REST_SECONDS, REST_SECONDS_MAX
 from mainstem.storage.store_files.object_names import file_objects
+from mainstem.storage.store_files.store_file import StoreFile
 
 Story = Callable[[TieredStore], Awaitable[None]]
 
@@ -166,8 +167,74 @@ def test_a_file_moves_as_long_as_a_topic_between_its_first_and_last_queue_asks()
             found = asyncio.run(rule(topic(1, **halted), topic(2), topic(3, **asking), topic(4)))
             assert found.allows_file(first << PARTITION_BITS, last << PARTITION_BITS | 7) is moves, (first, last)
     found = asyncio.run(rule(topic(1), topic(3, **asking)))
-    assert found.allows_file(1 << PARTITION_BITS, 1 << PARTITION_BITS), "none is stopped: its class tells"
-    assert found == CopyRule()
+    assert not found.allows_file(1 << PARTITION_BITS, 1 << PARTITION_BITS), "what it was told once is forgotten"
+    assert found.allows_file(2 << PARTITION_BITS, 2 << PARTITION_BITS), "of an unknown topic the class tells"
+    assert found == CopyRule([3], [1])
+
+
+def test_rules_differ_by_topics_that_ask_for_something_else_that_are_new_or_gone() -> None:
+    before = CopyRule([1, 2, 3], [4, 5, 6])
+    assert before.changed_since(CopyRule([3, 2, 1], [6, 5, 4])).tolist() == []
+    assert CopyRule([1, 2, 4, 8], [3, 5, 9]).changed_since(before).tolist() == [3, 4, 6, 8, 9]
+
+
+def of_topics(file: StoreFile) -> set[int]:
+    """The numbers between which a file has topics, both included."""
+    return set(range(file.first_queue >> PARTITION_BITS, (file.last_queue >> PARTITION_BITS) + 1))
+
+
+def test_files_that_are_passed_over_are_those_of_which_no_topic_asks(tmp_path: Path) -> None:
+    async def story(store: TieredStore) -> None:
+        await merged(store)
+        known = [file for group in range(GROUPS) for _a, _u, file in store.store.manifest.spans(group).described()]
+        assert any(file.may_move and of_topics(file) == {0} for file in known)
+        others = [file for file in known if file.may_move and 1 in of_topics(file)]
+        store.topics = [topic(0), topic(1, remote_storage_enable=True)]
+        store.classes[0] = "forever"
+        await store.upload_all()
+        await store.check_remote()
+        there = [file for group in range(GROUPS) for file in store.remote_files(group)]
+        assert all(1 in of_topics(file) for file in there)
+        assert sum(file.batch_bytes for file in there) == sum(file.batch_bytes for file in others)
+
+    told(tmp_path, story, classes=("forever+remote", "forever+remote"))
+
+
+def test_what_is_on_its_way_does_not_count_where_no_topic_of_it_asks_any_more(tmp_path: Path) -> None:
+    async def story(store: TieredStore) -> None:
+        await merged(store)
+        store.topics = [topic(number, remote_storage_enable=True) for number in range(2)]
+        work = await work_of(store)
+        names, failure = await store.uploaded(work)
+        assert any(of_topics(StoreFile.of(one.file)) == {0} for one in work.files)
+        store.topics[0] = topic(0)
+        store.classes[0] = "forever"
+        store.clock.advance(LOOK_SECONDS)
+        assert (await store.hand_in(work.tier_id, names, failure)).startswith("refused")
+        assert not store.remote_files(work.group)
+        store.renew_lease()
+        await store.upload_all()
+        assert all(1 in of_topics(file) for group in range(GROUPS) for file in store.remote_files(group))
+        await store.check_remote()  # what was handed in is deleted
+
+    told(tmp_path, story, classes=("forever+remote", "forever+remote"), unit_bytes=1, piece_bytes=1 << 20)
+
+
+def test_only_chunks_with_a_topic_that_changed_are_added_up_again(tmp_path: Path) -> None:
+    async def story(store: TieredStore) -> None:
+        await merged(store)
+        spans, sums = store.store.manifest.spans(0), MovingSums()
+        both = await sums.of(0, spans, CopyRule([0, 1]))
+        added_up = sums.added_up
+        assert added_up > 0
+        assert (await sums.of(0, spans, CopyRule([0, 1, 2], [3]))).tolist() == both.tolist()
+        assert sums.added_up == added_up, "other topics were made"
+        one = await sums.of(0, spans, CopyRule([1, 2], [0, 3]))
+        assert sums.added_up == 2 * added_up
+        assert 0 < int(one["bytes"].sum()) < int(both["bytes"].sum())
+        assert (await sums.of(0, spans, CopyRule([0, 1]))).tolist() == both.tolist()
+
+    told(tmp_path, story, classes=("forever+remote", "forever+remote"))
 
 
 def test_names_are_in_the_log_before_they_are_given_out(tmp_path: Path) -> None:

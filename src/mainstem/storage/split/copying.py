@@ -2,21 +2,28 @@
 did.
 
 A file's retention class says what its topics asked for when it was merged. A topic that has its copying stopped since
-(`remote.log.copy.disable`, or `remote.storage.enable=false`) keeps its files of that class on disk 2: a file moves only
-while its range of queues, first to last, has a queue of a topic that asks. So a queue segment stops with its topic, and
-a packed file with the last that asks among those that share it.
+(`remote.log.copy.disable`, or `remote.storage.enable=false`) keeps its files of that class on disk 2. The manifest has
+of each file its first and its last queue, and nothing of those between them, so the rule goes by the topics whose
+numbers lie between theirs, both included:
+
+    a file stays, whatever its class, if one of these topics is known not to ask, and none of them asks
+
+So a queue segment stops with its topic, and a packed file with the last that asks among those that share it. Topics
+that are not known (deleted, or not heard of yet) have no say: where no other has, the class decides, for what is passed
+over now is never looked at again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy
 import numpy.typing
 
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.ports import Clock
+from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 5_000
 """Topics looked at in one turn of the event loop: about a millisecond."""
@@ -29,31 +36,43 @@ Flags = numpy.typing.NDArray[numpy.bool_]
 
 
 class CopyRule:
-    """`asking`: the numbers of topics that are copied, ascending; None: no topic has its copying stopped, and classes
-    tell all."""
+    """The topics that are copied, and those that are not, by number; without any, classes tell all."""
 
-    def __init__(self, asking: Numbers | None = None) -> None:
-        self._asking = asking
+    def __init__(self, asking: Iterable[int] = (), others: Iterable[int] = ()) -> None:
+        self._asking, self._others = (numpy.array(sorted(numbers), numpy.int64) for numbers in (asking, others))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CopyRule):
             return NotImplemented
-        if self._asking is None or other._asking is None:
-            return self._asking is other._asking
-        return numpy.array_equal(self._asking, other._asking)
+        return numpy.array_equal(self._asking, other._asking) and numpy.array_equal(self._others, other._others)
 
     __hash__ = None  # type: ignore[assignment]  # it is compared, and no key
 
+    def changed_since(self, before: CopyRule) -> Numbers:
+        """The topics of which the rules say different things, ascending; new and deleted ones are among them."""
+        return numpy.union1d(
+            numpy.setxor1d(self._asking, before._asking, assume_unique=True),
+            numpy.setxor1d(self._others, before._others, assume_unique=True),
+        )
+
     def allows(self, first_queues: Numbers, last_queues: Numbers) -> Flags:
         """Of files with these first and last queues, those that may move if their class lets them."""
-        if self._asking is None:
-            return numpy.ones(len(first_queues), numpy.bool_)
-        first, last = first_queues >> PARTITION_BITS, last_queues >> PARTITION_BITS
-        found: Flags = self._asking.searchsorted(last, side="right") > self._asking.searchsorted(first)
-        return found
+        firsts, lasts = first_queues >> PARTITION_BITS, last_queues >> PARTITION_BITS
+        return _has_some(self._asking, firsts, lasts) | ~_has_some(self._others, firsts, lasts)
 
     def allows_file(self, first_queue: int, last_queue: int) -> bool:
-        return self._asking is None or bool(self.allows(numpy.array([first_queue]), numpy.array([last_queue]))[0])
+        return bool(self.allows(numpy.array([first_queue]), numpy.array([last_queue]))[0])
+
+    def allows_all(self, files: Sequence[StoreFile]) -> bool:
+        """Whether all of these files may move if their classes let them."""
+        firsts = numpy.array([file.first_queue for file in files], numpy.int64)
+        return bool(self.allows(firsts, numpy.array([file.last_queue for file in files], numpy.int64)).all())
+
+
+def _has_some(numbers: Numbers, firsts: Numbers, lasts: Numbers) -> Flags:
+    """Per stretch of numbers, both ends included, whether one of these (ascending) lies in it."""
+    found: Flags = numbers.searchsorted(firsts) < numbers.searchsorted(lasts, side="right")
+    return found
 
 
 class CopyingTopics:
@@ -63,26 +82,24 @@ class CopyingTopics:
         self._topics = topics
         self._clock = clock
         self._looked_at: float | None = None
-        self._rule = CopyRule()
+        self.last = CopyRule()
+        """The rule of the last look."""
 
     async def rule(self) -> CopyRule:
         now = self._clock.monotonic()
         if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
-            self._rule = await rule_of(self._topics())
+            self.last = await rule_of(self._topics())
             self._looked_at = now
-        return self._rule
+        return self.last
 
 
 async def rule_of(topics: Iterable[Topic]) -> CopyRule:
     """The rule that the settings of these topics make."""
-    asking: list[int] = []
-    stopped = False
+    asking, others = list[int](), list[int]()
     for number, topic in enumerate(list(topics), 1):
         settings = topic.settings
-        if settings.remote_storage_enable and not settings.remote_log_copy_disable:
-            asking.append(topic.number)
-        else:
-            stopped |= settings.remote_storage_enable or settings.remote_log_delete_on_disable
+        copied = settings.remote_storage_enable and not settings.remote_log_copy_disable
+        (asking if copied else others).append(topic.number)
         if number % TOPICS_PER_TURN == 0:
             await asyncio.sleep(0)
-    return CopyRule(numpy.array(sorted(asking), numpy.int64)) if stopped else CopyRule()
+    return CopyRule(asking, others)

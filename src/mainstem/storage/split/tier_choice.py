@@ -3,7 +3,8 @@
 Merged spans go in the order of their blocks, from where the tier has come to up to the first span with runs: what is in
 the tier is a prefix of the log, so that one number says how far it goes. A span goes as a whole, for whoever reads the
 tier goes by the keys of its files; of each span those files go whose class says so (`StoreFile.may_move`), as long as a
-topic in them asks for it (`copying.py`). A span without any is passed, with the next that has some.
+topic in them asks for it (`copying.py`). A span without any is passed, with the next that has some: what stays then,
+stays for good.
 
 A *unit* is some neighbouring spans, uploaded in several pieces of work, and recorded together.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
+from mainstem.model import PARTITION_BITS
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
@@ -76,27 +78,35 @@ class TierUnit(NamedTuple):
         return [file for span in self.moving for file in span.files]
 
 
+class _ChunkSums(NamedTuple):
+    chunk: Chunk
+    rows: MovingRows
+    first_topic: int
+    """The topics of its files have numbers from this one…"""
+    last_topic: int
+    """…to this one."""
+
+
 class MovingSums:
-    """Adds up what may move of each span, and remembers it by chunks of spans, which never change."""
+    """Adds up what may move of each span, and remembers it by chunks of spans, which never change. Of those that may
+    have a topic which asks for something else now, it forgets it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[int, tuple[Chunk, MovingRows]]] = {}
+        self._known: dict[int, dict[int, _ChunkSums]] = {}
         """By write group and the identity of the chunk."""
         self._rule = CopyRule()
         self.added_up = 0
         """Chunks, since the start."""
 
     async def of(self, group: int, spans: SpanList, rule: CopyRule) -> MovingRows:
-        """A row of `MOVING_ROW` per span. By another rule than the last one, all is added up anew."""
-        if rule != self._rule:
-            self._known.clear()
-            self._rule = rule
-        before, known = self._known.get(group, {}), dict[int, tuple[Chunk, MovingRows]]()
+        """A row of `MOVING_ROW` per span."""
+        self._go_by(rule)
+        before, known = self._known.get(group, {}), dict[int, _ChunkSums]()
         added = 0
         for chunk in spans.chunks:
             found = before.get(id(chunk))
             if found is None:
-                found = chunk, _added_up(chunk, spans.pages, rule)
+                found = _added_up(chunk, spans.pages, rule)
                 self.added_up += 1
                 added += 1
                 if added % CHUNKS_PER_TURN == 0:
@@ -104,32 +114,45 @@ class MovingSums:
             known[id(chunk)] = found
         if rule == self._rule:
             self._known[group] = known
-        return numpy.concatenate([numpy.zeros(0, MOVING_ROW), *(rows for _chunk, rows in known.values())])
+        return numpy.concatenate([numpy.zeros(0, MOVING_ROW), *(sums.rows for sums in known.values())])
+
+    def _go_by(self, rule: CopyRule) -> None:
+        if rule == self._rule:
+            return
+        changed = rule.changed_since(self._rule)
+        self._rule = rule
+        for group, known in self._known.items():
+            self._known[group] = {
+                key: sums
+                for key, sums in known.items()
+                if changed.searchsorted(sums.first_topic) == changed.searchsorted(sums.last_topic, side="right")
+            }
 
     def forget(self, group: int) -> None:
         """Forget a write group of which nothing is asked any more."""
         self._known.pop(group, None)
 
 
-def _added_up(chunk: Chunk, pages: Pages, rule: CopyRule) -> MovingRows:
+def _added_up(chunk: Chunk, pages: Pages, rule: CopyRule) -> _ChunkSums:
     rows = chunk.rows.astype(numpy.int64)
-    sizes = numpy.zeros(len(rows), numpy.int64)
+    sizes, first_queues, last_queues = (numpy.zeros(len(rows), numpy.int64) for _ in range(3))
     moving, runs = (numpy.zeros(len(rows), numpy.bool_) for _ in range(2))
     for number in numpy.unique(rows // pages.size).tolist():
         mine = rows // pages.size == number
         at, page = rows[mine] % pages.size, pages.pages[number].rows
         runs[mine] = page.column("group")[at] == MANY_GROUPS
-        allowed = rule.allows(page.column("first_queue")[at], page.column("last_queue")[at])
-        moving[mine] = page.in_classes(moves)[at] & allowed
+        first_queues[mine], last_queues[mine] = page.column("first_queue")[at], page.column("last_queue")[at]
+        moving[mine] = page.in_classes(moves)[at]
         sizes[mine] = page.column("batch_bytes")[at]
-    moving &= ~runs
+    moving &= ~runs & rule.allows(first_queues, last_queues)
     starts = chunk.starts[:-1].astype(numpy.intp)
     found = numpy.zeros(len(chunk), MOVING_ROW)
     found["upto"] = chunk.uptos
     found["bytes"] = numpy.add.reduceat(numpy.where(moving, sizes, 0), starts)
     found["files"] = numpy.add.reduceat(moving.astype(numpy.int64), starts)
     found["runs"] = numpy.logical_or.reduceat(runs, starts)
-    return found
+    first_topic, last_topic = int(first_queues.min()) >> PARTITION_BITS, int(last_queues.max()) >> PARTITION_BITS
+    return _ChunkSums(chunk, found, first_topic, last_topic)
 
 
 def waiting(rows: MovingRows, upto: int) -> CopyLag:

@@ -7,12 +7,12 @@ the log says that its files count, and that all blocks up to its end were consid
 while a piece is under way, and do not join what is being uploaded with its neighbours.
 
 The fate of a unit that cannot be finished: when this node's leadership ends, the next leader deletes what it uploaded;
-when its files do not count any more as they did (a damaged one was mended, a snapshot came), this node does. So it does
-with what a splitter was given and did not hand in. These objects are deleted before the next attempt, which thereby
-finds out whether the store is there; a day later, when no task can be writing them any more, the upkeep of the tier
-deletes them again, and has the log forget them (`remote_upkeep.py`). It does so with what is a day old and has not come
-to count, too; of a unit that takes longer such files are uploaded anew. After a failure nothing is given out for a
-while, which grows with each further one."""
+when its files do not count any more as they did (a damaged one was mended, a snapshot came), or the topics of one ask
+no more to be copied, this node does. So it does with what a splitter was given and did not hand in. These objects are
+deleted before the next attempt, which thereby finds out whether the store is there; a day later, when no task can be
+writing them any more, the upkeep of the tier deletes them again, and has the log forget them (`remote_upkeep.py`). It
+does so with what is a day old and has not come to count, too; of a unit that takes longer such files are uploaded anew.
+After a failure nothing is given out for a while, which grows with each further one."""
 
 from __future__ import annotations
 
@@ -246,6 +246,7 @@ class LocalTierLog:
         if epoch is None:
             self._forget(group)
             return None
+        await self._copying.rule()
         uploading = await self._next_unit(group, epoch)
         if uploading is None or self._merges.holds_of(group):
             return None
@@ -308,12 +309,14 @@ class LocalTierLog:
         return new
 
     def _stands(self, group: int, uploading: _Uploading) -> bool:
-        """Whether the unit is what comes next in the tier, and its files count as they did and can be read."""
+        """Whether the unit is what comes next in the tier, its files count as they did and can be read, and a topic of
+        each still asks to be copied."""
         unit = uploading.unit
         return (
             self._remote.position(group).upto == uploading.after
             and self._store.manifest.spans(group).has(unit.spans, unit.first, unit.end)
             and not any(entry.name in self._store.damaged for entry in unit.entries)
+            and self._copying.last.allows_all(unit.files())
         )
 
     async def _drop_halves(self, group: int, upto: int) -> None:
@@ -355,6 +358,7 @@ class LocalTierLog:
         async with self._turn:
             if tier_id in self._done:
                 return self._done[tier_id]
+            await self._copying.rule()
             held = self._merges.under_way(tier_id)
             uploading = self._uploading.get(held.group) if held is not None else None
             if held is None or uploading is None or uploading.piece is None or uploading.piece.tier_id != tier_id:
