@@ -17,7 +17,8 @@ from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.tiering import RUN_BYTES, read_by_kafka_python, remote_bytes_read, unsplit_bytes
 from tests.end_to_end.topics import Topics
 from tests.serving import Serving, eventually
-from tests.storage.object_stores.servers import s3_server
+from tests.storage.object_stores.gcs_stand_in import gcs_server
+from tests.storage.object_stores.servers import hdfs_server, s3_server
 
 QUEUE = Queue("kept", 0)
 MESSAGES, VALUE_BYTES = 200, 2_000
@@ -41,7 +42,32 @@ def _s3(root: Path) -> Iterator[tuple[str, ...]]:
         yield (f"store_dir=s3://{server.bucket}/shared", f"object_store.endpoint={server.endpoint}", *options)
 
 
-@pytest.fixture(params=[_directory, _s3], ids=["directory", "s3"])
+@contextmanager
+def _gcs(root: Path) -> Iterator[tuple[str, ...]]:
+    pytest.importorskip("obstore")
+    with gcs_server("mainstem-shared") as server:
+        yield (
+            f"store_dir=gs://{server.bucket}/shared", f"object_store.endpoint={server.endpoint}",
+            "object_store.options.bearer_token=test",
+        )  # fmt: skip
+
+
+@contextmanager
+def _hdfs(root: Path) -> Iterator[tuple[str, ...]]:
+    """It replaces no object on condition: heads of chains stay as they were first written."""
+    pytest.importorskip("hdfs_native")
+    with hdfs_server() as name_node:
+        yield (f"store_dir={name_node}/shared",)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(_directory, id="directory"),
+        pytest.param(_s3, id="s3"),
+        pytest.param(_gcs, id="gcs", marks=pytest.mark.long),
+        pytest.param(_hdfs, id="hdfs", marks=pytest.mark.long),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """The settings of a node of a shared store."""
     with request.param(tmp_path) as settings:
