@@ -305,6 +305,32 @@ def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.Captu
         assert run([*words, "--cancel", "--wait"]) == 2
 
 
+def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["cluster", "rebalance", "--token", "t", "--http"]
+    move = {"group": 0, "old": 1, "new": 4, "why": "3 replicas there, 0 here"}
+    plan = {"moves": [move], "waits_for": ["write group 0: node 2 is away"], "bytes_per_second": 1 << 26}
+    with serving({"/v1/cluster/rebalance": (200, json.dumps(plan).encode())}) as address:
+        assert run([*words, address, "--dry-run"]) == 0
+        told = capsys.readouterr().out
+        assert "3 replicas there, 0 here" in told
+        assert "1 replica would move, one at a time to each node, at 64.0 MiB/s at most" in told
+        assert run([*words, address, "--dry-run", "--json"]) == 0
+        documented = documented_keys()["cluster rebalance --dry-run"]
+        assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
+        assert run([*words, address]) == 1
+        assert "1 replica cannot move now: write group 0: node 2 is away" in capsys.readouterr().err
+    with serving({"/v1/cluster/rebalance": (200, b'{"moves": []}')}) as address:
+        assert run([*words, address]) == 0
+        assert capsys.readouterr().out == "nothing is to move\n"
+        assert run([*words, address, "--json"]) == 0
+        documented = documented_keys()["cluster rebalance"]
+        assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
+        assert run([*words, address, "--dry-run"]) == 0
+        assert "replicas are spread evenly" in capsys.readouterr().out
+
+
 def test_a_removal_tells_the_documented_keys_or_why_it_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["cluster", "remove", "3", "--token", "t", "--http"]
     with serving({"/v1/cluster/remove": (200, b"{}")}) as address:

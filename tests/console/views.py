@@ -9,7 +9,14 @@ from msgspec import structs
 
 from mainstem.console.views.asked_changes import GiveUpRequest, TenantRequest
 from mainstem.console.views.node_views import NodeViews
-from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, WriteGroupView
+from mainstem.console.views.of_cluster import (
+    BalanceMoveView,
+    BalanceView,
+    ClusterView,
+    DiskView,
+    NodeView,
+    WriteGroupView,
+)
 from mainstem.console.views.of_split import (
     DamagedBlockView,
     DamagedFileView,
@@ -159,6 +166,9 @@ class FakeViews:
 
     async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
         return None
+
+    async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
+        return BalanceView(moves=[BalanceMoveView(group=0, old=1, new=2, why="2 replicas there, 0 here")])
 
     async def remove_node(self, node_id: int) -> str | None:
         return None

@@ -27,6 +27,7 @@ from mainstem.console.views.asked_changes import (
     DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
+    RebalanceRequest,
     RemoveNodeRequest,
     ReplaceNodeRequest,
     TenantRemoval,
@@ -77,6 +78,7 @@ class Console:
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
+            Route("/v1/cluster/rebalance", self._limited(self._rebalance), methods=["POST"]),
             Route("/v1/cluster/remove", self._limited(self._remove_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
@@ -148,6 +150,15 @@ class Console:
     async def _drain_node(self, request: Request) -> Response:
         wanted = await self._posted(request, DrainNodeRequest)
         return self._done(request, wanted, await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
+
+    async def _rebalance(self, request: Request) -> Response:
+        wanted = await self._posted(request, RebalanceRequest)
+        done = await self._views.cluster.rebalance(dry_run=wanted.dry_run)
+        if isinstance(done, str):
+            return self._done(request, wanted, done)
+        if done.begun:
+            self._tell(request, wanted, None)
+        return _json(done)
 
     async def _remove_node(self, request: Request) -> Response:
         wanted = await self._posted(request, RemoveNodeRequest)

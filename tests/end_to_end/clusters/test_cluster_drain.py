@@ -1,4 +1,5 @@
-"""A node is added to three, and one of the three is drained and stopped, under the load of an idempotent producer."""
+"""A node is added to three, and one of the three is drained, gets a share again, is drained, stopped and removed, under
+the load of an idempotent producer."""
 
 from __future__ import annotations
 
@@ -15,6 +16,12 @@ from tests.serving import Serving, eventually
 TOPIC = "staying"
 DRAINED, NEW = 3, 4
 SETTINGS = ("pipeline.mode=off", "nameserver.write_groups=3")
+
+
+def held_by(cluster: Cluster, node_id: int) -> int:
+    """The write groups in which the node has a vote."""
+    groups = cluster.get("/v1/cluster", 1)["write_groups"]
+    return sum(one["node"] == node_id and one["voter"] for group in groups for one in group["replicas"])
 
 
 def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -37,6 +44,12 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
             cluster.start(NEW)
             told = mainstem_json(asked, "cluster", "drain", str(DRAINED), "--wait")
             assert told == {"node": DRAINED, "draining": True, "empty": True}
+            mainstem(asked, "cluster", "drain", str(DRAINED), "--cancel")
+            assert len(mainstem_json(asked, "cluster", "rebalance", "--dry-run")["moves"]) == 2
+            assert mainstem_json(asked, "cluster", "rebalance") == {"moved": 2}
+            assert held_by(cluster, DRAINED) == 2
+            assert "nothing is to move" in mainstem(asked, "cluster", "rebalance", "--dry-run")
+            mainstem(asked, "cluster", "drain", str(DRAINED), "--wait")
             view = cluster.get("/v1/cluster", 1)
             for group in view["write_groups"]:
                 assert {one["node"] for one in group["replicas"] if one["voter"]} == {1, 2, NEW}

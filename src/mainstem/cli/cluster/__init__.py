@@ -15,6 +15,7 @@ command = LazyGroup(
             "mainstem.cli.cluster.recover", "Have a stopped node believe what its directories hold."
         ),
         "drain": LazyCommand("mainstem.cli.cluster.drain", "Have a node give away all that it holds."),
+        "rebalance": LazyCommand("mainstem.cli.cluster.rebalance", "Spread replicas evenly over nodes and racks."),
         "remove": LazyCommand("mainstem.cli.cluster.remove", "Take an empty, stopped node out of the cluster."),
         "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),
     },

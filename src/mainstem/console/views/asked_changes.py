@@ -125,6 +125,21 @@ class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"node:{self.node}"
 
 
+class RebalanceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/cluster/rebalance`."""
+
+    dry_run: bool = False
+    """Only tell the moves."""
+
+    @property
+    def operation(self) -> str:
+        return "Rebalance"
+
+    @property
+    def resource(self) -> str:
+        return "cluster"
+
+
 class RemoveNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/remove`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from mainstem.console.views.asked_changes import GiveUpRequest, TenantRequest
-from mainstem.console.views.of_cluster import ClusterView
+from mainstem.console.views.of_cluster import BalanceView, ClusterView
 from mainstem.console.views.of_split import SplitEndpoint, SplitView
 from mainstem.console.views.of_store import GiveUpView, StoreUsageView, StoreView
 from mainstem.console.views.of_tenants import TenantUsageView, TenantView
@@ -52,6 +52,11 @@ class ClusterViews(Protocol):
     async def drain_node(self, node_id: int, *, cancel: bool) -> str | None:
         """Have a node give away all that it holds, or stop that. Returns why that cannot be, or None when it is
         noted."""
+        ...
+
+    async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
+        """Begin those moves of replicas towards even nodes that may begin now. Returns why that cannot be, or what is
+        left to do."""
         ...
 
     async def remove_node(self, node_id: int) -> str | None:

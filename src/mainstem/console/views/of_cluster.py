@@ -100,6 +100,30 @@ class MoveView(msgspec.Struct, frozen=True, kw_only=True):
     """The node whose replica has no vote yet; 0: it has one."""
 
 
+class BalanceMoveView(msgspec.Struct, frozen=True, kw_only=True):
+    """A write group's replica that would be better elsewhere."""
+
+    group: int
+    old: int
+    new: int
+    why: str
+
+
+class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """The way to replicas that are spread evenly, and how far the cluster is on it."""
+
+    moves: Sequence[BalanceMoveView]
+    """Those that have not begun."""
+    begun: int = 0
+    """How many were begun now."""
+    under_way: int = 0
+    """Moves of replicas that had begun before, whatever began them."""
+    waits_for: Sequence[str] = []
+    """Why some cannot begin, in words."""
+    bytes_per_second: int = 0
+    """The pace at which each node takes a replica; 0: as fast as it goes."""
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nodes: Sequence[NodeView]

@@ -71,23 +71,23 @@ def plan_drains(
 ) -> DrainPlan:
     """`standings` lacks the write groups of which no leader tells; `racks` has all nodes; `takers` live, store and are
     not drained; `lost` are dead, and not awaited any more."""
-    into, out_of = _under_way(placements, standings)
+    into, out_of = under_way(placements, standings)
     planned = dict(placements)
     plan = DrainPlan([], {})
     left = {*draining, *lost}
     for group, replicas in sorted(placements.items()):
         standing = standings.get(group)
         leaving = sorted((node_id for node_id in replicas if node_id in left), key=lambda it: it not in lost)
-        if standing is None or not _is_settled(replicas, standing):
+        if standing is None or not is_settled(replicas, standing):
             if (standing is None and leaving) or (standing is not None and standing.members & left):
                 _note(plan, group, _stuck(replicas, standing))
             continue
         old = next((node_id for node_id in leaving if node_id not in out_of), None)
         if old is None:
             continue
-        able = [new for new in takers if new not in replicas and _keeps_racks(racks, replicas, old, new)]
+        able = [new for new in takers if new not in replicas and keeps_racks(racks, replicas, old, new)]
         awaited = set(replicas) - {old} - (set(lost) if old in lost else set())
-        why = _unable(old, replicas, takers) if not able else _not_following(awaited, standing)
+        why = _unable(old, replicas, takers) if not able else not_following(awaited, standing)
         _note(plan, group, why)
         free = [new for new in able if new not in into]
         if why or not free:
@@ -157,7 +157,7 @@ def plan_vote(
     return None
 
 
-def _under_way(placements: Placements, standings: Standings) -> tuple[set[int], set[int]]:
+def under_way(placements: Placements, standings: Standings) -> tuple[set[int], set[int]]:
     """The nodes that are taking a replica, and those that are giving one away. If no leader tells, a replica may be on
     its way to each of the nodes that placement names."""
     into: set[int] = set()
@@ -172,12 +172,13 @@ def _under_way(placements: Placements, standings: Standings) -> tuple[set[int], 
     return into, out_of
 
 
-def _is_settled(replicas: Collection[int], standing: GroupStanding) -> bool:
+def is_settled(replicas: Collection[int], standing: GroupStanding) -> bool:
     """Whether the replicas that placement wants, and no others, are members with a vote. A learner is no copy."""
     return standing.voters == standing.members == frozenset(replicas)
 
 
-def _keeps_racks(racks: Mapping[int, str | None], replicas: Collection[int], old: int, new: int) -> bool:
+def keeps_racks(racks: Mapping[int, str | None], replicas: Collection[int], old: int, new: int) -> bool:
+    """Whether the write group spans no fewer racks with `new` in the place of `old`."""
     before = {rack_of(racks, it) for it in replicas}
     after = {rack_of(racks, it) for it in (*replicas, new) if it != old}
     return len(after) >= len(before)
@@ -201,7 +202,8 @@ def _stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
     return ""
 
 
-def _not_following(awaited: Set[int], standing: GroupStanding) -> str:
+def not_following(awaited: Set[int], standing: GroupStanding) -> str:
+    """Which of these replicas is silent, so that no other may move; empty: none."""
     silent = sorted(awaited - standing.active)
     return f"its replica on node {silent[0]} does not follow; a move would make it less safe" if silent else ""
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import mainstem
 from mainstem.address import Address
 from mainstem.console.views.of_cluster import (
+    BalanceMoveView,
+    BalanceView,
     ClusterView,
     DrainView,
     LostNodeView,
@@ -20,7 +22,8 @@ from mainstem.model import OWN_LEVELS, Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.drain_plan import Standings, left_on, moves_under_way
+from mainstem.nameserver.state.balance_plan import beginning, plan_balance
+from mainstem.nameserver.state.drain_plan import PlannedMove, Standings, left_on, moves_under_way
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
@@ -180,6 +183,33 @@ class LocalClusterViews:
         except NameserverError as error:
             return str(error)
         return None
+
+    async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
+        if self._nameserver.others is None:
+            return "this node is a cluster of its own: there is no other node to take anything"
+        lookups = self._nameserver.lookups
+        standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
+        placements = dict(lookups.placements())
+        takers = [node.node_id for node in lookups.alive(NodeRole.STORAGE) if node.node_id not in lookups.draining]
+        moves = plan_balance(placements, {node.node_id: node.rack for node in lookups.nodes()}, takers)
+        begin, obstacles = beginning(moves, placements, standings)
+        try:
+            for move in [] if dry_run else begin:
+                await self._nameserver.operations.move_replica(*move)
+        except NameserverError as error:
+            return str(error)
+        begun = set() if dry_run else set(begin)
+        return BalanceView(
+            moves=[
+                BalanceMoveView(group=it.group, old=it.old, new=it.new, why=it.why)
+                for it in moves
+                if PlannedMove(it.group, it.old, it.new) not in begun
+            ],
+            begun=len(begun),
+            under_way=len(moves_under_way(placements, standings)),
+            waits_for=list(obstacles.values()),
+            bytes_per_second=self._config.storage.snapshot_bytes_per_second,
+        )
 
     async def remove_node(self, node_id: int) -> str | None:
         if self._nameserver.others is None:

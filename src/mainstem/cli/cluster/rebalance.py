@@ -1,0 +1,85 @@
+"""`mainstem cluster rebalance`"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.errors import RequestRefused
+from mainstem.cli.parameters import options
+from mainstem.cli.terminal.output import counted, print_json, print_table, print_text, size
+from mainstem.cli.terminal.progress_line import StatusLine
+from mainstem.console.views.asked_changes import RebalanceRequest
+from mainstem.console.views.of_cluster import BalanceView
+
+LOOK_SECONDS = 0.5
+"""Between two looks at the cluster: each has the node ask all others."""
+
+PATH = "/v1/cluster/rebalance"
+
+
+@click.command("rebalance")
+@click.option("--dry-run", is_flag=True, help="Only show which replicas would move, and why.")
+@options.http_only
+@options.token
+@options.as_json
+def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
+    """Spread the replicas of write groups evenly: over racks, then over nodes.
+
+    A node that was added gets its share so. Each node gives away one replica at a time and takes one, while clients go
+    on. The command returns when nothing is left to move. It may be ended before, as what has begun is finished, and
+    given again: it goes on from what it finds.
+    """
+    node = HttpNode(http, token)
+    if dry_run:
+        plan = node.ask(PATH, RebalanceRequest(dry_run=True), BalanceView)
+        if as_json:
+            print_json(plan)
+        else:
+            _print_plan(plan)
+        return
+    moved = _carry_out(node)
+    if as_json:
+        print_json({"moved": moved})
+    else:
+        click.echo(f"{counted(moved, 'replica')} moved; nothing is left to move" if moved else "nothing is to move")
+
+
+def _print_plan(plan: BalanceView) -> None:
+    print_table(
+        [">GROUP", ">FROM", ">TO", "~WHY"],
+        [(move.group, move.old, move.new, move.why) for move in plan.moves],
+        empty="replicas are spread evenly: nothing is to move",
+    )
+    if not plan.moves:
+        return
+    pace = f"at {size(plan.bytes_per_second)}/s at most" if plan.bytes_per_second else "as fast as it goes"
+    print_text(f"\n{counted(len(plan.moves), 'replica')} would move, one at a time to each node, {pace}")
+    for reason in plan.waits_for:
+        print_text(f"waits: {reason}")
+
+
+def _carry_out(node: HttpNode) -> int:
+    """Have moves begin until none is left and none is under way; returns how many were begun. Raises NodeUnreachable or
+    RequestRefused, the latter also when nothing goes on."""
+    moved = 0
+    with StatusLine(None) as line:
+        while True:
+            plan = node.ask(PATH, RebalanceRequest(), BalanceView)
+            moved += plan.begun
+            if not plan.begun and not plan.under_way:
+                if not plan.moves:
+                    return moved
+                if plan.waits_for:
+                    raise RequestRefused(
+                        f"{counted(len(plan.moves), 'replica')} cannot move now: {plan.waits_for[0]}; give the command "
+                        "again when that is mended"
+                    )
+            line.due(lambda _seconds, plan=plan: _told(plan))  # type: ignore[misc]
+            time.sleep(LOOK_SECONDS)
+
+
+def _told(plan: BalanceView) -> str:
+    return f"{counted(plan.begun + plan.under_way, 'replica')} on the way, {len(plan.moves)} to go"
