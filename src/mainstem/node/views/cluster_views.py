@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,7 +192,8 @@ class LocalClusterViews:
         standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
         placements = dict(lookups.placements())
         takers = [node.node_id for node in lookups.alive(NodeRole.STORAGE) if node.node_id not in lookups.draining]
-        moves = plan_balance(placements, {node.node_id: node.rack for node in lookups.nodes()}, takers)
+        racks = {node.node_id: node.rack for node in lookups.nodes()}
+        moves = await asyncio.to_thread(plan_balance, placements, racks, takers)  # of very many: some seconds
         begin, obstacles = beginning(moves, placements, standings)
         try:
             for move in [] if dry_run else begin:
