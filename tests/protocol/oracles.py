@@ -112,15 +112,18 @@ def kafka_python_read(other: type[Any], data: bytes, version: int) -> Any:
 
 def kafka_python_plain(message_class: type[Any], value: Any, version: int) -> tuple[Any, ...]:
     """A kafka-python message read through the fields of ours."""
-    return tuple(
-        _kafka_python_value(field.kind, getattr(value, _kafka_python_name(field.name)), version)
-        for field in declaration_of(message_class).fields
-        if version in field.versions
-    )
+    plain_values = []
+    for field in declaration_of(message_class).fields:
+        if version in field.versions:
+            name = _kafka_python_name(field.name)
+            found = getattr(value, name if hasattr(value, name) else field.name)
+            is_null = found is None and version in field.nullable and isinstance(field.kind, StructKind)
+            plain_values.append(None if is_null else _kafka_python_value(field.kind, found, version))
+    return tuple(plain_values)
 
 
 def _kafka_python_name(name: str) -> str:
-    """It shortens the names of authorized operations in responses."""
+    """It shortens the names of authorized operations in most responses."""
     shortened = name.endswith("_authorized_operations") and not name.startswith("include")
     return "authorized_operations" if shortened else name
 

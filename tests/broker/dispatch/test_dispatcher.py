@@ -34,6 +34,7 @@ from mainstem.protocol.headers import (
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
+from mainstem.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.group_administration import DescribeGroupsRequest, DescribeGroupsResponse
 from mainstem.protocol.messages.group_membership import KEY_TYPE_GROUP, FindCoordinatorRequest
@@ -121,6 +122,7 @@ WAYS_SHOWN = [
     (MetadataRequest(topics=None), 12),
     (FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=("g",)), 4),
     (DescribeClusterRequest(include_cluster_authorized_operations=False), 1),
+    (DescribeTopicPartitionsRequest(topics=()), 0),
 ]
 
 

@@ -33,6 +33,7 @@ from mainstem.broker.handlers import (
     describe_delegation_token,
     describe_groups,
     describe_log_dirs,
+    describe_topic_partitions,
     describe_user_scram_credentials,
     expire_delegation_token,
     fetch,
@@ -141,4 +142,5 @@ ROUTES: tuple[Route, ...] = (
     _route(50, describe_user_scram_credentials.handle),
     _route(51, alter_user_scram_credentials.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
+    _route(75, describe_topic_partitions.handle, shows_the_way=True),
 )

@@ -148,6 +148,23 @@ class TopicDescriptions:
         bounds = numpy.concatenate(([0], numpy.cumsum(width_of_row)))
         return lambda first, end: encoded[bounds[first] : bounds[end]]
 
+    def nodes_of(self, topic: Topic, first: int, end: int) -> list[WriteGroupNodes]:
+        """Leader, epoch and replicas of partitions `first` to `end` - 1 of a topic, as the answer shows them."""
+        indexes = numpy.arange(first, end)
+        queue_ids = (numpy.full(len(indexes), topic.number) << PARTITION_BITS | indexes).astype(numpy.uint64)
+        groups, group_of = numpy.unique(self._leadership.groups_of(queue_ids), return_inverse=True)
+        known = [self._living(self._leadership.replicas(group)) for group in groups.tolist()]
+        kinds, which = self._kinds(known, group_of, queue_ids)
+        shown = list(kinds)
+        return [
+            shown[kind]._replace(leader_epoch=known[group].leader_epoch)
+            for kind, group in zip(which.tolist(), group_of.tolist(), strict=True)
+        ]
+
+    def offline(self, group: WriteGroupNodes) -> tuple[int, ...]:
+        """The replicas whose nodes do not live."""
+        return tuple(it for it in group.replicas if it not in self._alive and it not in self._apart)
+
     def _kinds(
         self, known: Sequence[WriteGroupNodes], group_of: Any, queue_ids: Any
     ) -> tuple[dict[WriteGroupNodes, int], Any]:
@@ -179,9 +196,7 @@ class TopicDescriptions:
             leader_epoch=0,
             replica_nodes=group.replicas,
             isr_nodes=group.in_sync,
-            offline_replicas=tuple(
-                node_id for node_id in group.replicas if node_id not in self._alive and node_id not in self._apart
-            ),
+            offline_replicas=self.offline(group),
         )
         parts = codec.encode_elements(MetadataResponse, self._version, MetadataResponsePartition, [partition])
         return b"".join(parts)

@@ -42,6 +42,10 @@ from mainstem.protocol.messages.delegation_tokens import (
 from mainstem.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from mainstem.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from mainstem.protocol.messages.fetch import FetchRequest, FetchResponse
 from mainstem.protocol.messages.group_administration import (
     DeleteGroupsRequest,
@@ -185,6 +189,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             ),
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+            _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
         )
     }
 )
@@ -231,6 +236,8 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
     "ExpireDelegationTokenRequest",
