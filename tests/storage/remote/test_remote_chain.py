@@ -199,6 +199,27 @@ def test_without_a_head_the_chain_is_found(tmp_path: Path, head: str) -> None:
     told(tmp_path, story, changes_per_image=12)
 
 
+@pytest.mark.parametrize("head", ["replaced", "never replaced", "lost"])
+def test_many_leaders_leave_no_more_in_the_store_than_one_would(tmp_path: Path, head: str) -> None:
+    async def story(node: Chained) -> None:
+        node.bucket.weather.replaces = head != "never replaced"
+        for _ in range(4):
+            for _ in range(20):
+                await node.upload(2)
+                await node.chain.follow(0)
+            await node.check()
+            if head == "lost":
+                node.bucket.lose(head_object(0))
+            await node.node.restart()
+        left = node.names()
+        images = [name for name in left if name.startswith("images/")]
+        changes = [name for name in left if name.startswith("chain/")]
+        assert len(images) == 2, left
+        assert changes[0].removeprefix("chain/") >= images[0].removeprefix("images/")
+
+    told(tmp_path, story, changes_per_image=12)
+
+
 def test_bad_weather_delays_the_chain_and_nothing_else(tmp_path: Path) -> None:
     async def story(node: Chained) -> None:
         weather = node.bucket.weather

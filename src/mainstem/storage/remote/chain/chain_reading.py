@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from mainstem.model import Buffer
-from mainstem.ports import ObjectRange, ObjectStore
+from mainstem.ports import ListedObject, ObjectRange, ObjectStore
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.object_stores.errors import ObjectAbsent
 from mainstem.storage.remote.chain.chain_format import decode_change, decode_head, decode_image
@@ -47,12 +47,27 @@ async def _newest_image(store: ObjectStore, group: int) -> int:
         head = decode_head(await whole_object(store, head_object(group)), head_object(group), group).image
     except (ObjectAbsent, FormatError):
         head = 0
-    listed, folder = head, f"{group_folder(group)}/images"
+    return max([head, *await listed_images(store, group)])  # lists may lack one, and the head may be older
+
+
+async def listed_images(store: ObjectStore, group: int) -> list[int]:
+    """The numbers of the images that the store lists, ascending. Raises `StorageError`."""
+    numbers, folder = list[int](), f"{group_folder(group)}/images"
     page = await store.page_for_upkeep(folder)
-    while page:  # lists may lack one, and the head may be older
-        listed = max(listed, *(int(entry.name.rpartition("/")[2]) for entry in page))
+    while page:
+        numbers += (number_of(entry) for entry in page)
         page = await store.page_for_upkeep(folder, page[-1].name)
-    return listed
+    return numbers
+
+
+async def first_listed_change(store: ObjectStore, group: int) -> int | None:
+    """The number of the first change that the store lists; None: it lists none. Raises `StorageError`."""
+    page = await store.page_for_upkeep(f"{group_folder(group)}/chain")
+    return number_of(page[0]) if page else None
+
+
+def number_of(entry: ListedObject) -> int:
+    return int(entry.name.rpartition("/")[2])
 
 
 async def _read_from(store: ObjectStore, group: int, image: int) -> StoredTier | None:

@@ -7,7 +7,8 @@ one whose disks 1 are lost. Nothing of the running cluster reads it, or waits fo
 
 Changes are written in their order: where change n is, all since the newest image before it are. A leader that cannot go
 on there, because an earlier one left a gap or this one could not hold the changes that the store was too slow for,
-begins with an image. The leader deletes what two images make superfluous.
+begins with an image. The leader deletes what two images make superfluous. It lists images, and looks for the first
+change, when it begins: an earlier one may have been lost before it deleted, and HDFS keeps the first head for good.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from mainstem.storage.remote.chain.chain_format import (
     encode_head,
     encode_image,
 )
+from mainstem.storage.remote.chain.chain_reading import first_listed_change, listed_images
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.store_files.object_names import change_object, head_object, image_object
 from mainstem.storage.write_groups.control import RemoteChanged
@@ -55,12 +57,14 @@ CHANGES_PER_IMAGE = 1_000
 class _Written:
     """The knowledge that a leader has of a write group's chain, in one term."""
 
-    def __init__(self, term: int, head: Head, tag: str | None) -> None:
+    def __init__(self, term: int, head: Head, tag: str | None, images: list[int]) -> None:
         self.term = term
         self.head = head
         self.tag = tag
         """Of the head's object; None: there is none."""
         self.told = head
+        self.images = images
+        """The numbers of those that are there."""
 
 
 class RemoteChain:
@@ -134,10 +138,14 @@ class RemoteChain:
     async def _begin(self, group: int, term: int) -> _Written:
         """Find out how far the chain is."""
         head, tag = await self._head(group)
-        number = head.number
+        images = await listed_images(self._store, group)
+        image = max([head.image, *images])
+        first = await first_listed_change(self._store, group)
+        kept_from = head.kept_from if first is None else min(first, image or first)
+        number = max(head.number, image)
         while await self._is_there(change_object(group, number + 1)):
             number += 1
-        return _Written(term, Head(group, number, head.image, head.kept_from), tag)
+        return _Written(term, Head(group, number, image, kept_from), tag, images)
 
     async def _head(self, group: int) -> tuple[Head, str | None]:
         name = head_object(group)
@@ -181,6 +189,7 @@ class RemoteChain:
 
         await self._store.write_parts(image_object(group, position.number), parts)
         self.images_written += 1
+        written.images = sorted({*written.images, position.number})
         head = written.head
         written.head = Head(group, position.number, position.number, head.image or head.kept_from)
         await self._tell(group, written)
@@ -188,7 +197,8 @@ class RemoteChain:
         for first in range(gone.start, gone.stop, CHANGES_PER_IMAGE):
             part = range(first, min(first + CHANGES_PER_IMAGE, gone.stop))
             await self._store.delete(list(map(partial(change_object, group), part)))
-        await self._store.delete([image_object(group, head.kept_from)] if gone else [])
+        await self._store.delete([image_object(group, one) for one in written.images if one < written.head.kept_from])
+        written.images = [one for one in written.images if one >= written.head.kept_from]
 
     async def _tell(self, group: int, written: _Written) -> None:
         """Write the head, where the store can replace it."""
