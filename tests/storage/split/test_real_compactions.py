@@ -30,6 +30,7 @@ from mainstem.storage.compacting.compact_files import (
 )
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
+from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
@@ -52,11 +53,13 @@ class CompactStore(RealStore):
         self.records: dict[int, list[Told]] = {queue_id: [] for queue_id in range(QUEUES)}
         self.lag_ms = lag_ms
         self.internal = internal
+        self.parts_bytes_max = PARTS_BYTES_MAX
         self.compactions: LocalCompactionLog
         self.passes = 0
 
     async def open(self) -> None:
         await super().open()
+        self.store.compactions.parts_bytes_max = self.parts_bytes_max
         settings = TopicSettings(
             cleanup_policy=frozenset({"compact"}),
             min_compaction_lag_ms=self.lag_ms,
@@ -226,6 +229,40 @@ def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int
         await real.files.close()
 
     asyncio.run(story(CompactStore(tmp_path, seed, internal=internal)))
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_sums_that_have_no_room_are_read_again_and_the_same_is_compacted(tmp_path: Path, seed: int) -> None:
+    async def story(real: CompactStore) -> tuple[int, int, list[list[Told]]]:
+        await real.open()
+        held = 0
+        for _ in range(4):
+            for _ in range(2):
+                await real.split()
+            while await real.merge(drain=True):
+                pass
+            for _ in range(2):  # a pass of each write group
+                await real.compact(drain=True)
+            held = max(held, real.store.compactions.held_bytes)
+        await real.settle()
+        held = max(held, real.store.compactions.held_bytes)
+        await real.check()
+        found = [await real.read(queue_id) for queue_id in real.records]
+        await real.store.close()
+        await real.files.close()
+        return held, real.passes, found
+
+    roomy, narrow = tmp_path / "roomy", tmp_path / "narrow"
+    roomy.mkdir()
+    narrow.mkdir()
+    with_room = CompactStore(roomy, seed)
+    without = CompactStore(narrow, seed)
+    without.parts_bytes_max = 1
+    held, passes, found = asyncio.run(story(with_room))
+    held_without, passes_without, found_without = asyncio.run(story(without))
+    assert (passes_without, found_without) == (passes, found)
+    assert passes > 2
+    assert 0 < held_without < held, "those of one write group, and of both"
 
 
 def test_of_an_internal_topic_no_batch_is_left_out(tmp_path: Path) -> None:

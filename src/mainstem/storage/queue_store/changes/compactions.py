@@ -3,19 +3,21 @@
 A pass works on the merged files of a write group that come before its first runs (`compact_plan`), and is held as a
 merge is: while it is under way nothing else replaces its inputs, and no merge of the write group begins.
 
-The sums of each compacted queue in a file are added up once, from its index; of files without any, memory has a mark.
-If only some queues of a file were in a pass, memory knows which; after a start they are compacted once more."""
+The sums of each compacted queue in a file are added up from its index, and kept while there is room for them, those of
+the write group that is looked at in any case; of files without any, memory has a mark. If only some queues of a file
+were in a pass, memory knows which; after a start, or where that took too much room, they are compacted once more."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy
 
+from mainstem.lru import Lru
 from mainstem.model import PARTITION_BITS, Sample
 from mainstem.ports import Clock
 from mainstem.rpc.messages.split import MergeWaits
@@ -54,10 +56,24 @@ MARK = numpy.dtype([("mark", "u1")])
 MARK_BYTES_MAX = 16 * 1024 * 1024
 """For so many files; the indexes of more are read whenever something may be compacted."""
 
-PARTS_MIN = 1_000
+PARTS_BYTES_MAX = 64 * 1024 * 1024
+"""Of sums of all write groups, if those of the one that is looked at are not more: some 1.4 million parts of queues."""
+
+PASSED_BYTES_MAX = 16 * 1024 * 1024
+"""For two million queues that were in a pass that left others of their file out."""
+
+NO_BOUND = 1 << 62
+"""`_make_room` bounds them."""
+
+FILE_BYTES = 1_000
+"""For the objects of each file."""
 
 LOOK_AGAIN_SECONDS = 600.0
 """A write group of which nothing is worth it is looked at again after this long, or when its files change."""
+
+
+_NONE = numpy.zeros(0, numpy.int64)
+NO_PARTS = Parts(numpy.zeros(0, numpy.uint64), _NONE, _NONE, _NONE, _NONE, _NONE)
 
 
 class CompactionRules(NamedTuple):
@@ -106,6 +122,8 @@ class _Leading(NamedTuple):
     end: int
     """They are in the spans before this one; 0: there are none, or one cannot be read."""
     entries: Sequence[FileRange]
+    parts: Sequence[Parts]
+    """The sums of compacted queues in each."""
 
 
 class _Chosen(NamedTuple):
@@ -145,13 +163,14 @@ class Compactions:
         self._clock = clock
         self._topics: frozenset[int] = frozenset()
         """Those that `_parts` knows of."""
-        self._parts: dict[str, Parts] = {}
+        self._parts: Lru[str, Parts] = Lru(NO_BOUND, _bytes_of)
         """Of files that have queues of these topics."""
+        self.parts_bytes_max = PARTS_BYTES_MAX
         self._without = RowFacts(MARK, self._manifest.files.page_files, MARK_BYTES_MAX)
         """1 for files that have none."""
-        self._parts_max = PARTS_MIN
-        """With more those of files that are gone are looked for."""
-        self._passed: dict[str, PassedQueues] = {}
+        self._passed: Lru[str, PassedQueues] = Lru(
+            PASSED_BYTES_MAX, lambda passed: passed.queue_ids.nbytes + FILE_BYTES
+        )
         self._nothing: dict[int, _NothingWorth] = {}
         self._passes: dict[str, CompactionPass] = {}
         self._done: dict[str, frozenset[str]] = {}
@@ -214,7 +233,11 @@ class Compactions:
             if not leading.end:
                 continue
             entries = leading.entries
-            files = [self._file(entry.name) for entry in entries if entry.name in self._manifest.files]
+            files = [
+                self._file(entry.name, parts)
+                for entry, parts in zip(entries, leading.parts, strict=True)
+                if entry.name in self._manifest.files
+            ]
             found = None
             if files and len(files) == len(entries):
                 found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
@@ -242,6 +265,7 @@ class Compactions:
         cannot be read, or the time is over."""
         spans = self._manifest.spans(group)
         damaged = {damage.name for damage in self._stored.damaged.all()}
+        parts: list[Parts] = []
         found: list[FileRange] = []  # not all files: a million of them would be the garbage collector's work
         end = gathered = 0
         complete = True
@@ -255,22 +279,33 @@ class Compactions:
                     gathered = 0
                     await asyncio.sleep(0)
                 if entry.name in damaged:
-                    return _Leading(spans, 0, [])
-                has = await self._has_compacted(entry.name, rules, give_up) if complete else None
+                    return _Leading(spans, 0, [], [])
+                has = await self._parts_in(entry.name, rules, give_up) if complete else None
                 complete = has is not None
-                if has:
+                if has is not None and has is not NO_PARTS:
                     found.append(entry)
-        return _Leading(spans, end, found) if complete else None
+                    parts.append(has)
+        self._make_room({entry.name for entry in found})
+        return _Leading(spans, end, found, parts) if complete else None
 
-    async def _has_compacted(self, name: str, rules: CompactionRules, give_up: float) -> bool | None:
-        """Whether a file has compacted queues; if so, memory has what it has of them. None: that cannot be told now."""
-        if name in self._parts:
-            return True
+    def _make_room(self, needed: Collection[str]) -> None:
+        """Forget the sums of files that were looked at longest ago, but for those that are `needed`."""
+        for name in list(self._parts) if self._parts.held > self.parts_bytes_max else ():
+            if name not in needed or name not in self._manifest.files:
+                self._parts.pop(name)
+            if self._parts.held <= self.parts_bytes_max:
+                break
+
+    async def _parts_in(self, name: str, rules: CompactionRules, give_up: float) -> Parts | None:
+        """The sums of compacted queues in a file; `NO_PARTS`: it has none. None: that cannot be told now."""
+        known = self._parts.get(name)
+        if known is not None:
+            return known
         row = self._manifest.files.row_of(name)
         if row is None:
             return None
         if self._without.get(row) is not None:
-            return False
+            return NO_PARTS
         if self._clock.monotonic() >= give_up:
             return None
         try:
@@ -281,9 +316,9 @@ class Compactions:
         parts = parts.of(rules.rules_of(parts.queue_ids).compacted)
         if not len(parts.queue_ids):
             self._without.put(row, (1,))
-            return False
-        self._parts[name] = parts
-        return True
+            return NO_PARTS
+        self._parts.put(name, parts)
+        return parts
 
     def _forget(self, topics: frozenset[int]) -> None:
         """Forget what is known under other topics, and of files that are gone."""
@@ -293,15 +328,13 @@ class Compactions:
             self._without.clear()
             self._nothing.clear()
         self._without.keep(self._manifest.files.pages)
-        if len(self._parts) > self._parts_max:
-            self._parts = {name: parts for name, parts in self._parts.items() if name in self._manifest.files}
-            self._parts_max = 2 * len(self._parts) + PARTS_MIN
-        self._passed = {name: passed for name, passed in self._passed.items() if name in self._manifest.files}
+        for name in [name for name in self._passed if name not in self._manifest.files]:
+            self._passed.pop(name)
         self._passes = {one: each for one, each in self._passes.items() if self._merges.under_way(one) is not None}
 
-    def _file(self, name: str) -> CompactFile:
+    def _file(self, name: str, parts: Parts) -> CompactFile:
         file = self._manifest.files[name]
-        return CompactFile(self._parts[name], file.batch_bytes, file.clean_ms, file.horizon_ms, self._passed.get(name))
+        return CompactFile(parts, file.batch_bytes, file.clean_ms, file.horizon_ms, self._passed.get(name))
 
     def _begun(
         self, pass_id: str, found: _Chosen, covered: frozenset[int], now_ms: int, in_force: Callable[[], bool]
@@ -374,8 +407,8 @@ class Compactions:
         """Remember the queues of the pass in files whose other queues are not compacted yet."""
         mine = numpy.ascontiguousarray(begun.queues["queue_id"])
         for old, whole in zip(begun.inputs, begun.whole, strict=True):
-            known = self._passed.pop(old.name, None)
-            self._parts.pop(old.name, None)
+            known = self._passed.pop(old.name)
+            self._parts.pop(old.name)
             if whole:
                 continue
             for file in outputs[old.name]:
@@ -384,7 +417,7 @@ class Compactions:
                 if known is not None:
                     queue_ids = numpy.union1d(queue_ids, known.queue_ids)
                     horizons.append(known.horizon_ms)
-                self._passed[file.name] = PassedQueues(queue_ids, _first_horizon(horizons))
+                self._passed.put(file.name, PassedQueues(queue_ids, _first_horizon(horizons)))
 
     def _note(self, pass_id: str, begun: CompactionPass, names: frozenset[str], files: Sequence[StoreFile]) -> None:
         self._done[pass_id] = names
@@ -401,6 +434,11 @@ class Compactions:
             len(begun.queues), len(begun.inputs), before, len(files), after,
         )  # fmt: skip
 
+    @property
+    def held_bytes(self) -> int:
+        """Of what is remembered of files."""
+        return self._parts.held + self._passed.held
+
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
         yield Sample(
@@ -409,6 +447,10 @@ class Compactions:
         yield Sample(
             "mainstem_queue_store_compacted_bytes_total", "counter", "Bytes of batches that compactions removed.",
             self.removed_bytes)  # fmt: skip
+
+
+def _bytes_of(parts: Parts) -> int:
+    return sum(column.nbytes for column in parts) + FILE_BYTES
 
 
 def _as_clean(output: StoreFile, old: StoreFile, began_ms: int, *, whole: bool) -> StoreFile:
