@@ -214,7 +214,7 @@ def test_offsets_are_listed(admin: AdminClient, bootstrap: str, topic: str) -> N
     assert refusal(lambda: only(admin.list_offsets(beyond))) == KafkaError._NOENT, "the client knows better"
 
 
-def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
+def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic: MakeTopic) -> None:
     cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_SECONDS)
     (broker,) = cluster.nodes
     assert (broker.id, f"{broker.host}:{broker.port}") == (1, bootstrap)
@@ -226,6 +226,12 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
     try:
         described = by_python.describe_cluster()
         assert described["cluster_id"] == cluster.cluster_id
+        topic = make_topic(partitions=5)
+        first = by_python.describe_topic_partitions([topic], response_partition_limit=3)
+        rest = by_python.describe_topic_partitions([topic], cursor=first["next_cursor"])
+        parts = [part for answer in (first, rest) for one in answer["topics"] for part in one["partitions"]]
+        assert [(part["partition_index"], part["leader_id"]) for part in parts] == [(it, 1) for it in range(5)]
+        assert rest["next_cursor"] is None
     finally:
         by_python.close()
 

@@ -87,9 +87,10 @@ def test_more_than_the_limit_of_the_node_is_in_the_next_piece(admin: AdminBroker
 
 
 def test_a_topic_that_is_not_there_has_an_error_of_its_own(admin: AdminBroker) -> None:
-    answer = asked(admin, "nowhere", "c")
+    answer = asked(admin, "nowhere", "c", "no name")
     assert [(topic.name, topic.error_code, len(topic.partitions)) for topic in answer.topics] == [
         ("c", ErrorCode.NONE, 1),
+        ("no name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0),
     ]
 

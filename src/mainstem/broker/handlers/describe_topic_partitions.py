@@ -4,6 +4,7 @@ where the next one begins (KIP-966)."""
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.handlers.metadata import UNKNOWN_COSTS_NAMES, unknown_topic
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.topics.topic_descriptions import NO_LEADER, TopicDescriptions
 from mainstem.model import NodeRole, Topic, WriteGroupNodes, nodes_at
@@ -45,10 +46,14 @@ async def handle(
     found: list[DescribeTopicPartitionsResponseTopic] = []
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
     for name in names:
-        topic = broker.metadata.topic(name)
-        if topic is None:
-            found.append(_without(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
+        known: Topic | ErrorCode | None = broker.metadata.topic(name)
+        if known is None and request.topics:  # else it was deleted meanwhile
+            await pace.step(UNKNOWN_COSTS_NAMES)
+            known = await unknown_topic(broker, name)
+        if not isinstance(known, Topic):
+            found += [_without(known, name)] if known is not None else []
             continue
+        topic = known
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if not room:
             return DescribeTopicPartitionsResponse(topics=(*found, *refused), next_cursor=_at(name, first))

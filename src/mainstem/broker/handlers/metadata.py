@@ -155,7 +155,7 @@ async def _named_topics(
             creatable[len(entries)] = asked.name
             found = ErrorCode.LEADER_NOT_AVAILABLE
         elif found is None:
-            found = await _unknown_topic(broker, asked.name)
+            found = await unknown_topic(broker, asked.name)
             await pace.step(UNKNOWN_COSTS_NAMES)
         entries.append(found if isinstance(found, Topic) else _missing(found, asked.name, operations))
     if creatable:
@@ -170,7 +170,7 @@ def _may_create(verdicts: SessionVerdicts, name: str) -> bool:
     return verdicts.allows_on_cluster(Operation.CREATE) or verdicts.allows(Operation.CREATE, ResourceKind.TOPIC, name)
 
 
-async def _unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
+async def unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
     """The answer for a topic that does not exist, and is not created."""
     try:
         # an illegal name is told apart from one that merely does not exist; no change that is under way is waited for
