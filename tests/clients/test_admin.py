@@ -232,6 +232,9 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         parts = [part for answer in (first, rest) for one in answer["topics"] for part in one["partitions"]]
         assert [(part["partition_index"], part["leader_id"]) for part in parts] == [(it, 1) for it in range(5)]
         assert rest["next_cursor"] is None
+        listed = by_python.list_config_resources(["TOPIC", "BROKER"])
+        assert topic in listed["topic"]
+        assert listed["broker"] == ["1"]
     finally:
         by_python.close()
 

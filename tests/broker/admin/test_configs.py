@@ -9,7 +9,7 @@ from tests.broker.admin.admin_broker import AdminBroker, versions_of
 
 from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
+from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
@@ -28,6 +28,7 @@ from mainstem.protocol.messages.configs import (
     ReplacedConfig,
     ReplacedConfigsResource,
 )
+from mainstem.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 FACTS = NodeFacts(
@@ -305,3 +306,21 @@ def test_what_is_taken_without_effect_is_described_as_such() -> None:
     silent = [name for name, declared in TOPIC_CONFIGS.items() if declared.without_effect is not None]
     assert len(silent) > 10
     assert all("No effect here: " in (configs[name].documentation or "") for name in silent)
+
+
+def listed(admin: AdminBroker, *types: int, version: int = 1) -> tuple[int, list[tuple[int, str]]]:
+    answer = admin.ask(list_config_resources.handle, ListConfigResourcesRequest(resource_types=types), version)
+    return answer.error_code, [(one.resource_type, one.resource_name) for one in answer.config_resources]
+
+
+def test_topics_and_brokers_are_listed_as_what_has_configs() -> None:
+    admin = AdminBroker()
+    admin.create("b")
+    admin.create("a")
+    topics, brokers, loggers = [(2, "b"), (2, "a")], [(4, "1")], [(8, "1")]
+    assert listed(admin) == (ErrorCode.NONE, [*topics, *brokers, *loggers])
+    assert listed(admin, 4, 2) == (ErrorCode.NONE, [*topics, *brokers])
+    assert listed(admin, 8) == (ErrorCode.NONE, loggers)
+    assert listed(admin, 16, 32) == (ErrorCode.NONE, []), "there are none of these"
+    assert listed(admin, 2, 7) == (ErrorCode.UNSUPPORTED_VERSION, [])
+    assert listed(admin, version=0) == (ErrorCode.NONE, []), "it asks for client metrics alone"

@@ -45,6 +45,7 @@ from mainstem.protocol.messages import (
 from mainstem.protocol.messages import acls as acl_messages
 from mainstem.protocol.messages import describe_log_dirs as log_dirs
 from mainstem.protocol.messages import describe_topic_partitions as topic_partitions
+from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -270,6 +271,8 @@ CASES = [
     Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(
         users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
+    Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),
+         (rule(Operation.DESCRIBE_CONFIGS, CLUSTER),)),
     Case(75, lambda version, _: topic_partitions.DescribeTopicPartitionsRequest(
         topics=(topic_partitions.TopicRequest(name="t"),)), (DESCRIBE,)),
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),

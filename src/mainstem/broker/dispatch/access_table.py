@@ -154,6 +154,7 @@ ACCESS: Mapping[int, Access] = {
     50: Inside("DESCRIBE on the cluster"),  # its response has an error for the whole, and for each user
     51: Inside("ALTER on the cluster"),  # its request has two lists
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
+    74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     75: Inside("DESCRIBE on each topic"),
 }  # fmt: skip
 """By API key. Rows of APIs that this node does not serve are for those that it will."""

@@ -43,6 +43,7 @@ from mainstem.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -142,5 +143,6 @@ ROUTES: tuple[Route, ...] = (
     _route(50, describe_user_scram_credentials.handle),
     _route(51, alter_user_scram_credentials.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
+    _route(74, list_config_resources.handle),
     _route(75, describe_topic_partitions.handle, shows_the_way=True),
 )

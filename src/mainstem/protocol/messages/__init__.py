@@ -68,6 +68,7 @@ from mainstem.protocol.messages.group_membership import (
     SyncGroupResponse,
 )
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from mainstem.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from mainstem.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -189,6 +190,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             ),
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+            _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
         )
     }
@@ -256,6 +258,8 @@ __all__ = [
     "JoinGroupResponse",
     "LeaveGroupRequest",
     "LeaveGroupResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
     "ListGroupsRequest",
     "ListGroupsResponse",
     "ListOffsetsRequest",
