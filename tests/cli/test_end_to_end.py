@@ -370,7 +370,8 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 
 
 ELSEWHERE = {
-    "cluster transfer-leader", "cluster drain", "cluster replace", "split prepare", "store repair",
+    "cluster transfer-leader", "cluster drain", "cluster rebalance", "cluster rebalance --dry-run", "cluster remove",
+    "cluster replace", "split prepare", "store repair",
     "store repair --manifest",
     "store adopt", "store adopt --export", "store adopt --into", "store give-up", "store verify --objects",
     "acl add", "acl list", "acl remove", "acl why", "cert authority", "cert create", "cert renew", "cert show",
