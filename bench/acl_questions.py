@@ -32,6 +32,7 @@ from mainstem.protocol.messages.configs import (
 from mainstem.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from mainstem.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.group_administration import (
     DeleteGroupsRequest,
@@ -48,6 +49,7 @@ from mainstem.protocol.messages.group_membership import (
     SyncGroupRequest,
 )
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
+from mainstem.protocol.messages.list_config_resources import CLIENT_METRICS, ListConfigResourcesRequest
 from mainstem.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from mainstem.protocol.messages.offset_commit import (
@@ -127,6 +129,9 @@ def _of_topic(name: str) -> Iterator[Question]:
     yield Question(f"Metadata {name}", MetadataRequest(
         topics=named, allow_auto_topic_creation=False, include_topic_authorized_operations=True),
         9)  # fmt: skip
+    yield Question(f"DescribeTopicPartitions {name}", DescribeTopicPartitionsRequest(
+        topics=(TopicRequest(name=name),)),
+        0)  # fmt: skip
     yield Question(f"Produce {name}", ProduceRequest(acks=-1, timeout_ms=_WAIT_MS, topic_data=(
         TopicProduceData(name=name, partition_data=(PartitionProduceData(index=0, records=batch),)),)),
         9)  # fmt: skip
@@ -215,6 +220,8 @@ def _of_cluster() -> Iterator[Question]:
     yield Question("Metadata all", MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
     yield Question("Metadata cluster", MetadataRequest(topics=(), include_cluster_authorized_operations=True), 9)
     yield Question("DescribeCluster", DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    yield Question("DescribeTopicPartitions all", DescribeTopicPartitionsRequest(topics=()), 0)
+    yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
     yield Question("ListGroups", ListGroupsRequest(), 4)
     yield Question("InitProducerId", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
     yield Question("DescribeLogDirs", DescribeLogDirsRequest(topics=()), 4)

@@ -29,7 +29,7 @@ def completed(line: str, **environment: str) -> list[str]:
 
 def test_commands_and_options_and_choices() -> None:
     assert completed("mainstem top") == ["topic", "top"]
-    assert completed("mainstem cluster re") == ["recover", "replace"]
+    assert completed("mainstem cluster re") == ["recover", "rebalance", "remove", "replace"]
     assert completed("mainstem topic create --part") == ["--partitions"]
     assert completed("mainstem produce t --compression z") == ["zstd"]
     assert completed("mainstem completion ") == ["bash", "zsh", "fish"]
