@@ -16,13 +16,15 @@ from mainstem.nameserver.errors import (
     InconsistentCommand,
     InvalidConfig,
     InvalidPartitions,
+    InvalidPlacement,
     InvalidReplicationFactor,
     InvalidTopicName,
     NameserverError,
+    NodeWasRemoved,
     TopicExists,
     UnknownTopic,
 )
-from mainstem.nameserver.state import topic_table
+from mainstem.nameserver.state import node_table, topic_table
 from mainstem.nameserver.state.commands import (
     AddPartitions,
     AdvanceCounters,
@@ -36,7 +38,9 @@ from mainstem.nameserver.state.commands import (
     PlaceWriteGroups,
     RaiseFeatureLevel,
     RegisterNode,
+    RemoveNode,
     RemoveScramCredential,
+    SetDraining,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -270,3 +274,28 @@ def test_topics_without_configs_share_their_settings(state: MetadataState) -> No
 def test_what_is_no_command_of_this_version_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"command"):
         decode_command(data)
+
+
+def test_ids_of_removed_nodes_outlive_snapshots_and_the_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_table, "REMOVED_MAX", 3)
+    state = replayed([CLUSTER, RaiseFeatureLevel(FeatureLevel.ELASTIC)])
+    for node_id in (4, 9, 2, 7):
+        state.apply(RegisterNode(node_id, "127.0.0.1", 9092, None))
+        with pytest.raises(InvalidPlacement, match=f"node {node_id} is not drained"):
+            state.check(RemoveNode(node_id))
+        state.apply(SetDraining(node_id, draining=True))
+        state.check(RemoveNode(node_id))
+        state.apply(RemoveNode(node_id))
+    for one in (state, replayed(state.commands())):
+        assert list(one.node_table.removed) == [9, 2, 7]
+        assert not one.nodes
+        assert not one.node_table.draining
+        one.check(RegisterNode(4, "127.0.0.1", 9092, None))
+        with pytest.raises(NodeWasRemoved, match="node 9 was removed"):
+            one.check(RegisterNode(9, "127.0.0.1", 9092, None))
+
+
+def test_a_node_is_not_removed_below_the_feature_level_that_knows_of_it() -> None:
+    state = replayed([CLUSTER, RaiseFeatureLevel(FeatureLevel.TENANTED), NODE])
+    with pytest.raises(NameserverError, match="feature level"):
+        state.check(RemoveNode(1))

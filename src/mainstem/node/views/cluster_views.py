@@ -24,6 +24,7 @@ from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.balance_plan import beginning, plan_balance
+from mainstem.nameserver.state.commands import RemoveNode
 from mainstem.nameserver.state.drain_plan import PlannedMove, Standings, left_on, moves_under_way
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, standings_of
@@ -219,6 +220,7 @@ class LocalClusterViews:
         lookups = self._nameserver.lookups
         standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
         try:
+            self._nameserver.replica.state.check(RemoveNode(node_id))
             if left := left_on(node_id, lookups.placements(), standings):
                 silent = "" if left[0] in standings else ", whose leader does not answer"
                 return f"node {node_id} may still hold something of write group {left[0]}{silent}: try again later"

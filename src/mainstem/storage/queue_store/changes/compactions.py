@@ -279,6 +279,7 @@ class Compactions:
                     gathered = 0
                     await asyncio.sleep(0)
                 if entry.name in damaged:
+                    self._make_room(())
                     return _Leading(spans, 0, [], [])
                 has = await self._parts_in(entry.name, rules, give_up) if complete else None
                 complete = has is not None
