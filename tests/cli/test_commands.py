@@ -21,10 +21,19 @@ from tests.cli.fake_node import serving
 from tests.console.views import FakeViews
 
 from mainstem.cli.cluster.drain import left_of
+from mainstem.cli.cluster.rebalance import on_the_way
 from mainstem.cli.cluster.status import moving
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
-from mainstem.console.views.of_cluster import ClusterView, DiskView, DrainView, MoveView, ReplicaView, WriteGroupView
+from mainstem.console.views.of_cluster import (
+    BalanceView,
+    ClusterView,
+    DiskView,
+    DrainView,
+    MoveView,
+    ReplicaView,
+    WriteGroupView,
+)
 from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
 
 
@@ -321,6 +330,9 @@ def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goe
         assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
         assert run([*words, address]) == 1
         assert "1 replica cannot move now: write group 0: node 2 is away" in capsys.readouterr().err
+    assert on_the_way(BalanceView(moves=[], under_way=1, waits_for=["node 4 is not there yet"]), 0.0) == (
+        "1 replica on the way, 0 to go; waits: node 4 is not there yet"
+    )
     with serving({"/v1/cluster/rebalance": (200, b'{"moves": []}')}) as address:
         assert run([*words, address]) == 0
         assert capsys.readouterr().out == "nothing is to move\n"

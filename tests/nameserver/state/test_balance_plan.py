@@ -94,3 +94,10 @@ def test_a_node_takes_one_replica_at_a_time_and_what_moves_is_no_obstacle() -> N
     assert beginning(moves, placements, standings) == ([PlannedMove(1, 2, 5)], {}), "node 4 takes one already"
     standings[2] = settled(2, 3, 4)
     assert beginning(moves, placements, standings) == ([PlannedMove(0, 1, 4), PlannedMove(1, 2, 5)], {})
+
+
+def test_a_move_under_way_to_a_node_that_is_silent_is_told() -> None:
+    standing = GroupStanding(frozenset({1, 2, 3}), frozenset({1, 2, 3, 4}), frozenset({1, 2, 3}))
+    begun, obstacles = beginning([], {0: (1, 2, 4)}, {0: standing})
+    assert begun == []
+    assert "its new replica, on node 4, is not there yet" in obstacles[0]

@@ -46,14 +46,13 @@ async def handle(
     found: list[DescribeTopicPartitionsResponseTopic] = []
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
     for name in names:
-        known: Topic | ErrorCode | None = broker.metadata.topic(name)
-        if known is None and request.topics:  # else it was deleted meanwhile
+        topic: Topic | ErrorCode | None = broker.metadata.topic(name)
+        if topic is None and request.topics:  # else it was deleted meanwhile
             await pace.step(UNKNOWN_COSTS_NAMES)
-            known = await unknown_topic(broker, name)
-        if not isinstance(known, Topic):
-            found += [_without(known, name)] if known is not None else []
+            topic = await unknown_topic(broker, name)
+        if not isinstance(topic, Topic):
+            found += [_without(topic, name)] if topic is not None else []
             continue
-        topic = known
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if not room:
             return DescribeTopicPartitionsResponse(topics=(*found, *refused), next_cursor=_at(name, first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import click
 
@@ -77,9 +78,10 @@ def _carry_out(node: HttpNode) -> int:
                         f"{counted(len(plan.moves), 'replica')} cannot move now: {plan.waits_for[0]}; give the command "
                         "again when that is mended"
                     )
-            line.due(lambda _seconds, plan=plan: _told(plan))  # type: ignore[misc]
+            line.due(partial(on_the_way, plan))
             time.sleep(LOOK_SECONDS)
 
 
-def _told(plan: BalanceView) -> str:
-    return f"{counted(plan.begun + plan.under_way, 'replica')} on the way, {len(plan.moves)} to go"
+def on_the_way(plan: BalanceView, _seconds: float) -> str:
+    waits = f"; waits: {plan.waits_for[0]}" if plan.waits_for else ""
+    return f"{counted(plan.begun + plan.under_way, 'replica')} on the way, {len(plan.moves)} to go{waits}"

@@ -107,13 +107,15 @@ class Draining:
         """The moves that a leader would begin now, and what stands against the rest."""
         table = self._replica.state.node_table
         racks = {node.node_id: node.rack for node in table.nodes.values()}
-        takers = [it.node_id for it in self._lookups.alive(NodeRole.STORAGE) if self._may_take(it.node_id)]
-        return plan_drains(table.placements, standings, racks, takers, table.draining, self.lost_nodes.lost)
+        return plan_drains(table.placements, standings, racks, self.takers(), table.draining, self.lost_nodes.lost)
 
-    def _may_take(self, node_id: int) -> bool:
-        """A node that is not drained, and has said nothing of a disk that is full or fails."""
-        report = self._lookups.report(node_id)
-        return node_id not in self._replica.state.node_table.draining and not (report is not None and report.disk)
+    def takers(self) -> list[int]:
+        """The nodes that live, store and are not drained, and have not told this one of a disk that is full or fails;
+        they tell the metadata leader."""
+        alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
+        reports = {node_id: self._lookups.report(node_id) for node_id in alive}
+        troubled = {node_id for node_id, report in reports.items() if report is not None and report.disk}
+        return sorted(set(alive) - troubled - self._replica.state.node_table.draining)
 
     def _look(self) -> None:
         storing = [node.node_id for node in self._replica.state.node_table.with_role(NodeRole.STORAGE)]

@@ -18,6 +18,7 @@ from mainstem.nameserver.state.drain_plan import (
     is_settled,
     keeps_racks,
     not_following,
+    stuck,
     under_way,
 )
 from mainstem.nameserver.state.replica_placement import rack_of
@@ -52,21 +53,25 @@ def beginning(
     moves: Collection[BalanceMove], placements: Placements, standings: Standings
 ) -> tuple[list[PlannedMove], dict[int, str]]:
     """Those that may begin now: one move at a time of a write group, from a node, and to one. And by write group, in
-    words, what stands against the first move of others."""
+    words, what stands against its first move, or keeps a move that is under way from going on."""
     into, out_of = under_way(placements, standings)
     begun: list[PlannedMove] = []
     obstacles: dict[int, str] = {}
+    for group, standing in standings.items():
+        replicas = placements.get(group, ())
+        if standing.members.issuperset(replicas) and (why := stuck(replicas, standing)):  # else it has just begun
+            obstacles[group] = f"write group {group}: {why}"
     seen: set[int] = set()
     for group, old, new, _why in moves:
         if group in seen:
             continue
         seen.add(group)
-        standing = standings.get(group)
-        if standing is None:
-            obstacles[group] = f"write group {group}: no leader of it tells who its members are"
-        elif not is_settled(placements[group], standing):
+        known = standings.get(group)
+        if known is None:
+            obstacles[group] = f"write group {group}: {stuck(placements[group], None)}"
+        elif not is_settled(placements[group], known):
             continue  # it moves
-        elif why := not_following(set(placements[group]), standing):
+        elif why := not_following(set(placements[group]), known):
             obstacles[group] = f"write group {group}: {why}"
         elif new not in into and old not in out_of:
             begun.append(PlannedMove(group, old, new))

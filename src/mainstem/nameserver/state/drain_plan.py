@@ -80,7 +80,7 @@ def plan_drains(
         leaving = sorted((node_id for node_id in replicas if node_id in left), key=lambda it: it not in lost)
         if standing is None or not is_settled(replicas, standing):
             if (standing is None and leaving) or (standing is not None and standing.members & left):
-                _note(plan, group, _stuck(replicas, standing))
+                _note(plan, group, stuck(replicas, standing))
             continue
         old = next((node_id for node_id in leaving if node_id not in out_of), None)
         if old is None:
@@ -189,8 +189,8 @@ def _note(plan: DrainPlan, group: int, why: str) -> None:
         plan.obstacles[group] = f"write group {group}: {why}"
 
 
-def _stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
-    """Why a move that is under way does not go on; empty: it does."""
+def stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
+    """Why a move that is under way does not go on, or a write group cannot tell; empty: neither."""
     if standing is None:
         return "no leader of it tells who its members are"
     silent = sorted(set(replicas) - standing.voters - standing.active)

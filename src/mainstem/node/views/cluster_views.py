@@ -192,7 +192,7 @@ class LocalClusterViews:
         lookups = self._nameserver.lookups
         standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
         placements = dict(lookups.placements())
-        takers = [node.node_id for node in lookups.alive(NodeRole.STORAGE) if node.node_id not in lookups.draining]
+        takers = self._draining.takers()
         racks = {node.node_id: node.rack for node in lookups.nodes()}
         moves = await asyncio.to_thread(plan_balance, placements, racks, takers)  # of very many: some seconds
         begin, obstacles = beginning(moves, placements, standings)
