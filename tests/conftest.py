@@ -23,7 +23,7 @@ from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands
 from tests.examples import EXAMPLES_AT_EACH_CHANGE, EXAMPLES_AT_LENGTH
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
-from tests.serving import reports
+from tests.harness.serving import reports
 
 AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
 """How many examples Hypothesis makes up: without the tests marked `long`, a third of them, and the same ones

@@ -25,7 +25,7 @@ _DURABILITIES = {Durability.SYNC: "sync", Durability.ASYNC: "async"}
 RESERVES = (".free", ".new")
 """The journal's pool of files to write to."""
 MERGE_SCALE = "bench.merge_scale"
-"""A setting of the bench's own: the node is `bench.scaled_node` with this scale."""
+"""A setting of the bench's own: the node is `bench.nodes.scaled_node` with this scale."""
 LEADERS_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.3
 
@@ -54,7 +54,7 @@ class Mainstem:
         if setup.guard is not None and guarded is not None:
             settings |= setup.guard.of_mainstem(guarded)
         scale = setup.settings.get(MERGE_SCALE)
-        program = ["mainstem.cli.main"] if scale is None else ["bench.scaled_node", scale]
+        program = ["mainstem.cli.main"] if scale is None else ["bench.nodes.scaled_node", scale]
         commands = []
         for at in range(count):
             directory = setup.directory if count == 1 else setup.directory / f"node-{at + 1}"

@@ -19,10 +19,10 @@ import subprocess
 import sys
 import urllib.request
 
-from bench import disk_itself
 from bench.errors import BenchError
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
+from bench.store import disk_itself
 from bench.systems.system import Durability
 from bench.topics import Queues
 

@@ -11,7 +11,7 @@ import time
 
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import await_lag, split_seconds_max
+from bench.store.split_watch import await_lag, split_seconds_max
 from bench.systems.system import Durability
 from bench.topics import Queues
 

@@ -18,12 +18,12 @@ import statistics
 import urllib.request
 from typing import NamedTuple
 
-from bench.keyed_records import write_keyed
 from bench.load import Fetch, Result
 from bench.metrics import MEGABYTE, pooled_ms
-from bench.plain_splitter import PlainSplitter
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import await_first_progress, lag_bytes
+from bench.store.keyed_records import write_keyed
+from bench.store.plain_splitter import PlainSplitter
+from bench.store.split_watch import await_first_progress, lag_bytes
 from bench.systems.mainstem import MERGE_SCALE
 from bench.systems.system import Durability
 from bench.workloads.isolation import READER_NICE, fill_past, half_load, publish

@@ -12,7 +12,7 @@ import time
 
 from bench.load import Produce
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import await_first_progress, lag_bytes
+from bench.store.split_watch import await_first_progress, lag_bytes
 from bench.systems.system import Durability
 from bench.topics import Queues
 

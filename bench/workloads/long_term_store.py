@@ -1,19 +1,19 @@
 """9. The long-term store: how many files there are, what is written for a byte, and how fast Spark's passes are.
 
-*A long life in a 64th.* A node whose merges come together at a 64th of the usual bytes (`bench.scaled_node`) takes
-messages in, and the tasks of its splitter run one after the other without Spark (`bench.plain_splitter`): planner,
-tasks and the node's part are the real ones. Runs have 1 MiB, and a million queues are 15,625. In the life with large
-queues these fill segments of 16 MiB; in that with small ones packed files have their usual size, a merge makes one of
-them instead of 64, and a queue has as many bytes in as many files as it would have otherwise. Merged files are counted
-when the node would stop asking for merges, and told per TiB of the full size. Runs that still wait are counted apart:
-there are 2,048 at the most, however much is stored. The writes to disk 2 are counted when those are merged, too: runs,
-outputs of merges, their indexes, the copy of the manifest.
+*A long life in a 64th.* A node whose merges come together at a 64th of the usual bytes (`bench.nodes.scaled_node`)
+takes messages in, and the tasks of its splitter run one after the other without Spark (`bench.store.plain_splitter`):
+planner, tasks and the node's part are the real ones. Runs have 1 MiB, and a million queues are 15,625. In the life with
+large queues these fill segments of 16 MiB; in that with small ones packed files have their usual size, a merge makes
+one of them instead of 64, and a queue has as many bytes in as many files as it would have otherwise. Merged files are
+counted when the node would stop asking for merges, and told per TiB of the full size. Runs that still wait are counted
+apart: there are 2,048 at the most, however much is stored. The writes to disk 2 are counted when those are merged, too:
+runs, outputs of merges, their indexes, the copy of the manifest.
 
 In the life with many queues a hundred of them get 600 KB each, a little at a time. At its end the node starts anew,
 and they are read one by one, evicted, with memory for what one of them needs.
 
 *Reads at full size.* The files that 10,000 runs of a million queues are merged into, with holes for batches that
-nobody reads (`bench.store_reads`): the store's part of such a read.
+nobody reads (`bench.store.store_reads`): the store's part of such a read.
 
 *Passes of Spark.* `mainstem store merge --once` and `mainstem store compact --once` for a node as it is, with all
 cores: bytes per second, and per second of processor time of all processes, Spark's and the node's. Spark's start is
@@ -30,12 +30,12 @@ import urllib.request
 from typing import NamedTuple
 
 from bench.errors import BenchError
-from bench.keyed_records import write_keyed
 from bench.metrics import MEGABYTE, Figures
-from bench.plain_splitter import PlainSplitter
-from bench.scaled_node import WHOLE
+from bench.nodes.scaled_node import WHOLE
 from bench.session import Form, Session, Stage, Workload
-from bench.spark_pass import Pass, run_pass
+from bench.store.keyed_records import write_keyed
+from bench.store.plain_splitter import PlainSplitter
+from bench.store.spark_pass import Pass, run_pass
 from bench.systems.mainstem import MERGE_SCALE
 from bench.systems.system import Durability, Node
 from bench.topics import Queues
@@ -150,14 +150,14 @@ def _read_probes(stage: Stage, probes: Queues, runs: int) -> None:
 
 def _read_store(stage: Stage) -> None:
     """Without a node, in a process of its own."""
-    command = [sys.executable, "-m", "bench.store_reads", "--json", "--runs", str(READ_RUNS),
+    command = [sys.executable, "-m", "bench.store.store_reads", "--json", "--runs", str(READ_RUNS),
                "--directory", str(stage.bench.directory)]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=READ_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"bench.store_reads was not over after {READ_SECONDS_MAX:.0f} s") from None
+        raise BenchError(f"bench.store.store_reads was not over after {READ_SECONDS_MAX:.0f} s") from None
     if done.returncode != 0:
-        raise BenchError(f"bench.store_reads: {done.stderr.strip()[-300:]}")
+        raise BenchError(f"bench.store.store_reads: {done.stderr.strip()[-300:]}")
     found = json.loads(done.stdout)
     stage.record(READ_STORE, {"cpu_ms_per_queue": found["cpu_ms"], "files_per_queue": found["spans"]})
 

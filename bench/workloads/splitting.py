@@ -13,7 +13,7 @@ import time
 from bench.load import Produce
 from bench.metrics import MEGABYTE, Figures
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import SplitCpu, await_lag, lag_bytes, split_cpu, split_seconds_max, split_view
+from bench.store.split_watch import SplitCpu, await_lag, lag_bytes, split_cpu, split_seconds_max, split_view
 from bench.systems.system import Durability
 from bench.topics import Queues
 

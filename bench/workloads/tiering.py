@@ -28,9 +28,9 @@ from tools.s3_server import CREDENTIALS, S3Server, s3_server
 from bench.errors import BenchError
 from bench.load import Result
 from bench.metrics import MEGABYTE, pooled_ms
-from bench.plain_splitter import PlainSplitter
 from bench.session import Form, Session, Stage, Workload
-from bench.split_watch import lag_bytes
+from bench.store.plain_splitter import PlainSplitter
+from bench.store.split_watch import lag_bytes
 from bench.systems.system import Durability
 from bench.workloads.everything import POOLED, RUN_BYTES, STALL_MS, WINDOW_LEAD_SECONDS, WINDOW_SECONDS
 from bench.workloads.isolation import READER_NICE, half_load, publish

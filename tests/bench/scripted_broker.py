@@ -39,7 +39,7 @@ from kio.schema.produce.v7.response import PartitionProduceResponse, ProduceResp
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records, i32, i32Timedelta, i64
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 READ_BYTES = {"fast": 1 << 20, "slow": 3000}
 RECEIVE_WINDOW_BYTES = 32 << 10  # small: a megabyte request leaves the sender in many short writes

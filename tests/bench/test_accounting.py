@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from bench.errors import BenchError
 from bench.machine import alone, share_cores
-from bench.new_files import one_pass, written
 from bench.process_tree import ProcessTree
+from bench.store.new_files import one_pass, written
 from bench.window import Window
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from bench import page_cache
 

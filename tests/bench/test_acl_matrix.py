@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import random
 
-from bench.acl_matrix import RULES_MAX, rules_of
-from bench.acl_questions import NOT_ASKED, questions, told
+from bench.access.acl_matrix import RULES_MAX, rules_of
+from bench.access.acl_questions import NOT_ASKED, questions, told
 
 from mainstem.broker.dispatch.access_table import ACCESS, Open
 from mainstem.protocol.messages.delete_records import (

@@ -36,9 +36,9 @@ from tests.bench.scripted_broker import (
     produced,
     scripted,
 )
-from tests.clients import kafka_python
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.clients.drivers import kafka_python
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 
 @pytest.fixture(scope="module")

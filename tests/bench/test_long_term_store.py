@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from bench.errors import BenchError
-from bench.plain_splitter import PlainSplitter, file_bytes
-from bench.scaled_node import scaled
-from bench.spark_pass import Pass, moved_bytes
-from bench.split_watch import SplitCpu
-from bench.store_reads import FILES, measured
+from bench.nodes.scaled_node import scaled
+from bench.store.plain_splitter import PlainSplitter, file_bytes
+from bench.store.spark_pass import Pass, moved_bytes
+from bench.store.split_watch import SplitCpu
+from bench.store.store_reads import FILES, measured
 from bench.systems.mainstem import MERGE_SCALE, Mainstem
 from bench.systems.system import Durability, Node, Setup
 from bench.topics import Queues, create

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from bench.counted_node import received
 from bench.errors import BenchError
-from bench.hollow_runs import hollow_run_name, write_hollow_run
-from bench.members import metric_in, wait_until
-from bench.rebuilt_replica import LOST, NEW, Rebuilt, index_of, is_whole, queues_of
-from tests.patience import PATIENCE_SECONDS
+from bench.nodes.counted_node import received
+from bench.nodes.members import metric_in, wait_until
+from bench.store.hollow_runs import hollow_run_name, write_hollow_run
+from bench.store.rebuilt_replica import LOST, NEW, Rebuilt, index_of, is_whole, queues_of
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.disks.disk_files import DiskFiles
@@ -105,7 +105,7 @@ def test_what_does_not_come_true_is_told() -> None:
 HALVES = """
 import asyncio, sys
 from pathlib import Path
-from bench.counted_node import count_into
+from bench.nodes.counted_node import count_into
 
 count_into(Path(sys.argv[1]))
 

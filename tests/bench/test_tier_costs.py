@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.tier_costs import NONE, Design, Prices, Requests, Traffic, bill, priced
+from bench.store.tier_costs import NONE, Design, Prices, Requests, Traffic, bill, priced
 
 PRICES = Prices(
     store_gb_month=0.02,

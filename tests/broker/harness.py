@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
-from tests.fakes.acls import MemoryAcls
+from tests.fakes.access.acls import MemoryAcls
 from tests.fakes.clock import FakeClock, LoopClock
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore

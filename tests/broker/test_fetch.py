@@ -12,7 +12,7 @@ import pytest
 from tests.broker.harness import SESSION, Fakes, batch, call, make_broker
 from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.handlers import fetch

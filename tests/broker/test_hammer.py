@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import make_broker
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher

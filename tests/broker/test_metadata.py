@@ -10,7 +10,7 @@ import pytest
 from tests.broker.harness import Fakes, call, make_broker
 from tests.fakes.clock import FakeClock
 from tests.fakes.metadata import FakeMetadata
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.admin.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.broker.config import BrokerConfig

@@ -14,7 +14,7 @@ import pytest
 from tests.broker.dispatch.test_guard import fetching, producing
 from tests.broker.harness import Serving, call, make_broker, serving
 from tests.fakes.clock import FakeClock
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.throttling import SHARED_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
 from mainstem.model import Sample, Topic

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.cli.main import run
 

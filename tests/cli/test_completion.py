@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": os.environ["PATH"]}
 

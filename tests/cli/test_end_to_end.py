@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.cli.main import run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.cli.main import root, run
 from mainstem.cli.man import page

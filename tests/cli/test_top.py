@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cli.fake_node import serving
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.cli.errors import NodeUnreachable
 from mainstem.cli.main import run

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 SETTINGS = ("pipeline.mode=off", "groups.session_timeout_ms_min=1000")
 """No splitter, which these tests do not need, no wait for members that do not come, and less for those that die."""

@@ -28,9 +28,9 @@ from kafka.admin import ACLResourcePatternType as PythonPattern
 from kafka.admin import ResourceType as PythonResource
 from tests.cli.documented import documented_keys, keys_of
 from tests.clients.conftest import SETTINGS
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.cli.acl.acl_requests import LibraryAclRequests, asked
 from mainstem.cli.clients.client_settings import Bootstrap

@@ -33,11 +33,11 @@ from confluent_kafka.admin import (
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import NewTopic as PythonTopic
 from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
-from tests.clients import kafka_python, librdkafka
 from tests.clients.conftest import MakeTopic
-from tests.clients.message import FIRST_TIMESTAMP_MS, Message
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.clients.drivers import kafka_python, librdkafka
+from tests.clients.drivers.message import FIRST_TIMESTAMP_MS, Message
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 
 def refusal(call: Callable[[], Any]) -> int:

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 )
 from tests.cli.documented import documented_keys, keys_of
 from tests.clients.conftest import SETTINGS
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.cli.main import run
 

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.clients import librdkafka
-from tests.clients.message import Message
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.message import Message
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.protocol.headers import RequestHeader, write_request_header
 

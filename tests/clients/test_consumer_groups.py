@@ -20,10 +20,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition as PythonPartition
 from kafka.structs import OffsetAndMetadata
-from tests.clients import kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
-from tests.clients.message import Message
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers import kafka_python, kcat, librdkafka
+from tests.clients.drivers.message import Message
+from tests.harness.patience import PATIENCE_SECONDS
 
 EAGER, COOPERATIVE = "range", "cooperative-sticky"
 ASSIGNORS = pytest.mark.parametrize("assignor", [EAGER, "roundrobin", COOPERATIVE])

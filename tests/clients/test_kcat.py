@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
-from tests.clients import kcat, librdkafka
 from tests.clients.conftest import MakeTopic
-from tests.clients.message import AWKWARD, EVERY_BYTE
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers import kcat, librdkafka
+from tests.clients.drivers.message import AWKWARD, EVERY_BYTE
+from tests.harness.patience import PATIENCE_SECONDS
 
 
 def test_it_lists_nodes_and_topics(bootstrap: str, make_topic: MakeTopic) -> None:

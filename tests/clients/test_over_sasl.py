@@ -35,10 +35,10 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from tests.cli.documented import documented_keys, keys_of
 from tests.clients.conftest import SETTINGS
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
-from tests.server.certificates import Authority
-from tests.serving import Serving
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.harness.serving import Serving
+from tests.server.tls.certificates import Authority
 
 from mainstem.cli.main import run
 

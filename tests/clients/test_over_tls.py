@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaPythonPartition
 from tests.clients.conftest import SETTINGS
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
-from tests.server.certificates import Authority
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.harness.serving import Serving
+from tests.server.tls.certificates import Authority
 
 VALUES = [b"a" * size for size in (1, 100, 20_000, 300_000)] * 5
 

@@ -12,11 +12,11 @@ import pytest
 from aiokafka.errors import MessageSizeTooLargeError as AsyncioTooLarge
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import MessageSizeTooLargeError
-from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import SETTINGS, MakeTopic
-from tests.clients.message import Message, content
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.clients.drivers import asyncio_client, kafka_python, kcat, librdkafka
+from tests.clients.drivers.message import Message, content
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 CLIENTS = (librdkafka, kafka_python, asyncio_client, kcat)
 MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, ThrottleEvent
 from tests.clients.conftest import MakeTopic
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 from tests.server.raw_client import RawClient
-from tests.serving import Serving
 
 from mainstem import address
 from mainstem.cli.main import run

@@ -18,10 +18,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka import TopicPartition as PythonPartition
 from kafka.errors import OffsetOutOfRangeError
-from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
-from tests.clients.message import FIRST_TIMESTAMP_MS, Message
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers import asyncio_client, kafka_python, kcat, librdkafka
+from tests.clients.drivers.message import FIRST_TIMESTAMP_MS, Message
+from tests.harness.patience import PATIENCE_SECONDS
 
 LONG_WAIT_MS = 50_000  # longer than anything here takes, so that only data can have ended the wait
 

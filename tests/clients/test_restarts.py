@@ -20,11 +20,11 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tests.clients import asyncio_client, kafka_python, librdkafka
 from tests.clients.conftest import SETTINGS
-from tests.clients.message import Message
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.clients.drivers import asyncio_client, kafka_python, librdkafka
+from tests.clients.drivers.message import Message
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 PATIENT = {"message.timeout.ms": PATIENCE_MS, "socket.timeout.ms": 10_000}
 

@@ -6,10 +6,10 @@ import time
 from types import ModuleType
 
 import pytest
-from tests.clients import asyncio_client, kafka_python, kcat, librdkafka
 from tests.clients.conftest import MakeTopic
-from tests.clients.message import AWKWARD, FIRST_TIMESTAMP_MS, Message, content
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers import asyncio_client, kafka_python, kcat, librdkafka
+from tests.clients.drivers.message import AWKWARD, FIRST_TIMESTAMP_MS, Message, content
+from tests.harness.patience import PATIENCE_SECONDS
 
 CLIENTS = (librdkafka, kafka_python, asyncio_client, kcat)
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")

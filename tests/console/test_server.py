@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.console.views import FakeViews
-from tests.patience import PATIENCE_SECONDS
-from tests.socket_queues import is_open_at_far_end, queues_at_far_end
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.socket_queues import is_open_at_far_end, queues_at_far_end
 
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig

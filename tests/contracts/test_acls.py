@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.fakes.acls import MemoryAcls
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.access.acls import MemoryAcls
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import Node
 from mainstem.nameserver.config import NameserverConfig

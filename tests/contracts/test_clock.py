@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from tests.fakes.clock import FakeClock, HastyClock, LoopClock
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.fakes.split_node import SkippingClock
+from tests.fakes.splitting.split_node import SkippingClock
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.node import NodeClock
 

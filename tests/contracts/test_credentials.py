@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.fakes.credentials import FakeCredentials
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.access.credentials import FakeCredentials
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
 from mainstem.model import Node, ScramChange, ScramCredential, ScramMechanism

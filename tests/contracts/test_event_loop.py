@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.simulation.cluster.lives import ClusterLoop, Life
 
 from mainstem.process.event_loop import new_event_loop

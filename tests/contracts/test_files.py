@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.files import SimulatedFiles
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.ports import ColdPart, Files, ReadsParts
 from mainstem.storage.disks.disk_files import VECTOR_BUFFERS_MAX, DiskFiles

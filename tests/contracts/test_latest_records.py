@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 from pyspark.sql import SparkSession
-from tests.fakes.latest_records import latest_records
+from tests.fakes.splitting.latest_records import latest_records
 
 from mainstem.pipeline.merge.compact_task import KEYS_SCHEMA
 from mainstem.pipeline.merge.compactor import latest

@@ -18,7 +18,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.write_groups.test_replicated_write_group import NODES, Cluster
 
 from mainstem.errors import LeaderMissing

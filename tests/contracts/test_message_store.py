@@ -24,9 +24,9 @@ from tests.fakes.cluster import SimulatedNetwork
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.moving_store import MovingStore, NodeStore
 from tests.fakes.wired_store import READS_PER_MESSAGE, WiredStore
-from tests.kernel.fetch_requests import key_of
-from tests.kernel.fetch_world import asking, at, number_of, records_of, whole
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.kernel.fetch.fetch_requests import key_of
+from tests.kernel.fetch.fetch_world import asking, at, number_of, records_of, whole
 from tests.storage.small_node import new_batch
 
 from mainstem import kernel

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.fakes.metadata import FakeMetadata
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
 from mainstem.model import NewTopic, Node, Topic

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 from tests.fakes.cluster import SimulatedNetwork
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.raft_nodes import Recorder, append, entries_of, heartbeat
 from tests.simulation.cluster.calls import Switchboard
 from tests.simulation.cluster.lives import ClusterLoop, Life

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.clock import LoopClock
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore, in_bad_weather
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server, s3_server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import SimulatedTarget
+from tests.fakes.splitting.run_target import SimulatedTarget
 
 from mainstem.model import Buffer
 from mainstem.storage.object_stores.errors import ObjectExists

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.split_log import SplitJournal
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.splitting.split_log import SplitJournal
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.small_node import QUEUE, SEGMENT_BYTES, SmallNode, new_batch, simulated, split, topic
 
 from mainstem.model import slot_of

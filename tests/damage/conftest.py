@@ -1,3 +1,3 @@
 """Files that are damaged lie in memory: these tests sync thousands of times."""
 
-from tests.files_in_memory import path_in_memory as path_in_memory
+from tests.harness.files_in_memory import path_in_memory as path_in_memory

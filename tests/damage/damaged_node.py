@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import dying_writers
 from tests.fakes.simulated_loop import SimulatedLoop
+from tests.fakes.splitting.run_target import dying_writers
 from tests.storage.small_node import new_batch
 
 from mainstem.errors import MainstemError

@@ -17,12 +17,12 @@ from typing import Any
 from urllib.error import HTTPError
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.namespaces import Network
 from tests.end_to_end.wires import Wires
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 
 class Cluster:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
 from tests.end_to_end.readers import read_all
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 PARTITIONS = 8
 MESSAGES_PER_SECOND = 400

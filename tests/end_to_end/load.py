@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
-from tests.clients import librdkafka
-from tests.patience import PATIENCE_SECONDS
+from tests.clients.drivers import librdkafka
+from tests.harness.patience import PATIENCE_SECONDS
 
 KEYS = 97
 BURST = 20

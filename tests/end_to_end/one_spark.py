@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from tests.end_to_end.processes import SOURCE, Commands, descendants, end
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.pipeline.errors import EXIT_DONE
 

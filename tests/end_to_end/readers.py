@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as ConfluentMessage
-from tests.clients import librdkafka
+from tests.clients.drivers import librdkafka
 from tests.end_to_end.load import Queue, Record
 
 Reading = dict[Queue, list[Record]]

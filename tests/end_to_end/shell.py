@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.end_to_end.processes import SOURCE
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 
 def command(*arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
-from tests.serving import Serving, eventually
+from tests.harness.serving import Serving, eventually
 
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import Endpoint, NodeLink, find_endpoint

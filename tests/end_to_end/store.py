@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.end_to_end.load import Record
-from tests.fakes.run_reader import read_runs
-from tests.serving import Serving
+from tests.fakes.splitting.run_reader import read_runs
+from tests.harness.serving import Serving
 
 from mainstem.protocol.records import StoredBatch, read_records
 

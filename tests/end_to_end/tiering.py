@@ -11,13 +11,13 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import msgspec
-from bench.plain_splitter import PlainSplitter
+from bench.store.plain_splitter import PlainSplitter
 from kafka import TopicPartition
-from tests.clients import kafka_python
+from tests.clients.drivers import kafka_python
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.readers import Reading
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink, find_endpoint

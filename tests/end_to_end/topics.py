@@ -14,9 +14,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from tests.clients import librdkafka
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.clients.drivers import librdkafka
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 VALUE_BYTES = 4_000
 

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.wire.frames import HEADER, LENGTH
 from mainstem.rpc.wire.hello import Hello

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.serving import Serving
+from tests.harness.serving import Serving
 
 StartNode = Callable[..., Serving]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from tests.harness.patience import PATIENCE_MS
 from tests.hostile.wire import ANSWER_SECONDS_MAX, Wire
-from tests.patience import PATIENCE_MS
 
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+from tests.harness.patience import PATIENCE_MS
+from tests.harness.serving import eventually
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient
 from tests.hostile.memory import MIB, resident_bytes, resident_bytes_most
 from tests.hostile.wire import Wire
-from tests.patience import PATIENCE_MS
-from tests.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol

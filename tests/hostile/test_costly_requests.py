@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
+from tests.harness.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
+from tests.harness.patience import PATIENCE_MS
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient, create_topic
 from tests.hostile.wire import Wire
-from tests.patience import PATIENCE_MS
 
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.headers import RequestHeader, write_request_header

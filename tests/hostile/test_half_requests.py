@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
+from tests.harness.serving import eventually
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import HonestClient
 from tests.hostile.wire import Wire
-from tests.serving import eventually
 
 FRAME_BYTES = 12_000_000
 HALVES = 16

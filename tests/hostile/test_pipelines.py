@@ -6,10 +6,10 @@ from __future__ import annotations
 import threading
 
 from confluent_kafka import Producer
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import FETCH, PRODUCE, HonestClient, create_topic, fetch_request, produce_request
 from tests.hostile.wire import Wire
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
 from mainstem.protocol.records import read_records, stored_batches
 

@@ -7,11 +7,11 @@ import struct
 import threading
 from contextlib import ExitStack
 
+from tests.harness.serving import eventually
 from tests.hostile.conftest import StartNode
 from tests.hostile.honest import FETCH, PRODUCE, HonestClient, create_topic, fetch_request, produce_request
 from tests.hostile.memory import MIB, resident_bytes, resident_bytes_most
 from tests.hostile.wire import Wire
-from tests.serving import eventually
 
 from mainstem.protocol.messages.metadata import MetadataRequest
 from mainstem.server.bounds.reader_credit import TRUSTED_BYTES

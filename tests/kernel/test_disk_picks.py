@@ -11,8 +11,8 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kernel.fetch_requests import KERNELS
-from tests.kernel.fetch_world import LARGE, World, asking, at, plan_of, resolver, whole
+from tests.kernel.fetch.fetch_requests import KERNELS
+from tests.kernel.fetch.fetch_world import LARGE, World, asking, at, plan_of, resolver, whole
 
 from mainstem.kernel import NO_SLOT, PICK_SOURCES_MAX, PickLimits, PickSource
 from mainstem.model import QueueRead, queue_id_of, slot_of

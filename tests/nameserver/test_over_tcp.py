@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.fakes.clock import LoopClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts, Facts

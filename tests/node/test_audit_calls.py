@@ -7,7 +7,7 @@ import json
 
 import pytest
 from tests.broker.test_audit_writer import Written
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.rpc.handlers import Handlers

@@ -10,8 +10,8 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.fakes.access.credentials import FakeCredentials
 from tests.fakes.clock import FakeClock
-from tests.fakes.credentials import FakeCredentials
 from tests.fakes.files import SimulatedFiles
 
 from mainstem.errors import ConfigError

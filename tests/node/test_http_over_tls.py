@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.fakes.clock import FakeClock
-from tests.patience import PATIENCE_SECONDS
-from tests.server.certificates import Authority
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.server.tls.certificates import Authority
 
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.console_server import ConsoleServer

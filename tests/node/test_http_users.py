@@ -8,9 +8,9 @@ import random
 from typing import Any
 
 import pytest
-from tests.fakes.acls import MemoryAcls
+from tests.fakes.access.acls import MemoryAcls
+from tests.fakes.access.credentials import FakeCredentials
 from tests.fakes.clock import FakeClock
-from tests.fakes.credentials import FakeCredentials
 
 from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
 from mainstem.node.access.http_users import NodeHttpUsers, tell_change

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fakes.split_log import SplitJournal
-from tests.fakes.split_node import SplitNode
+from tests.fakes.splitting.split_log import SplitJournal
+from tests.fakes.splitting.split_node import SplitNode
 
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.pipeline.split.source import SlicePartition, split_partition

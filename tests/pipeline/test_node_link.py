@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 from tests.cli.fake_node import serving
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
 from mainstem.node.splitter_end import store_access

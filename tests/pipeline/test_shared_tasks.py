@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.fakes.run_reader import read_run
-from tests.fakes.split_log import SplitJournal
-from tests.fakes.split_node import SplitNode
+from tests.fakes.splitting.run_reader import read_run
+from tests.fakes.splitting.split_log import SplitJournal
+from tests.fakes.splitting.split_node import SplitNode
 from tests.storage.object_stores.faulty_wire import Answer, Fault, FaultyWire, Seen, faulty_wire
 from tools.s3_server import CREDENTIALS, s3_server
 

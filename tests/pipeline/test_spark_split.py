@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.end_to_end.one_spark import OneSpark
-from tests.fakes.run_reader import read_runs
-from tests.fakes.split_log import SplitJournal
-from tests.fakes.split_node import SplitNode
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.splitting.run_reader import read_runs
+from tests.fakes.splitting.split_log import SplitJournal
+from tests.fakes.splitting.split_node import SplitNode
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED
 

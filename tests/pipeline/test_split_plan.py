@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.fakes.split_log import NOW_MS, SplitJournal
+from tests.fakes.splitting.split_log import NOW_MS, SplitJournal
 
 from mainstem.pipeline.split.split_plan import SplitSettings, next_offsets, plan, split_offsets, target_offsets
 from mainstem.rpc.messages.split import PlannedSlices, PositionsReply

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.run_reader import read_run, read_runs
-from tests.fakes.split_log import SplitJournal
+from tests.fakes.splitting.run_reader import read_run, read_runs
+from tests.fakes.splitting.split_log import SplitJournal
 
 from mainstem.pipeline.errors import NamesRefused, SliceDamaged
 from mainstem.pipeline.slices.block_walk import batches_of

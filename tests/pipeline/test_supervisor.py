@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
 from mainstem.pipeline.embedded.config import PipelineConfig

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.socket_queues import queues_at_far_end
 from tests.rpc.conftest import Run
-from tests.socket_queues import queues_at_far_end
 
 from mainstem.rpc import rpc_server as server_module
 from mainstem.rpc.blocking import BlockingClient, parse_address

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.raft_nodes import Node, connected, heartbeat, until
 
 from mainstem.rpc.client import Client

@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.free_port import free_port
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.free_port import free_port
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.raft_nodes import Node, Recorder, append, connected, heartbeat, until
 
 from mainstem.rpc.blocking import BlockingClient

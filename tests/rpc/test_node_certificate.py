@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.rpc.raft_nodes import until
-from tests.server.certificates import Authority
+from tests.server.tls.certificates import Authority
 
 from mainstem.errors import ConfigError
 from mainstem.rpc.blocking import BlockingClient

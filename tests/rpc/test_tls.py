@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.rpc.raft_nodes import Node, append, entries_of, until
 

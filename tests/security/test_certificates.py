@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.security.certificates import holders
 from mainstem.security.certificates.certificate_directory import CertificateDirectory, WrittenCertificate

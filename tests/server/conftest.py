@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server.certificates import Authority
-from tests.server.over_tls import OVER_TLS
+from tests.server.tls.certificates import Authority
+from tests.server.tls.over_tls import OVER_TLS
 
 from mainstem.process.event_loop import LOOP_VARIABLE
 

@@ -8,7 +8,7 @@ import ssl
 import struct
 from typing import Any
 
-from tests.server.over_tls import OVER_TLS
+from tests.server.tls.over_tls import OVER_TLS
 
 from mainstem.address import Address
 from mainstem.protocol import codec

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from tests.fakes.clock import LoopClock
-from tests.patience import PATIENCE_SECONDS
-from tests.server.over_tls import OVER_TLS
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.server.tls.over_tls import OVER_TLS
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import ScatteredBytes

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.address import Address
 from mainstem.errors import ConfigError

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy
-from tests.fakes.latest_records import latest_records
+from tests.fakes.splitting.latest_records import latest_records
 from tests.simulation.merger import Killed, MergingNode, copies_of, opener
 from tests.simulation.oracle import require
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.files_in_memory import memory
+from tests.harness.files_in_memory import memory
 from tests.simulation.light import seldom_looking_for_garbage
 
 

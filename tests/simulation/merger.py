@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import SimulatedTarget
+from tests.fakes.splitting.run_target import SimulatedTarget
 from tests.simulation.oracle import require
 
 from mainstem.rpc.messages.merge import MergeGone, MergeWork

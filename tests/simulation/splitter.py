@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import SimulatedTarget, dying_writers
+from tests.fakes.splitting.run_target import SimulatedTarget, dying_writers
 from tests.simulation.oracle import require
 
 from mainstem.pipeline.errors import SliceDamaged

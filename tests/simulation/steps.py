@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.files_in_memory import memory
+from tests.harness.files_in_memory import memory
 from tests.simulation.cluster.run import Run as ClusterRun
 from tests.simulation.run import play as play_role
 from tests.simulation.whole.run import WholeRun

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy
 from tests.fakes.files import SimulatedFiles
-from tests.fakes.run_target import dying_writers
 from tests.fakes.simulated_loop import SimulatedLoop
+from tests.fakes.splitting.run_target import dying_writers
 
 from mainstem.model import (
     SLOTS,

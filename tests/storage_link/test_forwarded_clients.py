@@ -10,7 +10,7 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.small_node import new_batch
 
 from mainstem.acted_for import acted_for, acting_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.test_message_store import GROUPS, QUEUE, TOPIC, Linked
 from tests.fakes.clock import LoopClock
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.machines.machine_log import LogLimits, MachineLog

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
-from tests.fakes.acls import MemoryAcls
+from tests.fakes.access.acls import MemoryAcls
 
 from mainstem.broker.handlers import create_acls, delete_acls, describe_acls
 from mainstem.nameserver.errors import FeatureLevelTooLow, MetadataUnavailable, TooManyAcls

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
-from tests.fakes.quotas import MemoryQuotas
+from tests.fakes.access.quotas import MemoryQuotas
 
 from mainstem.broker.handlers import alter_client_quotas, describe_client_quotas
 from mainstem.nameserver.errors import FeatureLevelTooLow, MetadataUnavailable

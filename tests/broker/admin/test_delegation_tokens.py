@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.broker.harness import make_broker
-from tests.fakes.acls import MemoryAcls
+from tests.fakes.access.acls import MemoryAcls
+from tests.fakes.access.tokens import MemoryTokens
 from tests.fakes.clock import FakeClock
-from tests.fakes.tokens import MemoryTokens
 
 from mainstem.broker.handlers import (
     create_delegation_token,

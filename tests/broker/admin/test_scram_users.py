@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker
-from tests.fakes.credentials import FakeCredentials
+from tests.fakes.access.credentials import FakeCredentials
 
 from mainstem.broker.handlers import alter_user_scram_credentials, describe_user_scram_credentials
 from mainstem.model import ScramMechanism

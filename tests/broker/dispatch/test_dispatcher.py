@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import SESSION, batch, make_broker, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.bounded_log import LINES_AT_ONCE
 from mainstem.broker.broker import Broker

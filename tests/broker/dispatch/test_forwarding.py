@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.broker.dispatch.test_dispatcher import fetch, produce
 from tests.broker.harness import batch, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.acted_for import acted_for
 from mainstem.model import AppendResult, BatchAppend, ForwardedClient, QueueSlice

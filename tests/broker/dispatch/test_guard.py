@@ -15,8 +15,8 @@ from uuid import UUID
 
 import pytest
 from tests.broker.harness import Serving, batch, serving
-from tests.fakes.acls import MemoryAcls
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.access.acls import MemoryAcls
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.server.raw_client import RawClient
 
 from mainstem.broker.config import BrokerConfig

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from scramp import ScramClient
 from tests.broker.harness import batch, make_broker
+from tests.fakes.access.credentials import FakeCredentials
+from tests.fakes.access.tokens import MemoryTokens
 from tests.fakes.clock import LoopClock
-from tests.fakes.credentials import FakeCredentials
-from tests.fakes.tokens import MemoryTokens
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.server.raw_client import RawClient
 
 from mainstem.broker.authentications import REFUSED

@@ -13,7 +13,7 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.admin.topic_admin import RESERVED_NAMES
 from mainstem.broker.handlers import create_topics, metadata

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.broker.harness import Fakes, Serving, make_broker, serving
 from tests.broker.test_produce import request_for
-from tests.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
+from tests.harness.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
 
 from mainstem.broker.topics.key_checks import AT_ONCE_BYTES, KeyChecks
 from mainstem.kernel import Verdict

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.free_port import free_ports
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.free_port import free_ports
+from tests.harness.patience import PATIENCE_SECONDS
 
 DEV_CLUSTER_PORTS = [kind + node_id for kind in (0, 100, 200) for node_id in (1, 2)]
 """Of two nodes, counted from `--port`."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 from tests.cli.clusters.test_dev_cluster import DEV_CLUSTER_PORTS, MAINSTEM, dev_cluster, lines_until
-from tests.free_port import free_ports
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import FIRST_MEMBER_WAITS_FOR_NOBODY, eventually
+from tests.harness.free_port import free_ports
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import FIRST_MEMBER_WAITS_FOR_NOBODY, eventually
 
 
 class Secured(NamedTuple):

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cli.documented import documented_keys, keys_of
 from tests.end_to_end.cluster import Cluster
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 from tests.storage.object_stores.servers import s3_server
 from tests.storage.queue_store.runs import Batch
 from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, told

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from tests.cli.documented import documented_keys, keys_of
 from tests.cli.test_end_to_end import Shell
 from tests.end_to_end.raw_producer import PRODUCE, PRODUCE_VERSION, TIMEOUT_MS, RawProducer
-from tests.fakes.run_reader import batches_in
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.fakes.splitting.run_reader import batches_in
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 from tests.storage.queue_store.merges import first_offset, last_offset, offset_entries, time_entries
 
 from mainstem.cli.errors import RequestRefused

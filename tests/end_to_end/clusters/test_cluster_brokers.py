@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 from mainstem.broker.queue_routing import SETTLED_SECONDS
 from mainstem.cli.main import run

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 PARTITIONS = 4
 PER_PARTITION = 60

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients import kafka_python, librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.clients.message import Message
+from tests.clients.drivers import kafka_python, librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 RACKS = {1: "east", 2: "east", 3: "west"}
 COPIES = 2

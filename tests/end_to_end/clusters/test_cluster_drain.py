@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.shell import mainstem, mainstem_json
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "staying"
 DRAINED, NEW = 3, 4

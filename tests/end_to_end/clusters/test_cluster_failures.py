@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.clients import asyncio_client
+from tests.clients.drivers import asyncio_client
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.raw_producer import RawProducer
 from tests.end_to_end.readers import read_all
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.protocol.error_codes import ErrorCode
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.raw_producer import RawProducer
-from tests.serving import eventually
+from tests.harness.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.clients import kafka_python
+from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
 from tests.end_to_end.namespaces import Network, Unavailable
 from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawProducer
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.readers import read_all
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "remembered"
 BEFORE, SINCE = 50, 100

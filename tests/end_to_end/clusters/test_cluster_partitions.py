@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.clients.librdkafka import produce
-from tests.clients.message import Message
+from tests.clients.drivers.librdkafka import produce
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster, not_dead, terms
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawAsker, RawProducer
 from tests.end_to_end.wires import Wires
-from tests.serving import eventually
+from tests.harness.serving import eventually
 
 from mainstem.protocol.error_codes import ErrorCode
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.clients import librdkafka
-from tests.clients.message import Message
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.readers import read_all
-from tests.serving import eventually
+from tests.harness.serving import eventually
 
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.storage.disks.disk_files import DiskFiles

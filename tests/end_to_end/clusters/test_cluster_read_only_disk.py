@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
-from tests.serving import eventually
+from tests.harness.serving import eventually
 
 MEBIBYTE = 1 << 20
 DISK_BYTES = 128 * MEBIBYTE

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.shell import mainstem
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "staying"
 LOST, NEW = 3, 4

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.clients import librdkafka
-from tests.clients.message import Message
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.readers import read_all
 from tests.end_to_end.shell import mainstem, replace_member
-from tests.free_port import HOST, free_port
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "outlived"
 SURVIVOR, LOST, NEW = 3, (1, 2), (4, 5)

@@ -6,10 +6,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from tests.clients import librdkafka
+from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 RECORDS = 200
 

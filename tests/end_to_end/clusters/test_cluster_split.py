@@ -24,9 +24,9 @@ from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import replace_member
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_of_group
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "moving"
 LOST, NEW = 3, 4

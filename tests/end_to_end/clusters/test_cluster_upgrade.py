@@ -11,12 +11,12 @@ from urllib.error import HTTPError
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.odd_nodes.old_version import BEFORE_LEVELS, sources_of
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import SOURCE, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import SOURCE, eventually
 
 from mainstem.console.token_file import read_token
 

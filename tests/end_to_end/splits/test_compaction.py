@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands, descendants, is_jvm
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED
 from mainstem.pipeline.spark.java import find_java

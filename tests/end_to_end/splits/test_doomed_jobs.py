@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.processes import SOURCE
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import mainstem_json
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import ROOT, Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import ROOT, Serving, eventually
 
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.split.source import SlicePartition, split_partition

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.one_spark import OneSpark
@@ -28,8 +28,8 @@ from tests.end_to_end.processes import Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem_json
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_being_written
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPICS = {"orders": 4, "clicks": 3, "audit": 1}
 """Name -> partitions."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.clients import librdkafka
+from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.shell import mainstem
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 from mainstem.storage.journal.encoding.format import BLOCK_HEADER
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.clients import librdkafka
-from tests.clients.message import Message
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 TOPIC = "read-in-groups"
 MESSAGES = 30

@@ -18,16 +18,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem, mainstem_json
-from tests.fakes.run_reader import batches_in
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.fakes.splitting.run_reader import batches_in
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 from tests.storage.queue_store.merges import offset_entries, time_entries
 
 from mainstem.pipeline.spark.java import find_java

@@ -20,8 +20,8 @@ from tests.end_to_end.shell import command, environment, mainstem, mainstem_json
 from tests.end_to_end.spark_cluster import SparkCluster, split_options
 from tests.end_to_end.store import bytes_in, files_in, recorded
 from tests.end_to_end.topics import VALUE_BYTES, Topics
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.link.node_link import NodeLink

@@ -13,15 +13,15 @@ import psutil
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.processes import Commands, descendants
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment, mainstem_json
 from tests.end_to_end.spark_cluster import LOOPBACK, SparkCluster, split_options
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.spark.java import find_java

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.clients.librdkafka import produce
-from tests.clients.message import Message
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.clients.drivers.librdkafka import produce
+from tests.clients.drivers.message import Message
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 from mainstem.pipeline.embedded.processes import NICE
 from mainstem.pipeline.spark.java import find_java

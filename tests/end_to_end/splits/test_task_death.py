@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.end_to_end.load import Queue
 from tests.end_to_end.odd_nodes.dying_node import BUG_VARIABLE
 from tests.end_to_end.readers import read_all
-from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
-from tests.serving import Serving
+from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
+from tests.harness.serving import Serving
 
 COMMAND_FAILED = 1
 """The exit code."""

@@ -15,8 +15,8 @@ import pytest
 from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.store import bytes_in, files_in
 from tests.end_to_end.topics import VALUE_BYTES, Topics
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 
 LARGE, SMALL = 1 << 20, 1 << 16
 """Segment sizes in bytes."""

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench.plain_splitter import PlainSplitter
+from bench.store.plain_splitter import PlainSplitter
 from tests.cli.documented import documented_keys, keys_of
-from tests.clients import kafka_python, librdkafka
-from tests.clients.message import Message
+from tests.clients.drivers import kafka_python, librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.tiering import RUN_BYTES, unsplit_bytes
 from tests.end_to_end.topics import Topics
-from tests.serving import Serving, eventually
+from tests.harness.serving import Serving, eventually
 
 from mainstem.cli.main import run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.end_to_end.shell import mainstem, mainstem_json
-from tests.serving import Serving, eventually
+from tests.harness.serving import Serving, eventually
 
 
 def test_the_store_is_opened_and_measured(tmp_path: Path) -> None:

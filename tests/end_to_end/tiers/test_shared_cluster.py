@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bench.plain_splitter import PlainSplitter
-from tests.clients import librdkafka
+from bench.store.plain_splitter import PlainSplitter
+from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Record
@@ -35,9 +35,9 @@ from tests.end_to_end.tiering import (
     remote_rows,
     unsplit_bytes,
 )
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 from tools.s3_server import CREDENTIALS, S3Server, s3_server
 
 from mainstem.pipeline.errors import MergeFailed, NamesRefused

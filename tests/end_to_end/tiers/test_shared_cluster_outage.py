@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bench.plain_splitter import PlainSplitter
+from bench.store.plain_splitter import PlainSplitter
 from kafka import TopicPartition
-from tests.clients import kafka_python
+from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on
 from tests.end_to_end.load import Load, Queue, Record
@@ -22,8 +22,8 @@ from tests.end_to_end.tiering import (
     unsplit_bytes,
 )
 from tests.end_to_end.tiers.test_shared_cluster import settings_with
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 from tools.s3_server import s3_server
 
 from mainstem.errors import MainstemError

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bench.plain_splitter import PlainSplitter
-from tests.clients import kafka_python, librdkafka
-from tests.clients.message import Message
+from bench.store.plain_splitter import PlainSplitter
+from tests.clients.drivers import kafka_python, librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.tiering import RUN_BYTES, read_by_kafka_python, remote_bytes_read, unsplit_bytes
 from tests.end_to_end.topics import Topics
-from tests.serving import Serving, eventually
+from tests.harness.serving import Serving, eventually
 from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server, s3_server
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.clients import librdkafka
-from tests.clients.librdkafka import KEEP_TRYING
-from tests.clients.message import Message
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue, Record
@@ -41,9 +41,9 @@ from tests.end_to_end.tiering import (
     upload_rest,
     uploads_of,
 )
-from tests.free_port import HOST, free_port
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.free_port import HOST, free_port
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 from tools.s3_server import CREDENTIALS, S3Server, s3_server
 
 from mainstem.storage.object_stores.config import ObjectStoreConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.clients import librdkafka
-from tests.clients.message import Message
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
 from tests.end_to_end.tiering import (
@@ -22,8 +22,8 @@ from tests.end_to_end.tiering import (
     upload_rest,
 )
 from tests.end_to_end.topics import Topics
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import Serving, eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
 from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.fakes.tokens import tokened
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.access.tokens import tokened
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import FeatureLevel, Node
 from mainstem.nameserver.config import NameserverConfig

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 from scramp import ScramClient
+from tests.fakes.access.credentials import FakeCredentials
 from tests.fakes.clock import FakeClock
-from tests.fakes.credentials import FakeCredentials
 
 from mainstem.errors import ConfigError
 from mainstem.model import ScramChange, ScramMechanism

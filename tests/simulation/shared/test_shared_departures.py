@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import LEFT_BEHIND
-from tests.simulation.cluster.test_departures import MovedWhileAway, ThereAndBack
+from tests.simulation.cluster.stories.test_departures import MovedWhileAway, ThereAndBack
 from tests.simulation.shared.run import SharedRun
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.object_store import SimulatedBucket
-from tests.fakes.run_target import SimulatedTarget, dying_writers
+from tests.fakes.splitting.run_target import SimulatedTarget, dying_writers
 from tests.simulation.cluster.run import NodeSplitters
 from tests.simulation.compactor import Compactors, PassSeen
 from tests.simulation.merger import Killed, Mergers, opener

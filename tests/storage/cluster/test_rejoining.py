@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 
 from mainstem.raft import HardState, Membership
 from mainstem.rpc.handlers import RpcCall

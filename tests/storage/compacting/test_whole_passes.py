@@ -16,7 +16,7 @@ import numpy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.fakes.latest_records import latest_records
+from tests.fakes.splitting.latest_records import latest_records
 from tests.storage.compacting.histories import NOW
 from tests.storage.queue_store.merges import MergeStore, PlainTarget
 from tests.storage.queue_store.runs import Batch

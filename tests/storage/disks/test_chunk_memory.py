@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES, ChunkMemory
 

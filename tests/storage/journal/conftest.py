@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.journal.sample_blocks import Delivered, abandoned, command_block, data_block, started
 
 from mainstem.model import Durability

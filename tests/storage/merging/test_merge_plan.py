@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
-from bench.merge_plan import Draw, Load, even, mixed, play
+from bench.store.merge_plan import Draw, Load, even, mixed, play
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.storage.small_node import topic

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
-from tests.free_port import free_port
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.free_port import free_port
+from tests.harness.patience import PATIENCE_SECONDS
+
 from tools import s3_server as moto
 
 BUCKET = "mainstem-tests"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.object_stores.faulty_wire import Answer, Fault, FaultyWire, Wire, faulty_wire
 from tests.storage.object_stores.servers import Server, s3_server
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tools.s3_server import CREDENTIALS, S3Server, operation_of, s3_server
 
 from mainstem.model import Buffer

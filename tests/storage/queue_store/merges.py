@@ -8,7 +8,7 @@ from pathlib import Path
 
 import google_crc32c
 import numpy
-from tests.fakes.run_reader import batches_in, check_aborted, read_run, rows_and_aborted
+from tests.fakes.splitting.run_reader import batches_in, check_aborted, read_run, rows_and_aborted
 from tests.storage.queue_store.runs import Batch, write
 
 from mainstem.model import Buffer

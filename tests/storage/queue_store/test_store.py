@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 
 from mainstem.storage.errors import StorageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.kernel.fetch_world import asking, at, number_of
+from tests.kernel.fetch.fetch_world import asking, at, number_of
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem import kernel

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy
 import pytest
-from tests.crafted_batches import KEYLESS_RECORD, crafted_batch, to_append
+from tests.harness.crafted_batches import KEYLESS_RECORD, crafted_batch, to_append
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START, QueueTable

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.fakes.files import SimulatedFiles
-from tests.kernel.fetch_world import asking, at, number_of, records_of
+from tests.kernel.fetch.fetch_world import asking, at, number_of, records_of
 from tests.simulation.merger import Mergers
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.kernel.fetch_world import asking, at, number_of, records_of
+from tests.kernel.fetch.fetch_world import asking, at, number_of, records_of
 from tests.storage.remote.tiered_node import (
     bucket_of,
     let_go,

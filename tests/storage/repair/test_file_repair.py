@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 from tests.storage.queue_store.runs import Batch, WatchedFiles, make_batch, write_run
 from tests.storage.queue_store.test_store import read_all
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy
 import pytest
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 from tests.storage.small_node import SmallNode, simulated
 from tests.storage.state.producers.test_cold_producers import FEW, few, files_of, fill, sent, settle
 

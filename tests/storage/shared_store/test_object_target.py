@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 from tools.s3_server import CREDENTIALS, s3_server
 
 from mainstem.model import Buffer

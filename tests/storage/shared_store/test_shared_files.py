@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from tests.fakes.latest_records import latest_records
+from tests.fakes.splitting.latest_records import latest_records
 from tests.storage.compacting.test_whole_passes import QUEUES, World
 from tests.storage.merging.test_merge_files import batches_of
 from tests.storage.queue_store.merges import GROUP, MergeStore, PlainTarget

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.compact import (

@@ -15,7 +15,7 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 from tests.storage.queue_store.changes.test_merged_files import QUEUES, Merges, groups_at
 from tests.storage.queue_store.runs import Batch, make_batch, store_paths, write_merged
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all

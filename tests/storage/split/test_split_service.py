@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.fakes.split_log import NOW_MS, SplitJournal
-from tests.patience import PATIENCE_SECONDS
+from tests.fakes.splitting.split_log import NOW_MS, SplitJournal
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CallFailed, DeadlineExceeded

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 from tests.storage.split.test_real_merges import LINES
 from tests.storage.split.tiered_store import GROUPS, PIECE_BYTES, TieredStore
 

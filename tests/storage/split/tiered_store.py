@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
-from tests.handler_of import handler_of
+from tests.harness.handler_of import handler_of
 from tests.storage.split.test_real_merges import LINES, RealStore
 
 from mainstem.model import Topic

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fakes.files import SimulatedFile, SimulatedFiles
-from tests.fakes.run_reader import batches_in, rows_and_aborted
+from tests.fakes.splitting.run_reader import batches_in, rows_and_aborted
 from tests.storage.queue_store.changes.test_merged_files import Merges
 from tests.storage.queue_store.merges import PlainTarget, offset_entries, time_entries
 from tests.storage.queue_store.runs import make_batch, write_run

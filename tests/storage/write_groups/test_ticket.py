@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.kernel.produce_bodies import good_batch
+from tests.kernel.produce.produce_bodies import good_batch
+from tests.kernel.produce.test_produce_bursts import LIMIT, Frame, plain
 from tests.kernel.test_group_log import GROUPS, PARTITIONS, TOPIC, Node
-from tests.kernel.test_produce_bursts import LIMIT, Frame, plain
 
 import mainstem.kernel as kernel
 from mainstem.model import AppendResult, Outcome

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss
-from tests.patience import PATIENCE_SECONDS
-from tests.serving import eventually
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
 
 from mainstem.errors import ConfigError

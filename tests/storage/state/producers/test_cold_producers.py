@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.model import AppendResult, FeatureLevel, Outcome

@@ -1,0 +1,1 @@
+"""Costs of being open to strangers: handshakes, rules, quotas, attacks, crowds."""

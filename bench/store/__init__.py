@@ -1,0 +1,1 @@
+"""The long-term store: splitting, merging, compaction, export, reads from disks and from object stores."""

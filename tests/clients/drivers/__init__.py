@@ -1,0 +1,1 @@
+"""The clients that the tests run, behind one face."""

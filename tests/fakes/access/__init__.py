@@ -1,0 +1,1 @@
+"""Fakes of rules, credentials, quotas and tokens."""

@@ -1,9 +1,0 @@
-"""Which tests of connections run over TLS, too: those that use the fixture `event_loop_of_the_test` or
-`transport_of_the_test`."""
-
-from __future__ import annotations
-
-from tests.server.certificates import Authority
-
-OVER_TLS: list[Authority] = []
-"""The authority of the test that runs over TLS; empty: it does not."""
