@@ -32,6 +32,11 @@ from mainstem.protocol.messages.configs import (
 from mainstem.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from mainstem.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from mainstem.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.group_administration import (
@@ -221,6 +226,9 @@ def _of_cluster() -> Iterator[Question]:
     yield Question("Metadata cluster", MetadataRequest(topics=(), include_cluster_authorized_operations=True), 9)
     yield Question("DescribeCluster", DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
     yield Question("DescribeTopicPartitions all", DescribeTopicPartitionsRequest(topics=()), 0)
+    yield Question("DescribeQuorum", DescribeQuorumRequest(topics=(DescribeQuorumRequestTopic(
+        topic_name="__cluster_metadata", partitions=(DescribeQuorumRequestPartition(partition_index=0),)),)),
+        1)  # fmt: skip
     yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
     yield Question("ListGroups", ListGroupsRequest(), 4)
     yield Question("InitProducerId", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)

@@ -344,6 +344,38 @@ class WriteGroupNodes(NamedTuple):
     """The replicas that keep up with the leader, as far as this node knows; the leader itself knows all."""
 
 
+class MoveUnderWay(NamedTuple):
+    """A write group's replica on its way: `old` is still a member, `new` has no vote yet. 0: that part is done."""
+
+    group: int
+    old: int
+    new: int
+
+
+class LogPosition(NamedTuple):
+    """How far a node has come in the metadata's log. Times in ms since the Unix epoch, by the leader's clock; -1: not
+    known."""
+
+    node_id: int
+    last_index: int
+    """The last entry that it has; -1: not known."""
+    heard_ms: int
+    """When the leader last heard from it."""
+    caught_up_ms: int
+    """The last time at which it had all that the leader had."""
+
+
+class QuorumStanding(NamedTuple):
+    """The metadata quorum, as its leader tells of it."""
+
+    leader: int
+    term: int
+    commit_index: int
+    voters: tuple[LogPosition, ...]
+    observers: tuple[LogPosition, ...]
+    """The other nodes, which follow the metadata without a vote."""
+
+
 class BatchAppend(NamedTuple):
     """One validated record batch (format v2) to append. `data` is only valid during the call to `append`."""
 

@@ -29,6 +29,7 @@ from mainstem.model import (
     QueueRead,
     QueueSlice,
     QueueUsage,
+    QuorumStanding,
     Sample,
     ScramChange,
     ScramCredential,
@@ -321,6 +322,17 @@ class Cluster(Protocol):
     def out_of_touch(self) -> bool:
         """Whether this node has not heard from the metadata's leader for longer than a heartbeat may be late:
         its knowledge of the others may be outdated."""
+        ...
+
+
+class ClusterStanding(Protocol):
+    """How the cluster stands, as the leaders of the metadata and of the write groups tell when they are asked. Raises a
+    `MainstemError` when nobody tells."""
+
+    async def metadata_quorum(self) -> QuorumStanding: ...
+
+    def address(self, node_id: int) -> tuple[str, int] | None:
+        """The address at which other nodes reach a node; None: it has none."""
         ...
 
 

@@ -232,6 +232,12 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         parts = [part for answer in (first, rest) for one in answer["topics"] for part in one["partitions"]]
         assert [(part["partition_index"], part["leader_id"]) for part in parts] == [(it, 1) for it in range(5)]
         assert rest["next_cursor"] is None
+        quorum = by_python.describe_metadata_quorum()
+        (partition,) = quorum["topics"][0]["partitions"]
+        assert (partition["error"], partition["leader_id"]) == (None, 1)
+        assert [voter["replica_id"] for voter in partition["current_voters"]] == [1]
+        assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"] > 1
+        assert partition["observers"] == []
         listed = by_python.list_config_resources(["TOPIC", "BROKER"])
         assert topic in listed["topic"]
         assert listed["broker"] == ["1"]

@@ -31,6 +31,7 @@ from mainstem.ports import (
     ClientStore,
     Clock,
     Cluster,
+    ClusterStanding,
     Credentials,
     Files,
     MessageStore,
@@ -119,6 +120,8 @@ class Broker:
     groups: ConsumerGroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    standing: ClusterStanding | None = None
+    """Asks the leaders how the cluster stands; None: nobody can be asked."""
     authorizer: Authorizer | None = None
     """Judges what clients may do; None: everybody may do everything."""
     acl_admin: AclAdmin | None = None

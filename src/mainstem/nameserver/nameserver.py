@@ -37,6 +37,7 @@ from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState, Thresholds
+from mainstem.nameserver.cluster.quorum_positions import QuorumPositions
 from mainstem.nameserver.cluster.registration import Admission, Registration
 from mainstem.nameserver.cluster.start_check import OldCopy
 from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
@@ -139,6 +140,10 @@ class Nameserver:
         self.administration = MetadataAdministration(requests, replica, ids, config)
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports)
+        self.quorum_positions = QuorumPositions(
+            config.node_id, quorum, replica, self.heartbeats, ports,
+            clock_ms, self._monotonic, sleep, wait_seconds_max,
+        )  # fmt: skip
         self.acl_administration = AclAdministration(requests, self.waits.current)
         self.quota_administration = QuotaAdministration(self.lookups, requests, self.waits.current)
         self.token_administration = TokenAdministration(self.lookups, requests, self.waits.current)

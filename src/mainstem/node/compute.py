@@ -27,6 +27,7 @@ from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
+from mainstem.node.cluster_standing import NodeClusterStanding
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import (
     BrokerLeadership,
@@ -156,6 +157,7 @@ def _broker(
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
+        standing=NodeClusterStanding(nameserver),
         store=store.messages,
         leadership=store.leadership,
         queue_admin=store.queue_admin,

@@ -13,7 +13,7 @@ from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.handlers import create_topics, delete_records, describe_cluster, describe_log_dirs
 from mainstem.errors import MainstemError
-from mainstem.model import Node, QueueRange, QueueUsage, queue_id_of
+from mainstem.model import ListenerAddress, Node, NodeRole, QueueRange, QueueUsage, queue_id_of
 from mainstem.ports import DiskUsage
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
@@ -183,6 +183,22 @@ def test_the_cluster_in_every_version(version: int) -> None:
             (2, "other", 7, "r"),
         ]
         assert (answer.cluster_authorized_operations > 0) == asked
+
+
+def test_dead_brokers_are_fenced_and_told_of_when_asked_for() -> None:
+    admin = AdminBroker()
+    apart = frozenset({NodeRole.STORAGE})
+    admin.metadata.nodes_known += [
+        Node(node_id=2, host="other", port=7, rack="r"),
+        Node(node_id=3, host="no broker", port=0, roles=apart),
+        Node(node_id=4, host="elsewhere", port=8, endpoints=(ListenerAddress("INSIDE", "elsewhere", 8),)),
+    ]
+    admin.metadata.dead |= {2, 3, 4}
+    for asked in (False, True):
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=asked)
+        answer = admin.ask(describe_cluster.handle, request)
+        told = [(node.broker_id, node.host, node.port, node.rack, node.is_fenced) for node in answer.brokers]
+        assert told == [(1, "127.0.0.1", 9092, None, False)] + [(2, "other", 7, "r", True)] * asked
 
 
 @pytest.mark.parametrize(

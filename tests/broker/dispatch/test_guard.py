@@ -44,6 +44,7 @@ from mainstem.protocol.messages import (
 )
 from mainstem.protocol.messages import acls as acl_messages
 from mainstem.protocol.messages import describe_log_dirs as log_dirs
+from mainstem.protocol.messages import describe_quorum as quorum
 from mainstem.protocol.messages import describe_topic_partitions as topic_partitions
 from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
@@ -271,6 +272,7 @@ CASES = [
     Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(
         users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
+    Case(55, lambda version, _: quorum.DescribeQuorumRequest(topics=()), (DESCRIBE_CLUSTER,)),
     Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),
          (rule(Operation.DESCRIBE_CONFIGS, CLUSTER),)),
     Case(75, lambda version, _: topic_partitions.DescribeTopicPartitionsRequest(

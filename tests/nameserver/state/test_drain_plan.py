@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstem.model import MoveUnderWay
 from mainstem.nameserver.state.drain_plan import (
     GroupStanding,
-    MoveUnderWay,
     PlannedMove,
     VoteMove,
     left_on,

@@ -153,6 +153,7 @@ ACCESS: Mapping[int, Access] = {
     49: Whole(Operation.ALTER_CONFIGS, _cluster),
     50: Inside("DESCRIBE on the cluster"),  # its response has an error for the whole, and for each user
     51: Inside("ALTER on the cluster"),  # its request has two lists
+    55: Whole(Operation.DESCRIBE, _cluster),
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
     74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     75: Inside("DESCRIBE on each topic"),

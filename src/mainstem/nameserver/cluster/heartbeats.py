@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from mainstem.model import LevelRange, NodeRole
 from mainstem.nameserver.cluster.clocks import Clocks
+from mainstem.nameserver.cluster.log_positions import LogPositions
 from mainstem.nameserver.cluster.node_liveness import (
     QUICK_SECONDS,
     LivenessVerdict,
@@ -94,6 +95,8 @@ class Heartbeats:
         self._thresholds = thresholds
         self._liveness: NodeLiveness | None = None
         self._liveness_term = 0
+        self.positions = LogPositions()
+        """How far other nodes are, as this node heard while it leads."""
         self.reacher = Reacher(node_id, ports.calls)
         self._dead_asked_at = ports.clock.monotonic()
         self._clocks = Clocks(node_id, ports.clock)
@@ -225,6 +228,7 @@ class Heartbeats:
             self._liveness = NodeLiveness(self._thresholds, self._ports.clock.monotonic(), dead, self._holds_nothing)
             self._liveness_term = self._group.term
             self._sharing = None
+            self.positions = LogPositions()
         return self._liveness
 
     def _quotas_used(self) -> Sequence[QuotaUse]:
@@ -337,6 +341,7 @@ class Heartbeats:
             else:
                 levels = LevelRange(beat.level_oldest, beat.level_newest)
                 self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes, levels))
+                self.positions.heard(node_id, beat.applied, self._replica.applied_index, now)
             if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)
         parts = self._parts(node_id, (QuotaUse(it.quota, it.whole, it.used, it.held_back) for it in beat.quotas))

@@ -178,6 +178,11 @@ class MetadataQuorum:
         return self._core.commit_index
 
     @property
+    def last_index(self) -> int:
+        """The last entry of this node's log, committed or not."""
+        return self._core.last_index
+
+    @property
     def serves(self) -> bool:
         """Whether this node leads, and has applied all that was ever committed."""
         return self.failure is None and self._core.serves

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Set
 from itertools import zip_longest
 from typing import NamedTuple
 
+from mainstem.model import MoveUnderWay
 from mainstem.nameserver.state.replica_placement import rack_of, replacement_for
 
 
@@ -30,14 +31,6 @@ class GroupStanding(NamedTuple):
 
 
 class PlannedMove(NamedTuple):
-    group: int
-    old: int
-    new: int
-
-
-class MoveUnderWay(NamedTuple):
-    """A write group's replica on its way: `old` is still a member, `new` has no vote yet. 0: that part is done."""
-
     group: int
     old: int
     new: int

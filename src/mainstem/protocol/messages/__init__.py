@@ -42,6 +42,7 @@ from mainstem.protocol.messages.delegation_tokens import (
 from mainstem.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from mainstem.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from mainstem.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -189,6 +190,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
                 DescribeUserScramCredentialsResponse,
             ),
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
+            _declare("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
             _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
@@ -238,6 +240,8 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "DescribeUserScramCredentialsRequest",

@@ -446,6 +446,25 @@ class Committed(msgspec.Struct, frozen=True):
     index: Index
 
 
+class ToldPosition(msgspec.Struct, frozen=True, array_like=True):
+    """As `model.LogPosition`."""
+
+    node: NodeId
+    last_index: int
+    heard_ms: int
+    caught_up_ms: int
+
+
+class QuorumTold(msgspec.Struct, frozen=True):
+    """How the metadata quorum stands, as its leader knows."""
+
+    leader: NodeId
+    term: Index
+    commit_index: Index
+    voters: Annotated[list[ToldPosition], msgspec.Meta(max_length=1_000)]
+    observers: Annotated[list[ToldPosition], msgspec.Meta(max_length=10_000)]
+
+
 class Introduction(msgspec.Struct, frozen=True):
     """The node that answers, and the nodes it knows; `cluster_id` is empty where no cluster was created
     yet."""
@@ -484,3 +503,4 @@ CHANGE_MEMBER = Method(
 FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
 REACH = Method(87, "metadata.reach", Reach, Reached, nodes_only=True)
 COMMITTED = Method(88, "metadata.committed", Nothing, Committed, (NotAvailable,), nodes_only=True)
+QUORUM_POSITIONS = Method(89, "metadata.quorum_positions", Nothing, QuorumTold, (NotMetadataLeader,), nodes_only=True)
