@@ -77,6 +77,7 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from mainstem.protocol.messages.partition_reassignments import ListPartitionReassignmentsRequest
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
@@ -230,6 +231,7 @@ def _of_cluster() -> Iterator[Question]:
         topic_name="__cluster_metadata", partitions=(DescribeQuorumRequestPartition(partition_index=0),)),)),
         1)  # fmt: skip
     yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
+    yield Question("ListPartitionReassignments", ListPartitionReassignmentsRequest(), 0)
     yield Question("ListGroups", ListGroupsRequest(), 4)
     yield Question("InitProducerId", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
     yield Question("DescribeLogDirs", DescribeLogDirsRequest(topics=()), 4)

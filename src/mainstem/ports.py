@@ -22,6 +22,7 @@ from mainstem.model import (
     Buffer,
     ForwardedClient,
     HistogramSample,
+    MoveUnderWay,
     NewTopic,
     Node,
     QueueOffsets,
@@ -330,6 +331,14 @@ class ClusterStanding(Protocol):
     `MainstemError` when nobody tells."""
 
     async def metadata_quorum(self) -> QuorumStanding: ...
+
+    async def moves(self) -> Sequence[MoveUnderWay]:
+        """The replicas of write groups that are on their way; none of a write group whose leader does not answer."""
+        ...
+
+    def placed(self, group: int) -> tuple[int, ...]:
+        """The nodes that shall have the replicas of a write group, the one that shall lead it first."""
+        ...
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         """The address at which other nodes reach a node; None: it has none."""

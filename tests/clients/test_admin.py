@@ -238,6 +238,7 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         assert [voter["replica_id"] for voter in partition["current_voters"]] == [1]
         assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"] > 1
         assert partition["observers"] == []
+        assert by_python.list_partition_reassignments() == {}
         listed = by_python.list_config_resources(["TOPIC", "BROKER"])
         assert topic in listed["topic"]
         assert listed["broker"] == ["1"]

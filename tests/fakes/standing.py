@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from mainstem.errors import MainstemError
-from mainstem.model import LogPosition, QuorumStanding
+from mainstem.model import LogPosition, MoveUnderWay, QuorumStanding
 
 
 class FakeStanding:
-    """`ports.ClusterStanding`. Tests may set `quorum`, `addresses` and `refuse` (what every question raises)."""
+    """`ports.ClusterStanding`. Tests may set `quorum`, `addresses`, `under_way`, `replicas` (by write group) and
+    `refuse` (what every question raises)."""
 
     def __init__(self) -> None:
         self.quorum = QuorumStanding(1, 3, 9, (LogPosition(1, 10, 5_000, 5_000),), ())
         self.addresses = {1: ("127.0.0.1", 9093)}
+        self.under_way: list[MoveUnderWay] = []
+        self.replicas: dict[int, tuple[int, ...]] = {}
         self.refuse: MainstemError | None = None
 
     async def metadata_quorum(self) -> QuorumStanding:
         if self.refuse is not None:
             raise self.refuse
         return self.quorum
+
+    async def moves(self) -> list[MoveUnderWay]:
+        if self.refuse is not None:
+            raise self.refuse
+        return self.under_way
+
+    def placed(self, group: int) -> tuple[int, ...]:
+        return self.replicas.get(group, ())
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         return self.addresses.get(node_id)

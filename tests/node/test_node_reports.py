@@ -11,7 +11,7 @@ from mainstem.node.node_reports import NodeReports
 from mainstem.node.store_directory import StoreUnsupported
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.cluster import REPORT, NodeReport
-from mainstem.rpc.node_calls import NodeCalls
+from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Method, Reply
 from mainstem.storage.role import Storage
 
@@ -45,7 +45,7 @@ class NoWriteGroups:
 
 
 def check(own: str, others: dict[int, str | None]) -> None:
-    calls = cast(NodeCalls, Neighbours(others))
+    calls = cast(SingleCalls, Neighbours(others))
     reports = NodeReports(1, cast(Storage, NoWriteGroups()), calls, own)
     asyncio.run(reports.check_stores([1, *others]))
 

@@ -90,6 +90,30 @@ async def asked_twice(topics: Iterable[AskedTopic], pace: Pace) -> set[tuple[str
     return twice
 
 
+ExistingPartitions = Sequence[tuple[Topic, Sequence[int]]]
+"""Topics with the indexes of partitions that they have, each once."""
+
+
+async def existing_partitions(
+    broker: Broker, named: Iterable[tuple[str, Sequence[int]]] | None, partitions_per_turn: int
+) -> ExistingPartitions:
+    """The partitions that a request names by topic and index, as far as they exist; None names all."""
+    if named is None:
+        return [(topic, range(topic.partitions)) for topic in broker.metadata.topics()]
+    asked: dict[str, dict[int, None]] = {}
+    pace = broker.turns.pace(partitions_per_turn)
+    for name, partitions in named:
+        await pace.step(8 + len(partitions))
+        asked.setdefault(name, {}).update(dict.fromkeys(partitions))
+    found = []
+    for name, once in asked.items():
+        await pace.step(8 + len(once))
+        topic = broker.metadata.topic(name)
+        if topic is not None:
+            found.append((topic, [index for index in once if 0 <= index < topic.partitions]))
+    return found
+
+
 T = TypeVar("T")
 
 PARTITIONS_PER_STEP = 500

@@ -28,6 +28,7 @@ from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicD
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.cluster_standing import NodeClusterStanding
+from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import (
     BrokerLeadership,
@@ -79,14 +80,16 @@ class Compute:
     traffic: TenantTraffic
 
     @classmethod
-    async def open(cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> Compute:
+    async def open(
+        cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, reports: NodeReports
+    ) -> Compute:
         """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
         groups = _groups(setup, nameserver, store)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
-        broker = _broker(setup, nameserver, store, groups, kept)
+        broker = _broker(setup, nameserver, store, groups, kept, reports)
         store.when_serving(groups.served.serving_changed)
         groups.served.start()
         if nameserver.others is not None:
@@ -147,6 +150,7 @@ def _broker(
     store: BrokersStore,
     groups: ConsumerGroupCoordinator,
     kept: Credentials,
+    reports: NodeReports,
 ) -> Broker:
     config, ports = setup.config, setup.ports
     audit = AuditLog(config.audit, ports.clock) if config.audit.enabled else None
@@ -157,7 +161,7 @@ def _broker(
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
-        standing=NodeClusterStanding(nameserver),
+        standing=NodeClusterStanding(nameserver, reports, ports.clock.monotonic),
         store=store.messages,
         leadership=store.leadership,
         queue_admin=store.queue_admin,

@@ -174,13 +174,7 @@ class RunningNode:
 
         splitter = SplitterEnd.open(roles.setup, roles.storage) if stores else None
         rpc_address = await self._listen_for_calls()
-        reports = NodeReports(
-            config.node_id,
-            roles.storage if stores else None,
-            self._end.calls if self._end is not None else None,
-            config.store_told,
-        )
-        reports.register(self._handlers)
+        reports = roles.reports
         if stores:
             nodes = roles.nameserver.lookups.nodes()
             await reports.check_stores([node.node_id for node in nodes if node.stores])

@@ -22,7 +22,7 @@ from mainstem.rpc.messages.cluster import (
     TransferRefused,
     WriteGroupsNotLed,
 )
-from mainstem.rpc.node_calls import NodeCalls
+from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
@@ -38,7 +38,7 @@ OF_ITS_OWN = "a directory of its own"
 class NodeReports:
     """Makes this node's report, and asks for the others'; `calls` is None where there are no others."""
 
-    def __init__(self, node_id: int, storage: Storage | None, calls: NodeCalls | None, store: str = "") -> None:
+    def __init__(self, node_id: int, storage: Storage | None, calls: SingleCalls | None, store: str = "") -> None:
         """`store`: `NodeConfig.store_told`; without storage it says nothing."""
         self._store = store
         self._node_id = node_id

@@ -29,6 +29,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.held_storage import HeldStorage
 from mainstem.node.linked_storage import linked_storage
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
+from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import Background, RolesSetup
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.storage.role import Storage
@@ -56,6 +57,7 @@ class Roles:
     """None: the node is no broker."""
     clients: NodeForwardedClients
     """Those of other nodes."""
+    reports: NodeReports
 
     @classmethod
     async def open(
@@ -131,11 +133,18 @@ async def _opened(setup: RolesSetup) -> Roles:
         held = await HeldStorage.open(setup, start.file, nameserver)
         start.storage = held.storage
         await held.start(clients)
+    reports = NodeReports(
+        config.node_id,
+        held.storage if held is not None else None,
+        nameserver.others.calls if nameserver.others is not None else None,
+        config.store_told,
+    )
+    reports.register(setup.ports.handlers)
     if config.has_role(NodeRole.BROKER):
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
-        compute = await Compute.open(setup, nameserver, store)
+        compute = await Compute.open(setup, nameserver, store, reports)
         clients.audit = compute.broker.audit
-    return Roles(setup, start.file, nameserver, held, compute, clients)
+    return Roles(setup, start.file, nameserver, held, compute, clients, reports)
 
 
 async def _begin_start(setup: RolesSetup) -> _Start:

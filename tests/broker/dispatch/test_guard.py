@@ -50,6 +50,7 @@ from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
+from mainstem.protocol.messages.partition_reassignments import ListPartitionReassignmentsRequest
 from mainstem.security.acls.acl import (
     ANY_PRINCIPAL,
     CLUSTER_NAME,
@@ -272,6 +273,7 @@ CASES = [
     Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(
         users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
+    Case(46, lambda version, _: ListPartitionReassignmentsRequest(), (DESCRIBE_CLUSTER,)),
     Case(55, lambda version, _: quorum.DescribeQuorumRequest(topics=()), (DESCRIBE_CLUSTER,)),
     Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),
          (rule(Operation.DESCRIBE_CONFIGS, CLUSTER),)),

@@ -4,8 +4,10 @@ the load of an idempotent producer."""
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
+from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
 from tests.end_to_end.shell import mainstem, mainstem_json
@@ -32,8 +34,10 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
     drained = cluster.nodes[DRAINED]
     try:
         cluster.start().wait_until_well()
-        with load_on(cluster, TOPIC) as load:
+        with load_on(cluster, TOPIC) as load, ExitStack() as closing:
             asked = cluster.nodes[1]
+            admin = kafka_python.admin(asked.kafka)
+            closing.callback(admin.close)
             mainstem(asked, "cluster", "drain", str(DRAINED))
             eventually(
                 lambda: "add a node" in mainstem(asked, "cluster", "status"),
@@ -42,7 +46,16 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
             )
             cluster.nodes[NEW] = new
             cluster.start(NEW)
+            eventually(
+                lambda: any(
+                    NEW in one["adding_replicas"] and DRAINED in one["removing_replicas"]
+                    for one in admin.list_partition_reassignments().values()
+                ),
+                seconds=PATIENCE_SECONDS,
+                what="replicas on their way, as Kafka's clients are told",
+            )
             told = mainstem_json(asked, "cluster", "drain", str(DRAINED), "--wait")
+            assert admin.list_partition_reassignments() == {}
             assert told == {"node": DRAINED, "draining": True, "empty": True}
             mainstem(asked, "cluster", "drain", str(DRAINED), "--cancel")
             assert len(mainstem_json(asked, "cluster", "rebalance", "--dry-run")["moves"]) == 2

@@ -148,6 +148,7 @@ ACCESS: Mapping[int, Access] = {
     41: Inside("DESCRIBE on tokens of others, or DESCRIBE_TOKENS on their owners"),
     42: Each(Operation.DELETE, "groups_names", _group_item),
     44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
+    46: Whole(Operation.DESCRIBE, _cluster),
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
     48: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     49: Whole(Operation.ALTER_CONFIGS, _cluster),

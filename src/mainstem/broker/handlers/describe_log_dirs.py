@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy
 
 from mainstem.broker.broker import Broker, LogDir
+from mainstem.broker.partitions import ExistingPartitions, existing_partitions
 from mainstem.broker.request_context import RequestContext
-from mainstem.model import Buffer, QueueUsage, Topic
+from mainstem.model import Buffer, QueueUsage
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
 from mainstem.protocol.error_codes import ErrorCode
@@ -38,15 +39,13 @@ partitions."""
 PIECE_BYTES = 64 * 1024
 """Small topics are joined up to this size in bytes; large ones are pieces of their own."""
 
-Asked = Sequence[tuple[Topic, Sequence[int]]]
-"""Existing topics and partitions."""
-
 Usages = Sequence[QueueUsage | None]
 """The usage of all requested partitions, in their order."""
 
 
 async def handle(broker: Broker, request: DescribeLogDirsRequest, call: RequestContext) -> DescribeLogDirsResponse:
-    asked = await _asked(broker, request)
+    named = None if request.topics is None else [(topic.topic, topic.partitions) for topic in request.topics]
+    asked = await existing_partitions(broker, named, QUEUES_PER_TURN)
     queue_ids: list[int] = []
     since_turn = 0
     for topic, partitions in asked:
@@ -64,24 +63,6 @@ async def handle(broker: Broker, request: DescribeLogDirsRequest, call: RequestC
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=tuple(results))
 
 
-async def _asked(broker: Broker, request: DescribeLogDirsRequest) -> Asked:
-    """The requested topics and partitions that exist; null asks for all."""
-    if request.topics is None:
-        return [(topic, range(topic.partitions)) for topic in broker.metadata.topics()]
-    asked: dict[str, dict[int, None]] = {}
-    pace = broker.turns.pace(QUEUES_PER_TURN)
-    for item in request.topics:
-        await pace.step(8 + len(item.partitions))
-        asked.setdefault(item.topic, {}).update(dict.fromkeys(item.partitions))
-    found = []
-    for name, partitions in asked.items():
-        await pace.step(8 + len(partitions))
-        topic = broker.metadata.topic(name)
-        if topic is not None:
-            found.append((topic, [index for index in partitions if 0 <= index < topic.partitions]))
-    return found
-
-
 async def _led(broker: Broker, queue_ids: Sequence[int], usages: Usages) -> Usages:
     """The usages of partitions that this node leads; None for the others."""
     led: list[QueueUsage | None] = []
@@ -95,7 +76,7 @@ async def _led(broker: Broker, queue_ids: Sequence[int], usages: Usages) -> Usag
     return led
 
 
-async def _topics(asked: Asked, usages: Usages, version: int, *, stored: bool) -> EncodedArray:
+async def _topics(asked: ExistingPartitions, usages: Usages, version: int, *, stored: bool) -> EncodedArray:
     """The topics of one directory; topics without a partition in it are left out."""
     buffers: list[bytes] = []
     encoded = bytearray()

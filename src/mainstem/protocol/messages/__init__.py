@@ -79,6 +79,10 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from mainstem.protocol.messages.partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
@@ -181,6 +185,9 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("DescribeDelegationToken", DescribeDelegationTokenRequest, DescribeDelegationTokenResponse),
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
             _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+            _declare(
+                "ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+            ),
             _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
             _declare("DescribeClientQuotas", DescribeClientQuotasRequest, DescribeClientQuotasResponse),
             _declare("AlterClientQuotas", AlterClientQuotasRequest, AlterClientQuotasResponse),
@@ -268,6 +275,8 @@ __all__ = [
     "ListGroupsResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
     "MetadataRequest",
     "MetadataResponse",
     "OffsetCommitRequest",
