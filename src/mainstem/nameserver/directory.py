@@ -46,6 +46,9 @@ class Directory:
     replica: MetadataReplica
     vote_file: VoteFile | None
     """None: the directory is new, or version 0.1 made it."""
+    holds_messages_alone: bool = False
+    """Whether there are messages and no metadata: as on a node that follows the metadata without a vote, which keeps
+    none on disk. Only a cluster that knows this directory can tell to which topics they belong."""
     alone_from: int | None = None
     """From this entry on the membership is `alone`, since the other members were given up, until a later
     entry changes it."""
@@ -156,10 +159,12 @@ async def open_directory(files: Files, config: NameserverConfig, levels: LevelRa
             )
         changes = (entry for entry in found.entries if entry.kind == LogRecordKind.CHANGE)
         if directory.replica.state.cluster is None and not any(changes) and await files.names(JOURNAL_DIRECTORY):
-            raise ForeignDirectory(
-                "the directory holds messages but no metadata that says to which topics they belong; "
-                "restore its metadata directory, or start in an empty directory"
-            )
+            if directory.vote_file is None or not config.peers:
+                raise ForeignDirectory(
+                    "the directory holds messages but no metadata that says to which topics they belong; "
+                    "restore its metadata directory, or start in an empty directory"
+                )
+            directory.holds_messages_alone = True
     except BaseException:
         await directory.close()
         raise

@@ -207,6 +207,8 @@ class Nameserver:
             await nameserver.waits.until(lambda: nameserver.replica.state.cluster is not None)
             if connect is None:
                 await nameserver.waits.until(lambda: nameserver.quorum.serves)
+            if directory.holds_messages_alone:
+                await nameserver.registration.check_directory(node.node_id, nameserver.waits.current)
             await nameserver.registration.register_at_last(node)
             if connect is None:
                 await nameserver.waits.placed()

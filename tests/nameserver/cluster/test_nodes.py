@@ -17,6 +17,7 @@ from mainstem.nameserver.errors import (
     InvalidPlacement,
     MetadataUnavailable,
     NodeIdTaken,
+    NodeWasRemoved,
 )
 
 
@@ -402,5 +403,40 @@ def test_without_a_majority_a_start_waits_and_goes_on_when_there_is_one() -> Non
         await alone
         await first.administration.create_topic("taken", 1, 1, {})
         await cluster.close()
+
+    simulate(scenario())
+
+
+MESSAGES = "journal/00000000000000000001.wal"
+
+
+def test_a_node_that_stores_and_has_no_vote_starts_again_on_its_directory_and_on_no_other_ones() -> None:
+    """It keeps no metadata on disk: the cluster knows whether the messages in the directory are of its topics."""
+
+    async def scenario() -> None:
+        cluster, others = Nameservers(91), Nameservers(92)
+        await cluster.start_all()
+        await others.start_all()
+        await cluster.start(4)
+        cluster.disks[4].put(MESSAGES, b"messages")
+        await cluster.kill(4)
+        back = await cluster.start(4)
+        assert 4 in {node.node_id for node in back.lookups.nodes()}
+        await cluster.stop(4)
+        others.disks[4] = cluster.disks[4]
+        with pytest.raises(ForeignDirectory, match="this cluster does not know it as that of node 4"):
+            await others.start(4)
+        cluster.disks[5] = SimulatedFiles()
+        cluster.disks[5].put(MESSAGES, b"messages")
+        with pytest.raises(ForeignDirectory, match="holds messages but no metadata"):
+            await cluster.start(5)
+        leader = cluster.running[await cluster.elected()]
+        await leader.operations.set_draining(4, draining=True)
+        await cluster.until(lambda: leader.lookups.verdict(4).state is NodeState.DEAD)
+        await leader.operations.remove_node(4)
+        with pytest.raises(NodeWasRemoved):
+            await cluster.start(4)
+        await cluster.close()
+        await others.close()
 
     simulate(scenario())

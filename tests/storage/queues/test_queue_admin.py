@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.storage.small_node import SmallNode, simulated
 
+from mainstem.kernel import QueueTable
 from mainstem.model import QueueRange, queue_id_of
 from mainstem.raft.messages import Heartbeat
 from mainstem.storage.errors import ChangesFailed, WriteGroupEnded
 from mainstem.storage.journal.config import JournalConfig
-from mainstem.storage.queues.queue_admin import COMMANDS_MAX
+from mainstem.storage.queues.queue_admin import COMMANDS_MAX, LocalQueueAdmin
 
 TOPICS = range(1000, 1000 + 2 * COMMANDS_MAX + 10)
 
@@ -81,6 +85,30 @@ def test_many_topics_are_deleted_together(tmp_path: Path) -> None:
         await node.storage.queues.delete([])
 
     simulated(tmp_path, story, three_groups)
+
+
+def test_deleted_topics_go_at_once_from_a_node_that_has_no_write_group_any_more() -> None:
+    """No log tells it of their deletion: asked for again and again, that would stand in the logs of all others."""
+    table, deleted = QueueTable(), {3, 7}
+    for topic in range(10):
+        table.create(topic, 0, 2)
+    moved_away = SimpleNamespace(last_index=0, consensus=SimpleNamespace(core=None))
+    still_here = SimpleNamespace(last_index=0, consensus=SimpleNamespace(core=object()))
+    not_read_yet = SimpleNamespace(last_index=5, consensus=SimpleNamespace(core=None))
+
+    def left_over(*groups: SimpleNamespace) -> set[int]:
+        unused: Any = None
+        queues = LocalQueueAdmin(groups, group_of, table, unused, unused, unused)  # type: ignore[arg-type]
+        return set(asyncio.run(queues.left_over(deleted.__contains__)))
+
+    assert left_over(moved_away, still_here) == left_over(not_read_yet, moved_away) == deleted
+    assert len(table.topics()) == 10
+    assert left_over(moved_away, moved_away) == set()
+    assert set(table.topics()) == set(range(10)) - deleted
+
+
+def group_of(queue_id: int) -> int:
+    return queue_id % 2
 
 
 def test_queues_that_came_back_with_the_log_are_left_over_once_their_deletion_is_known(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ metadata leader judges what only a leader can: whether a node may bear its id, a
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from mainstem.address import Address
 from mainstem.model import FeatureLevel, LevelRange, Node, NodeRole
@@ -14,16 +15,18 @@ from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import Facts
 from mainstem.nameserver.errors import (
     FeatureLevelNotReady,
+    ForeignDirectory,
     InvalidPlacement,
     InvalidRoles,
     MetadataUnavailable,
     NameserverError,
     NodeIdTaken,
+    NodeWasRemoved,
 )
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import registration_of
-from mainstem.nameserver.state.node_table import check_levels_of
+from mainstem.nameserver.state.node_table import check_levels_of, removed_text
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.messages.metadata import Wanted, WantedListenerAddress, WantFeatureLevel, WantNode, WantNodeRemoval
 
@@ -74,6 +77,28 @@ class Registration:
         (outcome,) = (await self._requests.change(wanted)).items
         if isinstance(outcome, NameserverError):
             raise outcome
+
+    async def check_directory(self, node_id: int, current: Callable[[], Awaitable[None]]) -> None:
+        """Check that the cluster knows the node by this directory, however long the metadata has no leader. `current`
+        waits until this node has applied the newest metadata. Raises `ForeignDirectory`, `NodeWasRemoved`, and
+        `MetadataUnavailable` once the metadata has failed."""
+        while True:
+            try:
+                await current()
+                break
+            except MetadataUnavailable as error:
+                if self._quorum.failure is not None:
+                    raise
+                log.warning("whether the cluster knows this node's directory is not known yet: %s", error)
+        table = self._replica.state.node_table
+        if node_id in table.removed:
+            raise NodeWasRemoved(removed_text(node_id))
+        known = table.registered.get(node_id)
+        if known is None or known.incarnation != self._incarnation:
+            raise ForeignDirectory(
+                f"the directory holds messages, and this cluster does not know it as that of node {node_id}: give the "
+                "node its own directory, or an empty one"
+            )
 
     async def register_at_last(self, node: Node) -> None:
         """Register, however long the metadata has no leader. Raises `NodeIdTaken`, and `MetadataUnavailable` once the

@@ -114,11 +114,15 @@ class LocalQueueAdmin:
         await self.delete_in([group], await self.left_over(was_deleted))
 
     async def left_over(self, was_deleted: Callable[[int], bool]) -> list[int]:
-        """The numbers of deleted topics that still have queues here, led by this node or not."""
+        """The numbers of deleted topics that still have queues here, led by this node or not. On a node that has no
+        part in any write group any more no log says that they are deleted: there they go at once."""
         numbers: list[int] = []
+        holds_any = any(group.consensus.core is not None or group.last_index for group in self._groups)
         for looked_at, number in enumerate(self._table.topics(), 1):
-            if was_deleted(number):
+            if was_deleted(number) and holds_any:
                 numbers.append(number)
+            elif was_deleted(number):
+                self._table.drop(number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return numbers
