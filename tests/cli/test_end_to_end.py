@@ -516,6 +516,7 @@ def test_a_follower_tells_that_its_node_went_and_came_back(tmp_path: Path) -> No
 def test_status_of_cluster_and_split(mainstem: Shell, node: Serving) -> None:
     cluster = json.loads(mainstem("cluster", "status", "--json"))
     assert f"{cluster['nodes'][0]['host']}:{cluster['nodes'][0]['port']}" == node.kafka
+    assert cluster["nodes"][0]["load"] is not None, "a node alone knows its own"
     for group in json.loads(mainstem("split", "status", "--json"))["groups"].values():
         assert group["pruned"] <= group["split"] <= group["committed"]
 

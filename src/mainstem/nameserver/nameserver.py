@@ -37,6 +37,7 @@ from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
 from mainstem.nameserver.cluster.level_raising import LevelRaising
 from mainstem.nameserver.cluster.node_liveness import NodeState, Thresholds
+from mainstem.nameserver.cluster.node_loads import NodeLoads
 from mainstem.nameserver.cluster.quorum_positions import QuorumPositions
 from mainstem.nameserver.cluster.registration import Admission, Registration
 from mainstem.nameserver.cluster.start_check import OldCopy
@@ -64,6 +65,7 @@ from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files, ForwardedClients
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
+from mainstem.rpc.messages.loads import ToldLoad, ToldLoads
 from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.security.quotas.sharing import QuotaUser
 from mainstem.supervised import Supervision
@@ -120,12 +122,14 @@ class Nameserver:
         self._monotonic = ports.clock.monotonic if ports is not None else time.monotonic
         self.proposer = Proposer(quorum, replica, clock_ms, config.changes_waiting_max)
         self._leaders = WriteGroupLeaders()
+        self._loads = NodeLoads(config.node_id, self._monotonic)
         self.heartbeats: Heartbeats | None = None
         if ports is not None:
             thresholds = Thresholds(config.suspect_ms / 1000, config.refused_ms / 1000, config.dead_ms / 1000)
             self.heartbeats = Heartbeats(
-                config.node_id, quorum, replica, self._leaders, ports, config.heartbeat_ms / 1000, thresholds, condition
-            )
+                config.node_id, quorum, replica, self._leaders, ports, config.heartbeat_ms / 1000, thresholds,
+                self._loads, condition,
+            )  # fmt: skip
         self._raising = LevelRaising(quorum, replica, self.proposer, config.node_id, self.heartbeats, sleep)
         self._requests = requests = Requests(
             quorum, self.proposer, replica, ids, ports, wait_seconds_max, config.replication_factor,
@@ -309,6 +313,14 @@ class Nameserver:
         """From now on this node's broker tells the leader what its clients use of quotas, and hears its parts."""
         if self.heartbeats is not None:
             self.heartbeats.quota_user = user
+
+    def measure_load(self, measure: Callable[[], ToldLoad]) -> None:
+        """From now on this node tells the metadata leader its load."""
+        self._loads.measure = measure
+
+    def loads(self) -> ToldLoads | None:
+        """The loads of all nodes; None: this node does not lead the metadata."""
+        return self._loads.told(self.quorum.term) if self.quorum.serves else None
 
     def when_found_late(self, listener: Callable[[OldCopy], None]) -> None:
         """Call `listener` if this node learns only after it has spoken that it runs on an older copy of its

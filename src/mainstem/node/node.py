@@ -36,6 +36,7 @@ from mainstem.node.access.http_tls import HttpTls
 from mainstem.node.access.http_users import tell_change, users_over_http
 from mainstem.node.access.open_ports import refuse_open_ports
 from mainstem.node.config import NodeConfig
+from mainstem.node.load_meter import LoadMeter, StorageCounters, room_at, usable_processors
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
@@ -178,6 +179,7 @@ class RunningNode:
         if stores:
             nodes = roles.nameserver.lookups.nodes()
             await reports.check_stores([node.node_id for node in nodes if node.stores])
+        self._measure_load(roles, reports)
         draining = self._start_draining(roles.nameserver, reports)
         health = NodeHealth(roles.nameserver, roles.storage if stores else None, self._supervision)
         views = self._views(roles, health, reports, draining, rpc_address, splitter, remote_store)
@@ -201,6 +203,19 @@ class RunningNode:
         stack.callback(giving_back.cancel)
         kafka = str(server.advertised) if server is not None else NO_KAFKA
         return Addresses(kafka, str(http), str(Address(*rpc_address)), config.node_id)
+
+    def _measure_load(self, roles: Roles, reports: NodeReports) -> None:
+        """From now on this node tells the metadata leader its load, and others what it knows as that leader."""
+        ports, stores = roles.setup.ports, roles.held is not None
+        meter = LoadMeter(
+            StorageCounters(roles.storage) if stores else None,
+            self._clock.monotonic,
+            processors=usable_processors(),
+            write_room=partial(room_at, ports.write_dir) if stores else None,
+            store_room=partial(room_at, ports.store_dir) if stores and not self._config.shares_store else None,
+        )
+        roles.nameserver.measure_load(meter.measured)
+        reports.loads = roles.nameserver.loads
 
     def _start_draining(self, nameserver: Nameserver, reports: NodeReports) -> Draining:
         """Nodes that are drained are emptied while this node leads the metadata."""

@@ -22,6 +22,7 @@ from mainstem.rpc.messages.cluster import (
     TransferRefused,
     WriteGroupsNotLed,
 )
+from mainstem.rpc.messages.loads import ToldLoads
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.errors import NotTheLeader
@@ -47,6 +48,8 @@ class NodeReports:
         self._started_at = time.monotonic()
         self.http = ""
         """The address at which the node answers HTTP; known once it does."""
+        self.loads: Callable[[], ToldLoads | None] = lambda: None
+        """The loads of all nodes, which the metadata leader knows."""
 
     def register(self, handlers: Handlers) -> None:
         async def report(call: RpcCall[Nothing]) -> Reply[NodeReport]:
@@ -62,7 +65,7 @@ class NodeReports:
     def own(self) -> NodeReport:
         uptime_seconds = time.monotonic() - self._started_at
         if self._storage is None:
-            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS)
+            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS, loads=self.loads())
         led = []
         for group in self._storage.groups:
             if not group.consensus.leads:
@@ -74,7 +77,7 @@ class NodeReports:
         waiting = list(self._storage.rejoining.not_back())
         why = self._storage.rejoining.why if waiting else ""
         unread = self._storage.waiting.reasons()
-        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store)
+        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store, self.loads())
 
     async def check_stores(self, node_ids: list[int]) -> None:
         """Raises `StoreUnsupported` where another of these nodes, all of which have storage, has another shared store,
@@ -162,3 +165,10 @@ def standings_of(led: Mapping[int, LedWriteGroup]) -> dict[int, GroupStanding]:
         )
         for number, group in led.items()
     }
+
+
+def loads_among(reports: Iterable[NodeReport | None]) -> ToldLoads:
+    """The loads that the metadata leader knows, if it is among those that report: those of most nodes, as a leader of
+    an earlier term may not know yet that it is none any more. Empty: nobody tells any."""
+    told = [report.loads for report in reports if report is not None and report.loads is not None]
+    return max(told, key=lambda it: len(it.nodes), default=ToldLoads([], []))

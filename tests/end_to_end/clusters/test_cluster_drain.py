@@ -67,6 +67,8 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
             for group in view["write_groups"]:
                 assert {one["node"] for one in group["replicas"] if one["voter"]} == {1, 2, NEW}
                 assert group["leader"] != DRAINED
+            assert all(node["load"]["write_total_bytes"] > 0 for node in view["nodes"]), "each tells the leader"
+            assert any(group["load"]["bytes_in"] > 0 for group in view["write_groups"])
             goes_on(load, TOPIC)
             cluster.stop(DRAINED)
             mainstem(asked, "cluster", "remove", str(DRAINED))

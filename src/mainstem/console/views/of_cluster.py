@@ -7,6 +7,30 @@ from collections.abc import Sequence
 import msgspec
 
 
+class NodeLoadView(msgspec.Struct, frozen=True, kw_only=True):
+    """How loaded a node is, as it told the metadata leader `age_seconds` ago; rates are smoothed over half a minute."""
+
+    age_seconds: float
+    cpu_share: float
+    """The part of its machine's processors that the node's process takes, 0 to 1."""
+    sync_share: float
+    """The part of the time in which it waits for disk 1 to make something durable, 0 to 1."""
+    write_free_bytes: int
+    write_total_bytes: int
+    store_free_bytes: int
+    store_total_bytes: int
+    """Of a disk 2 of its own; 0: it has none."""
+
+
+class WriteGroupLoadView(msgspec.Struct, frozen=True, kw_only=True):
+    """A write group's traffic, per second, as its leader measures it."""
+
+    bytes_in: float
+    bytes_out: float
+    requests: float
+    """Batches appended, and reads of a queue that returned some."""
+
+
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node_id: int
     host: str
@@ -31,6 +55,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     back."""
     forgot: str = ""
     """How that came."""
+    load: NodeLoadView | None = None
+    """None: the metadata leader does not know it, or does not answer."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +77,8 @@ class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Block index."""
     preferred_leader: int = -1
     replicas: Sequence[ReplicaView] = []
+    load: WriteGroupLoadView | None = None
+    """None: the metadata leader does not know it, or does not answer."""
 
 
 class DiskView(msgspec.Struct, frozen=True, kw_only=True):

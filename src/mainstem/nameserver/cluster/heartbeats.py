@@ -2,8 +2,9 @@
 are dead.
 
 One task per node sends a heartbeat every `heartbeat_seconds`, and at once when this node's own write groups have
-news. The nodes' clocks travel the same way (`clocks`), and so do uses and parts of the quotas that nodes share. All
-of it is soft: nothing is logged, and a new leader begins with what it last heard from the leader before it.
+news. The nodes' clocks travel the same way (`clocks`), and so do uses and parts of the quotas that nodes share. So
+do the nodes' loads (`node_loads`). All of it is soft: nothing is logged, and a new leader begins with what it last
+heard from the leader before it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mainstem.nameserver.cluster.node_liveness import (
     Report,
     Thresholds,
 )
+from mainstem.nameserver.cluster.node_loads import NodeLoads
 from mainstem.nameserver.cluster.reach import PROBE_SECONDS_MAX, Reacher, better_connected, helpers_among
 from mainstem.nameserver.cluster.write_group_leaders import WriteGroupLeaders
 from mainstem.nameserver.cluster_ports import ClusterPorts
@@ -79,10 +81,12 @@ class Heartbeats:
         ports: ClusterPorts,
         heartbeat_seconds: float,
         thresholds: Thresholds,
+        loads: NodeLoads,
         condition: Callable[[], Condition] = Condition,
     ) -> None:
-        """`condition` is asked for the state of this node's disks before each heartbeat."""
+        """`condition` is asked for the state of this node's disks before each heartbeat, `loads` for its load."""
         self._condition = condition
+        self._loads = loads
         self.verdicts: dict[int, LivenessVerdict] = {}
         """The newest verdicts on nodes that are not well."""
         self._verdicts_term = 0
@@ -182,6 +186,7 @@ class Heartbeats:
             leaves=leaves,
             now_ms=max(0, self._ports.clock.now_ms()),
             quotas=[ToldUse(*use) for use in self._quotas_used()],
+            load=self._loads.own(),
         )
         try:
             reply = await self._ports.calls.call(
@@ -247,6 +252,7 @@ class Heartbeats:
         condition = self._condition()
         own = Report(self._replica.applied_index, condition.disk, condition.lag_bytes, self._replica.levels)
         liveness.heard(self._node_id, now, own)
+        self._loads.heard(self._node_id, self._loads.own(), self._group.term)
         if self.quota_user is not None:
             self.quota_user.quotas_parted(self._parts(self._node_id, self.quota_user.quotas_used()))
         self._judge(liveness, now)
@@ -341,6 +347,7 @@ class Heartbeats:
             else:
                 levels = LevelRange(beat.level_oldest, beat.level_newest)
                 self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes, levels))
+                self._loads.heard(node_id, beat.load, self._group.term)
                 self.positions.heard(node_id, beat.applied, self._replica.applied_index, now)
             if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)

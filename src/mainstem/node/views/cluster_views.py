@@ -27,10 +27,12 @@ from mainstem.nameserver.state.balance_plan import beginning, plan_balance
 from mainstem.nameserver.state.commands import RemoveNode
 from mainstem.nameserver.state.drain_plan import PlannedMove, Standings, left_on, moves_under_way
 from mainstem.node.config import NodeConfig
-from mainstem.node.node_reports import NodeReports, led_groups, standings_of
+from mainstem.node.node_reports import NodeReports, led_groups, loads_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
+from mainstem.node.views.load_views import node_load_view, write_group_load_view
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
+from mainstem.rpc.messages.loads import ToldLoads
 from mainstem.storage.role import Storage
 
 
@@ -68,11 +70,13 @@ class LocalClusterViews:
         nodes = self._nameserver.lookups.nodes()
         reports = await self._reports.of([node.node_id for node in nodes])
         led = led_groups(reports.values())
+        loads = loads_among(reports.values())
         return ClusterView(
             cluster_id=self._nameserver.lookups.cluster_id(),
-            nodes=[self._node_view(node, reports.get(node.node_id)) for node in nodes],
+            nodes=[self._node_view(node, reports.get(node.node_id), loads) for node in nodes],
             write_groups=[
-                self._group_view(group, led.get(group)) for group in range(self._nameserver.lookups.write_groups())
+                self._group_view(group, led.get(group), loads)
+                for group in range(self._nameserver.lookups.write_groups())
             ],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used() if self._storage is not None else 0),
             store_disk=own_disk(
@@ -92,7 +96,7 @@ class LocalClusterViews:
             shared_store=self._config.shared_store_place if self._storage is not None else None,
         )
 
-    def _node_view(self, node: Node, report: NodeReport | None) -> NodeView:
+    def _node_view(self, node: Node, report: NodeReport | None, loads: ToldLoads) -> NodeView:
         own = node.node_id == self._node.node_id
         registered = self._nameserver.lookups.registered(node.node_id)
         verdict = self._nameserver.lookups.verdict(node.node_id)
@@ -112,9 +116,10 @@ class LocalClusterViews:
             not_back=tuple(report.not_back) if report is not None else (),
             forgot=report.forgot if report is not None else "",
             waiting=report.waiting if report is not None else {},
+            load=next((node_load_view(it) for it in loads.nodes if it.node == node.node_id), None),
         )
 
-    def _group_view(self, number: int, led: LedWriteGroup | None) -> WriteGroupView:
+    def _group_view(self, number: int, led: LedWriteGroup | None, loads: ToldLoads) -> WriteGroupView:
         placed = self._nameserver.lookups.placements().get(number, ())
         own = self._storage.groups[number] if self._storage is not None else None
         replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
@@ -135,6 +140,7 @@ class LocalClusterViews:
             committed=led.committed if led is not None else own.applied_index if own is not None else -1,
             preferred_leader=self._nameserver.lookups.preferred_leader(number),
             replicas=replicas,
+            load=next((write_group_load_view(it) for it in loads.write_groups if it.group == number), None),
         )
 
     def _drains(self, standings: Standings) -> list[DrainView]:

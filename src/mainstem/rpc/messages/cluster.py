@@ -8,6 +8,7 @@ import msgspec
 
 from mainstem.model import FeatureLevel
 from mainstem.rpc.errors import Refused
+from mainstem.rpc.messages.loads import ToldLoads
 from mainstem.rpc.wire.method import Method, Nothing
 
 GROUPS_MAX = 4096
@@ -85,6 +86,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Write groups in which the node takes no part until their blocks can be read again, and why."""
     store: str = ""
     """The shared store; empty: the node has a disk 2 of its own."""
+    loads: ToldLoads | None = None
+    """Of all nodes, from the metadata leader; None: the node is not that, or its version does not measure them."""
 
 
 class TransferLeader(msgspec.Struct, frozen=True):

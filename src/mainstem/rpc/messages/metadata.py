@@ -15,6 +15,7 @@ import msgspec
 from mainstem.model import LISTENERS_MAX, FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.forwarded import ClientTold
+from mainstem.rpc.messages.loads import ToldLoad
 from mainstem.rpc.wire.method import Method, Nothing
 
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -360,6 +361,8 @@ class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The node's clock in ms; 0: its version does not report it."""
     quotas: Annotated[list[ToldUse], msgspec.Meta(max_length=QUOTAS_MAX)] = []
+    load: ToldLoad | None = None
+    """None: the node's version does not measure it."""
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):

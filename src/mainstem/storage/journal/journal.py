@@ -393,6 +393,10 @@ class Journal:
         """Size of a new segment."""
         return self._config.segment_bytes
 
+    def sync_seconds(self) -> float:
+        """How long syncs have taken since the start, in all."""
+        return self._measures.sync_seconds.total_seconds
+
     def bytes_used(self) -> int:
         """Bytes of the segments' files, without the pool's."""
         sealed = sum(info.bytes for info in self._segments)

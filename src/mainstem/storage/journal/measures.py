@@ -37,6 +37,11 @@ class SecondsHistogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
+    @property
+    def total_seconds(self) -> float:
+        """The sum of what was observed."""
+        return self._sum
+
     def sample(self, name: str, text: str) -> HistogramSample:
         return HistogramSample(name, text, self._bounds, tuple(accumulate(self._counts)), self._sum)
 

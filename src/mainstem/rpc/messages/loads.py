@@ -1,0 +1,64 @@
+"""Nodes tell each other their load: rates per write group, and measures of a node as a whole.
+
+A node's heartbeat carries its own; the metadata leader's report has those of all nodes that it has heard lately.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+WRITE_GROUPS_TOLD_MAX = 1_000
+"""In one heartbeat, the busiest first: 50 kB. A node that leads more leaves out those that weigh next to nothing."""
+
+NODES_TOLD_MAX = 1_000
+
+Rate = Annotated[float, msgspec.Meta(ge=0)]
+Bytes = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ToldWriteGroupLoad(msgspec.Struct, frozen=True, array_like=True):
+    """A write group's traffic, as the node that serves it measures it: rates per second, smoothed."""
+
+    group: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    bytes_in: Rate
+    """Of record batches appended."""
+    bytes_out: Rate
+    """Of record batches read."""
+    requests: Rate
+    """Batches appended, and reads of a queue that returned some."""
+    seconds: Rate = 0.0
+    """How long the node has measured this."""
+
+
+class ToldLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's load."""
+
+    write_groups: Annotated[list[ToldWriteGroupLoad], msgspec.Meta(max_length=WRITE_GROUPS_TOLD_MAX)] = []
+    """Those that it serves."""
+    cpu_share: Rate = 0.0
+    """The part of the machine's processors that the node's process takes, 0 to 1."""
+    sync_share: Rate = 0.0
+    """The part of the time in which the node waits for disk 1 to have made something durable, 0 to 1."""
+    write_free_bytes: Bytes = 0
+    write_total_bytes: Bytes = 0
+    store_free_bytes: Bytes = 0
+    store_total_bytes: Bytes = 0
+    """Of a disk 2 of its own; 0: it has none."""
+
+
+class ToldNodeLoad(msgspec.Struct, frozen=True):
+    """The load that a node told `age_seconds` ago."""
+
+    node: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    age_seconds: Rate
+    load: ToldLoad
+
+
+class ToldLoads(msgspec.Struct, frozen=True):
+    """The loads that the metadata leader knows. `write_groups` have one entry each: of a write group that has changed
+    its leader lately, what the leader before measured."""
+
+    nodes: Annotated[list[ToldNodeLoad], msgspec.Meta(max_length=NODES_TOLD_MAX)]
+    write_groups: list[ToldWriteGroupLoad]
