@@ -39,6 +39,7 @@ class Secured(NamedTuple):
     def run(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         """Our own command, as somebody who has done what the cluster told."""
         environment = {**os.environ, "MAINSTEM_PROFILES": str(self.directory / "profiles.toml"), **variables}
+        environment["PYTHONFAULTHANDLER"] = "1"  # a command that a library ends by a signal shows where
         return subprocess.run(
             [*MAINSTEM, *arguments],
             input=stdin, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment,

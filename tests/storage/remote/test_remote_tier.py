@@ -17,6 +17,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.remote.decided.remote_state import Noted, Notes, RemotePosition
 from mainstem.storage.remote.decided.remote_tier import RETRY_SECONDS, RemoteTier
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.upkeep.remote_files import TierFiles
 from mainstem.storage.write_groups.control import RemoteChanged
 
 A, B, C = (packed(name) for name in "abc")
@@ -62,6 +63,27 @@ def test_what_was_recorded_counts_at_once_and_after_restarts(tmp_path: Path) -> 
             await end()
             if end == node.crash:
                 await node.start()
+
+    simulated(tmp_path, story)
+
+
+def test_the_tiers_files_and_how_far_they_reach_are_of_one_moment(tmp_path: Path) -> None:
+    """A local copy that was compared with a position ahead of the files would be taken for one that the tier lacks."""
+
+    async def story(node: SmallNode) -> None:
+        tier = node.storage.remote
+        files = TierFiles(tier, None)
+        await upload(node, 10, A)
+        assert await tier.record(0, intended=[B.name]) == "recorded"
+        meddle(node, FULL)
+        with pytest.raises(StorageError, match="full"):
+            await tier.record(0, upto=20, spans=[span(10, 20, B)])
+        assert tier.position(0).upto == 20
+        assert (files.upto(0), files_of(tier)) == (10, [(0, 10, A)])
+        meddle(node, "DROP TRIGGER full")
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        await tier.drained()
+        assert (files.upto(0), files_of(tier)) == (20, [(0, 10, A), (10, 20, B)])
 
     simulated(tmp_path, story)
 

@@ -135,6 +135,24 @@ def test_what_left_between_two_looks_is_not_made_up_for_by_what_is_left() -> Non
     assert started_by_size([oldest, middle, newest], [oldest, newest]) == 10
 
 
+def test_what_left_from_between_the_extents_of_a_source_is_not_made_up_for_by_what_is_left() -> None:
+    oldest, middle, newest = ((1, first, first + 9, 0, 100) for first in (0, 10, 20))
+    # a merge of local files has left the middle one out, which lies in the remote tier, and that is out now
+    assert started_by_size([extent_rows(one) for one in (oldest, middle, newest)], [extent_rows(oldest, newest)]) == 0
+
+
+def test_nothing_goes_by_age_behind_a_gap_in_a_source_that_one_left_out_may_fill() -> None:
+    def started(left_out_ms: int) -> int:
+        none = {"live_bytes": numpy.array([0]), "missing": numpy.array([0]), "retention_bytes": numpy.array([-1])}
+        queue_ids, starts = numpy.array([1], numpy.uint64), numpy.array([0])
+        limits = LogStarts(queue_ids, starts, retention_ms=numpy.array([100]), **none, **NO_NUMBER, now_ms=NOW)
+        limits.left_out(left_out_ms)
+        limits.feed(extent_rows((1, 0, 9, 10, 1), (1, 20, 29, 10, 1)), undated_ms=0, seen_ms=FOREVER_MS)
+        return int(limits.log_starts[0])
+
+    assert (started(NOW - 1), started(NOW - 101)) == (0, 30)
+
+
 def test_what_no_look_found_keeps_nothing_from_going_by_size() -> None:
     sources = [extent_rows((1, first, first + 9, 0, 100)) for first in (10, 30, 40)]
     assert started_by_size(sources, sources) == 40

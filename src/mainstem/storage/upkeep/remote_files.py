@@ -19,7 +19,8 @@ class RemoteFiles(Protocol):
         """The files that count."""
 
     def upto(self, group: int) -> int:
-        """The write group's last block of which the remote tier has all that it takes."""
+        """The write group's last block of which the remote tier has all that it takes, by the manifest's own files: a
+        change that is decided, and not written there yet, has not moved it."""
 
     async def first_seen(self, now_ms: int) -> Mapping[str, int]:
         """The time at which retention first saw each file, by name; files not seen before get `now_ms`. Durable when it
@@ -46,7 +47,7 @@ class TierFiles:
         return self._tier.manifest
 
     def upto(self, group: int) -> int:
-        return self._tier.position(group).upto
+        return self._tier.manifest.position(group).position
 
     async def first_seen(self, now_ms: int) -> Mapping[str, int]:
         await self._tier.see(now_ms)

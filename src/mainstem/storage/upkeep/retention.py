@@ -132,7 +132,7 @@ class LiveBytes:
             partly = rows["base_offset"] < expected
             numpy.add.at(self.bytes, places, numpy.where(partly, 0, rows["length"].astype(numpy.int64)))
             firsts, queues = _first_rows(places)
-            self.missing[queues] += _skipped(rows, firsts, expected)
+            self.missing[queues] += _missing_offsets(rows, firsts, expected)
 
 
 class LogStarts:
@@ -193,11 +193,12 @@ class LogStarts:
         firsts, queues = _first_rows(places)
         ends = numpy.append(firsts[1:], len(rows))
 
-        self._missing[queues] -= _skipped(rows, firsts, expected)
+        missing = _missing_offsets(rows, firsts, expected)
+        self._missing[queues] -= missing
         self._shrinking[queues] &= self._missing[queues] >= 0
         if self._left_out_ms >= 0:
             left_out_ms = numpy.where(self._compacted[queues], self._unread_ms, self._left_out_ms)
-            gap = (rows["base_offset"][firsts] > expected[firsts]) & (left_out_ms >= self._oldest_kept[queues])
+            gap = (missing > 0) & (left_out_ms >= self._oldest_kept[queues])
             self._aging[queues[gap & (left_out_ms >= 0)]] = False
         times = numpy.where(rows["max_timestamp"] < 0, undated_ms, rows["max_timestamp"])
         times = numpy.minimum(times, seen_ms)
@@ -227,9 +228,14 @@ def _first_rows(
     return firsts, places[firsts]
 
 
-def _skipped(rows: Rows, firsts: numpy.typing.NDArray[numpy.intp], expected: Numbers) -> Numbers:
-    """Offsets missing between the offset where each queue should go on and the one where it does."""
-    return numpy.maximum(rows["base_offset"][firsts] - expected[firsts], 0)
+def _missing_offsets(rows: Rows, firsts: numpy.typing.NDArray[numpy.intp], expected: Numbers) -> Numbers:
+    """Per queue, how many offsets are missing before its first row, behind the offset at which it was to go on, and
+    between its rows: a merge of local files leaves out what lies in the remote tier alone."""
+    begins = numpy.empty(len(rows), numpy.int64)
+    begins[1:] = rows["last_offset"][:-1] + 1
+    begins[firsts] = expected[firsts]
+    found: Numbers = numpy.add.reduceat(numpy.maximum(rows["base_offset"] - begins, 0), firsts)
+    return found
 
 
 def _prefix(
