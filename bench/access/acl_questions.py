@@ -38,6 +38,7 @@ from mainstem.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopic,
 )
 from mainstem.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.group_administration import (
     DeleteGroupsRequest,
@@ -232,6 +233,7 @@ def _of_cluster() -> Iterator[Question]:
         1)  # fmt: skip
     yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
     yield Question("ListPartitionReassignments", ListPartitionReassignmentsRequest(), 0)
+    yield Question("ElectLeaders", ElectLeadersRequest(topic_partitions=()), 2)
     yield Question("ListGroups", ListGroupsRequest(), 4)
     yield Question("InitProducerId", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
     yield Question("DescribeLogDirs", DescribeLogDirsRequest(topics=()), 4)

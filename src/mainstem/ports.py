@@ -340,6 +340,11 @@ class ClusterStanding(Protocol):
         """The nodes that shall have the replicas of a write group, the one that shall lead it first."""
         ...
 
+    async def lead(self, group: int, node_id: int) -> None:
+        """Ask the leader of a write group to hand over to a node that is alive and in sync; a `MainstemError` says why
+        it cannot. Whether that node takes over shows a moment later."""
+        ...
+
     def address(self, node_id: int) -> tuple[str, int] | None:
         """The address at which other nodes reach a node; None: it has none."""
         ...

@@ -15,6 +15,7 @@ from aiokafka.admin import NewTopic as AsyncioTopic
 from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    ElectionType,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -242,6 +243,26 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         listed = by_python.list_config_resources(["TOPIC", "BROKER"])
         assert topic in listed["topic"]
         assert listed["broker"] == ["1"]
+    finally:
+        by_python.close()
+
+
+def test_leaders_that_are_preferred_already_are_not_elected(
+    admin: AdminClient, bootstrap: str, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(partitions=2)
+    asked = [TopicPartition(topic, 0), TopicPartition(topic, 9)]
+    for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        elected = admin.elect_leaders(kind, asked).result(PATIENCE_SECONDS)
+        assert {partition.partition: error.code() for partition, error in elected.items()} == {
+            0: KafkaError.ELECTION_NOT_NEEDED,
+            9: KafkaError.UNKNOWN_TOPIC_OR_PART,
+        }
+        assert admin.elect_leaders(kind, None).result(PATIENCE_SECONDS) == {}
+    by_python = kafka_python.admin(bootstrap)
+    try:
+        (result,) = by_python.elect_leaders(0, {topic: [0, 1]}).replica_election_results
+        assert sorted(part.partition_id for part in result.partition_result) == [0, 1]
     finally:
         by_python.close()
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from mainstem.model import MoveUnderWay, Node, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.cluster_standing import NodeClusterStanding
 from mainstem.node.node_reports import NodeReports
 from mainstem.rpc.errors import ConnectionLost
-from mainstem.rpc.messages.cluster import REPORT, LedWriteGroup, MemberState, NodeReport
+from mainstem.rpc.messages.cluster import (
+    REPORT,
+    TRANSFER_LEADER,
+    LedWriteGroup,
+    MemberState,
+    NodeReport,
+    TransferLeader,
+    TransferRefused,
+)
 from mainstem.rpc.other_nodes import SingleCalls
-from mainstem.rpc.wire.method import Method, Reply
+from mainstem.rpc.wire.method import Method, Nothing, Reply
 
 
 def led(group: int, *voters: int, learner: int = 0) -> LedWriteGroup:
@@ -66,7 +76,7 @@ class OfThree:
 def standing_over(leaders: Leaders, nameserver: object = OfThree) -> NodeClusterStanding:
     seconds = iter(range(1_000))
     reports = NodeReports(1, None, cast(SingleCalls, leaders))
-    return NodeClusterStanding(cast(Nameserver, nameserver), reports, lambda: float(next(seconds)))
+    return NodeClusterStanding(cast(Nameserver, nameserver), reports, lambda group: 2, lambda: float(next(seconds)))
 
 
 LEADING: dict[int, list[LedWriteGroup] | None] = {2: [led(0, 2, 3, learner=4)], 3: [led(1, 2, 3)], 4: None}
@@ -108,3 +118,35 @@ def test_nodes_have_the_addresses_that_they_registered() -> None:
     assert standing.address(3) is None
     assert standing.placed(0) == (2, 4)
     assert standing.placed(9) == ()
+
+
+class RefusingLeader:
+    """Node 2, which leads all write groups and hands over none."""
+
+    def __init__(self) -> None:
+        self.asked: list[TransferLeader] = []
+
+    async def call(
+        self, node_id: int, method: Method[Any, Any], request: TransferLeader, *, timeout_seconds: float
+    ) -> Reply[Nothing]:
+        assert (node_id, method) == (2, TRANSFER_LEADER)
+        self.asked.append(request)
+        raise TransferRefused("it is silent")
+
+
+def test_the_leader_hands_over_to_a_node_that_is_close_behind_or_says_why_not() -> None:
+    class Counted(OfThree.lookups):
+        @staticmethod
+        def write_groups() -> int:
+            return 3
+
+    class Counting(OfThree):
+        lookups = Counted
+
+    leader = RefusingLeader()
+    standing = standing_over(cast(Leaders, leader), Counting)
+    with pytest.raises(TransferRefused, match="it is silent"):
+        asyncio.run(standing.lead(1, 3))
+    with pytest.raises(TransferRefused, match="there is no write group 3"):
+        asyncio.run(standing.lead(3, 3))
+    assert leader.asked == [TransferLeader(1, 3, close_behind=True)]

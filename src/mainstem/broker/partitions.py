@@ -7,10 +7,12 @@ thousand partitions into many for some hundreds each, with turns of the loop bet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
+
+import numpy
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_failed_read
@@ -18,6 +20,10 @@ from mainstem.errors import MainstemError
 from mainstem.model import QueueOffsets, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.turns import Pace
+
+if TYPE_CHECKING:
+    from numpy import int64, uint64
+    from numpy.typing import NDArray
 
 NO_LEADER_EPOCH = -1
 
@@ -112,6 +118,23 @@ async def existing_partitions(
         if topic is not None:
             found.append((topic, [index for index in once if 0 <= index < topic.partitions]))
     return found
+
+
+TOPIC_COSTS_PARTITIONS = 20
+"""Partitions that take as long to look up as a topic."""
+
+
+async def in_write_groups(
+    broker: Broker, asked: ExistingPartitions, partitions_per_turn: int
+) -> AsyncIterator[tuple[Topic, NDArray[uint64], NDArray[int64]]]:
+    """Indexes of a topic with their write groups: topic by topic, in slices with turns of the loop between them."""
+    pace = broker.turns.pace(partitions_per_turn)
+    for topic, partitions in asked:
+        await pace.step(TOPIC_COSTS_PARTITIONS)
+        for start in range(0, len(partitions), partitions_per_turn):
+            indexes = numpy.array(partitions[start : start + partitions_per_turn], numpy.uint64)
+            await pace.step(len(indexes))
+            yield topic, indexes, broker.leadership.groups_of(indexes | numpy.uint64(topic.queue_id(0)))
 
 
 T = TypeVar("T")

@@ -15,7 +15,15 @@ from mainstem.node.node_reports import NodeReports
 class NodeClusterStanding:
     """Implements `ports.ClusterStanding`."""
 
-    def __init__(self, nameserver: Nameserver, reports: NodeReports, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        nameserver: Nameserver,
+        reports: NodeReports,
+        leader_of: Callable[[int], int],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`leader_of`: the node that leads a write group, as far as this one knows; -1: none."""
+        self._leader_of = leader_of
         self._nameserver = nameserver
         self._reports = reports
         self._monotonic = monotonic
@@ -43,6 +51,11 @@ class NodeClusterStanding:
 
     def placed(self, group: int) -> tuple[int, ...]:
         return self._nameserver.lookups.placements().get(group, ())
+
+    async def lead(self, group: int, node_id: int) -> None:
+        """Raises `WriteGroupsNotLed`, `TransferRefused`, `RpcError`."""
+        groups = self._nameserver.lookups.write_groups()
+        await self._reports.transfer_leader(group, node_id, self._leader_of, groups, close_behind=True)
 
     def address(self, node_id: int) -> tuple[str, int] | None:
         """Port 0 of a node alone, which nobody calls, is no address."""

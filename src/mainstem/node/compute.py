@@ -161,7 +161,9 @@ def _broker(
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
-        standing=NodeClusterStanding(nameserver, reports, ports.clock.monotonic),
+        standing=NodeClusterStanding(
+            nameserver, reports, lambda group: store.leadership.replicas(group).leader, ports.clock.monotonic
+        ),
         store=store.messages,
         leadership=store.leadership,
         queue_admin=store.queue_admin,

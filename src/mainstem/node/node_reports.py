@@ -25,6 +25,7 @@ from mainstem.rpc.messages.cluster import (
 from mainstem.rpc.messages.loads import ToldLoads
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.storage.cluster.leader_balance import is_close_behind
 from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.role import Storage
 from mainstem.storage.write_groups.write_group import WriteGroup
@@ -56,7 +57,7 @@ class NodeReports:
             return Reply(self.own())
 
         async def transfer(call: RpcCall[TransferLeader]) -> Reply[Nothing]:
-            self._transfer_here(call.request.group, call.request.to)
+            self._transfer_here(call.request)
             return Reply(Nothing())
 
         handlers.unary(REPORT, report)
@@ -119,9 +120,11 @@ class NodeReports:
             return None
         return reply.message
 
-    async def transfer_leader(self, group: int, to: int, leader_of: Callable[[int], int], groups: int) -> None:
-        """Have node `to` lead a write group, of so many that there are. Raises `TransferRefused`, `WriteGroupsNotLed`,
-        `RpcError`."""
+    async def transfer_leader(
+        self, group: int, to: int, leader_of: Callable[[int], int], groups: int, *, close_behind: bool = False
+    ) -> None:
+        """Have node `to` lead a write group, of so many that there are; with `close_behind` only if it lacks but the
+        newest blocks. Raises `TransferRefused`, `WriteGroupsNotLed`, `RpcError`."""
         if not 0 <= group < groups:
             raise TransferRefused(f"there is no write group {group}; they are 0 to {groups - 1}")
         leader = leader_of(group)
@@ -129,17 +132,21 @@ class NodeReports:
             raise WriteGroupsNotLed(f"write group {group} has no leader now")
         if leader == to:
             return
+        request = TransferLeader(group, to, close_behind)
         if leader == self._node_id or self._calls is None:
-            self._transfer_here(group, to)
+            self._transfer_here(request)
         else:
-            request = TransferLeader(group, to)
             await self._calls.call(leader, TRANSFER_LEADER, request, timeout_seconds=TRANSFER_SECONDS_MAX)
 
-    def _transfer_here(self, group: int, to: int) -> None:
+    def _transfer_here(self, request: TransferLeader) -> None:
+        group, to = request.group, request.to
         if self._storage is None or not 0 <= group < len(self._storage.groups):
             raise WriteGroupsNotLed(f"node {self._node_id} has no write group {group}")
+        led = self._storage.groups[group]
+        if request.close_behind and led.consensus.leads and not is_close_behind(led, to):
+            raise TransferRefused(f"write group {group} cannot be led by node {to}: it is silent, or lacks many blocks")
         try:
-            self._storage.groups[group].consensus.transfer_leadership(to)
+            led.consensus.transfer_leadership(to)
         except NotTheLeader as error:
             raise WriteGroupsNotLed(str(error)) from error
         except RaftError as error:

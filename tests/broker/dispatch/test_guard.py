@@ -49,6 +49,7 @@ from mainstem.protocol.messages import describe_topic_partitions as topic_partit
 from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
+from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopicPartitions
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
 from mainstem.protocol.messages.partition_reassignments import ListPartitionReassignmentsRequest
 from mainstem.security.acls.acl import (
@@ -209,6 +210,10 @@ def altering_users(version: int, topic_id: UUID) -> sasl.AlterUserScramCredentia
     return sasl.AlterUserScramCredentialsRequest(deletions=(), upsertions=(more,))
 
 
+def electing(version: int, topic_id: UUID) -> ElectLeadersRequest:
+    return ElectLeadersRequest(topic_partitions=(ElectLeadersTopicPartitions(topic="t", partitions=(0,)),))
+
+
 NO_FILTER: dict[str, Any] = {
     "resource_type_filter": 1, "resource_name_filter": None, "principal_filter": None, "host_filter": None,
     "operation": 1, "permission_type": 1,
@@ -273,6 +278,7 @@ CASES = [
     Case(50, lambda version, _: sasl.DescribeUserScramCredentialsRequest(
         users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
+    Case(43, electing, (rule(Operation.ALTER, CLUSTER),)),
     Case(46, lambda version, _: ListPartitionReassignmentsRequest(), (DESCRIBE_CLUSTER,)),
     Case(55, lambda version, _: quorum.DescribeQuorumRequest(topics=()), (DESCRIBE_CLUSTER,)),
     Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),

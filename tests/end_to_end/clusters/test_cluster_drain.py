@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
@@ -14,6 +15,8 @@ from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.harness.free_port import HOST, free_port
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
+
+from mainstem.protocol.error_codes import ErrorCode
 
 TOPIC = "staying"
 DRAINED, NEW = 3, 4
@@ -24,6 +27,15 @@ def held_by(cluster: Cluster, node_id: int) -> int:
     """The write groups in which the node has a vote."""
     groups = cluster.get("/v1/cluster", 1)["write_groups"]
     return sum(one["node"] == node_id and one["voter"] for group in groups for one in group["replicas"])
+
+
+def write_groups(cluster: Cluster) -> list[dict[str, Any]]:
+    groups: list[dict[str, Any]] = cluster.get("/v1/cluster", 1)["write_groups"]
+    return groups
+
+
+def is_led_well(group: dict[str, Any]) -> bool:
+    return bool(group["leader"] == group["preferred_leader"])
 
 
 def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -69,6 +81,15 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
                 assert group["leader"] != DRAINED
             assert all(node["load"]["write_total_bytes"] > 0 for node in view["nodes"]), "each tells the leader"
             assert any(group["load"]["bytes_in"] > 0 for group in view["write_groups"])
+            eventually(lambda: all(map(is_led_well, write_groups(cluster))), what="leaders that are preferred")
+            first = write_groups(cluster)[0]
+            other = next(one["node"] for one in first["replicas"] if one["node"] != first["leader"])
+            mainstem(asked, "cluster", "transfer-leader", str(first["group"]), str(other))
+            eventually(lambda: write_groups(cluster)[0]["leader"] == other, what="a leader that is not preferred")
+            elected = admin.elect_leaders(0).replica_election_results
+            codes = {part.error_code for topic in elected for part in topic.partition_result}
+            assert codes == {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED}
+            assert all(map(is_led_well, write_groups(cluster)))
             goes_on(load, TOPIC)
             cluster.stop(DRAINED)
             mainstem(asked, "cluster", "remove", str(DRAINED))

@@ -11,11 +11,13 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from mainstem.raft import NotReady
 from mainstem.raft.leader.progress import PeerView
 from mainstem.storage.cluster.leader_balance import (
+    LAG_BLOCKS_MAX,
     LOOK_SECONDS,
     PATIENCE_ROUNDS,
     ROUND_SECONDS,
     ROUNDS_MIN,
     LeaderBalance,
+    is_close_behind,
 )
 from mainstem.storage.write_groups.write_group import WriteGroup
 
@@ -194,3 +196,9 @@ def test_a_group_that_cannot_be_given_now_is_given_later() -> None:
     group.refuses = False
     world.rounds(1)
     assert group.given == [PREFERRED]
+
+
+def test_a_node_close_behind_was_heard_lately_and_lacks_few_blocks() -> None:
+    group = Group(0, {PREFERRED: LAST_INDEX - LAG_BLOCKS_MAX, OTHER: LAST_INDEX - LAG_BLOCKS_MAX - 1})
+    close = [is_close_behind(cast(WriteGroup, group), node_id) for node_id in (PREFERRED, OTHER, 4)]
+    assert close == [True, False, False]

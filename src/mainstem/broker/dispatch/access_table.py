@@ -147,6 +147,7 @@ ACCESS: Mapping[int, Access] = {
     40: Inside("the token's owner and its renewers"),
     41: Inside("DESCRIBE on tokens of others, or DESCRIBE_TOKENS on their owners"),
     42: Each(Operation.DELETE, "groups_names", _group_item),
+    43: Whole(Operation.ALTER, _cluster),
     44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
     46: Whole(Operation.DESCRIBE, _cluster),
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them

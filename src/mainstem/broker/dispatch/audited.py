@@ -60,6 +60,16 @@ def _quotas(items: Iterable[Any]) -> Outcomes:
         yield f"quota:{parts}", item.error_code
 
 
+def _elected(request: Any, response: Any) -> Outcomes:
+    """By topics: what came of each partition can be very much to read, and is told to the client."""
+    for topic in request.topic_partitions or ():
+        yield f"topic:{topic.topic}", response.error_code
+    if request.topic_partitions is None:
+        yield "topic:*", response.error_code
+
+
+ELECT_LEADERS = 43
+
 AUDITED: Mapping[int, Callable[[Any, Any], Outcomes]] = {
     19: lambda request, response: _topics(response.topics),
     20: lambda request, response: _topics(response.responses),
@@ -69,6 +79,7 @@ AUDITED: Mapping[int, Callable[[Any, Any], Outcomes]] = {
     33: lambda request, response: _configured(response.responses),
     37: lambda request, response: _topics(response.results),
     42: lambda request, response: ((f"group:{item.group_id}", item.error_code) for item in response.results),
+    ELECT_LEADERS: _elected,
     44: lambda request, response: _configured(response.responses),
     47: lambda request, response: iter([(f"group:{request.group_id}", response.error_code)]),
     49: lambda request, response: _quotas(response.entries),
@@ -99,7 +110,8 @@ async def audited(
 def _tell_all(audit: AuditLog, api: tuple[int, str], call: RequestContext, request: Any, response: Any) -> None:
     key, name = api
     told = 0
-    for resource, code in AUDITED[key](request, _decoded(response, call.version)):
+    read = response if key == ELECT_LEADERS else _decoded(response, call.version)
+    for resource, code in AUDITED[key](request, read):
         told += 1
         if told <= NAMED_MAX:
             _tell(audit, name, call, resource, ALLOWED if code == ErrorCode.NONE else ERROR_NAMES.get(code, str(code)))

@@ -25,6 +25,7 @@ ERROR_MESSAGE = "error_message"
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "partition": ("partition", "partition_index"),
     "partition_index": ("partition_index", "partition"),
+    "partition_id": ("partition_id",),
     "index": ("index",),
     "topic": ("topic", "name"),
     "name": ("name", "topic"),

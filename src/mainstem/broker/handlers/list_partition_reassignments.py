@@ -13,7 +13,7 @@ import numpy
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
-from mainstem.broker.partitions import ExistingPartitions, existing_partitions
+from mainstem.broker.partitions import ExistingPartitions, existing_partitions, in_write_groups
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
 from mainstem.model import MoveUnderWay
@@ -30,8 +30,6 @@ from mainstem.protocol.messages.partition_reassignments import (
 
 PARTITIONS_PER_TURN = 5_000
 """Partitions looked at within one turn of the event loop: about a millisecond. A topic counts as some more."""
-
-TOPIC_COSTS_PARTITIONS = 20
 
 _INDEX = struct.Struct(">i")
 
@@ -86,21 +84,22 @@ async def _topics(
     groups_moving = numpy.array(sorted(moving))
     encoded: list[bytes] = []
     count = 0
-    pace = broker.turns.pace(PARTITIONS_PER_TURN)
-    for topic, partitions in asked:
-        rows: list[bytes] = []
-        for start in range(0, len(partitions), PARTITIONS_PER_TURN):
-            indexes = numpy.array(partitions[start : start + PARTITIONS_PER_TURN], numpy.uint64)
-            await pace.step(len(indexes))
-            groups = broker.leadership.groups_of(indexes | numpy.uint64(topic.queue_id(0)))
-            here = numpy.isin(groups, groups_moving)
-            for index, group in zip(indexes[here].tolist(), groups[here].tolist(), strict=True):
-                rows += (_INDEX.pack(index), rests[group])
-        await pace.step(TOPIC_COSTS_PARTITIONS)
+
+    def add(name: str, rows: list[bytes]) -> None:
+        nonlocal count
         if rows:
             count += 1
-            ongoing = OngoingTopicReassignment(
-                name=topic.name, partitions=EncodedArray(len(rows) // 2, (b"".join(rows),))
-            )
-            encoded += map(bytes, codec.encode_elements(response, version, OngoingTopicReassignment, [ongoing]))
+            one = OngoingTopicReassignment(name=name, partitions=EncodedArray(len(rows) // 2, (b"".join(rows),)))
+            encoded.extend(map(bytes, codec.encode_elements(response, version, OngoingTopicReassignment, [one])))
+
+    name = ""
+    rows: list[bytes] = []
+    async for topic, indexes, groups in in_write_groups(broker, asked, PARTITIONS_PER_TURN):
+        if topic.name != name:
+            add(name, rows)
+            name, rows = topic.name, []
+        here = numpy.isin(groups, groups_moving)
+        for index, group in zip(indexes[here].tolist(), groups[here].tolist(), strict=True):
+            rows += (_INDEX.pack(index), rests[group])
+    add(name, rows)
     return EncodedArray(count, encoded)

@@ -47,6 +47,7 @@ from mainstem.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from mainstem.protocol.messages.fetch import FetchRequest, FetchResponse
 from mainstem.protocol.messages.group_administration import (
     DeleteGroupsRequest,
@@ -184,6 +185,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("ExpireDelegationToken", ExpireDelegationTokenRequest, ExpireDelegationTokenResponse),
             _declare("DescribeDelegationToken", DescribeDelegationTokenRequest, DescribeDelegationTokenResponse),
             _declare("DeleteGroups", DeleteGroupsRequest, DeleteGroupsResponse),
+            _declare("ElectLeaders", ElectLeadersRequest, ElectLeadersResponse),
             _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
             _declare(
                 "ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
@@ -253,6 +255,8 @@ __all__ = [
     "DescribeTopicPartitionsResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
     "ExpireDelegationTokenRequest",
     "ExpireDelegationTokenResponse",
     "FetchRequest",

@@ -93,6 +93,8 @@ class NodeReport(msgspec.Struct, frozen=True):
 class TransferLeader(msgspec.Struct, frozen=True):
     group: WriteGroupNumber
     to: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    close_behind: bool = False
+    """Refuse if that node is silent, or lacks more than the newest blocks."""
 
 
 class MembersOf(msgspec.Struct, frozen=True):

@@ -35,6 +35,14 @@ PATIENCE_ROUNDS = 15
 the write group takes no batches during the attempt. Other nodes are asked meanwhile."""
 
 
+def is_close_behind(group: WriteGroup, node_id: int) -> bool:
+    """Whether a node was heard lately, and would have all blocks of a write group that is led here in a moment."""
+    return any(
+        peer.node_id == node_id and peer.active and peer.match_index + LAG_BLOCKS_MAX >= group.last_index
+        for peer in group.consensus.peers()
+    )
+
+
 class LeaderBalance:
     """Gives away the leaderships of this node that other nodes should have."""
 
@@ -109,7 +117,7 @@ class LeaderBalance:
                 return
 
     def _give_if_close_behind(self, group: WriteGroup, node_id: int) -> None:
-        if self._close_behind(group, node_id) and self._give(group, node_id):
+        if is_close_behind(group, node_id) and self._give(group, node_id):
             self._given[group.group] = node_id
 
     def _successors(self, group: WriteGroup) -> list[int]:
@@ -117,12 +125,6 @@ class LeaderBalance:
         peers = [peer for peer in group.consensus.peers() if peer.active and peer.node_id in voters]
         peers.sort(key=lambda peer: ((group.group, peer.node_id) in self._in_vain, -peer.match_index))
         return [peer.node_id for peer in peers]
-
-    def _close_behind(self, group: WriteGroup, node_id: int) -> bool:
-        return any(
-            peer.node_id == node_id and peer.active and peer.match_index + LAG_BLOCKS_MAX >= group.last_index
-            for peer in group.consensus.peers()
-        )
 
     def _give(self, group: WriteGroup, node_id: int) -> bool:
         try:
