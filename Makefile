@@ -1,7 +1,7 @@
 # make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
 # make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
-# make test    the test suite, real clients and real Spark included, in ten to twelve minutes on two cores; three files
+# make test    the test suite, real clients and real Spark included, in ten to twelve minutes on two cores; four files
 #              at a time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)
@@ -21,10 +21,10 @@
 .PHONY: help demo demo-tiers demo-shared test test-all simulate bench interop check venv clean
 
 BIN := .venv/bin
-# Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. Three of them
-# keep two cores busy: a third of the time tests wait, for processes that start and for elections. A test that
+# Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. Four of them
+# keep two cores busy: half of the time tests wait, for processes that start and for elections. A test that
 # hangs, twice as long as any waits for anything, shows where, and costs its worker; another takes its place.
-WORKERS := 3
+WORKERS := 4
 # What tests are compiled to is kept: to compile them takes most of the time in which they are found.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
 	-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true

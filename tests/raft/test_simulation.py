@@ -11,6 +11,7 @@ import pytest
 from tests.raft.invariants import Violation
 from tests.raft.planted import PLANTED, CommitOldTerm, ReadsNumberedFromOne
 from tests.raft.simulation import play
+from tests.simulation.find import more_at_length
 
 from mainstem.raft import RaftCore
 
@@ -21,7 +22,7 @@ FOUND_LATE = (ReadsNumberedFromOne,)
 """After hundreds of seeds; the others after a few."""
 
 
-@pytest.mark.parametrize("first", range(1000, 1000 + SEEDS, CHUNK))
+@pytest.mark.parametrize("first", more_at_length(range(1000, 1000 + SEEDS, CHUNK), always=5))
 def test_invariants_hold(first: int) -> None:
     for seed in range(first, min(first + CHUNK, 1000 + SEEDS)):
         play(seed)

@@ -12,7 +12,7 @@ from tests.simulation.cluster.run import Run
 SEEDS = range(20, 100)
 """As many are played as it takes until each outcome has come some times."""
 
-OFTEN = 6
+OFTEN = 3
 
 
 def test_a_rotten_manifest_is_refused_or_without_effect(tmp_path: Path) -> None:
