@@ -70,7 +70,7 @@ class FeatureLevel(enum.IntEnum):
     """Quotas of tenants; delegation tokens."""
 
     ELASTIC = 7
-    """Nodes that have only some of the roles; nodes that are drained."""
+    """Nodes that have only some of the roles; nodes that are drained; the machines that nodes run on."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:
@@ -297,6 +297,13 @@ class ListenerAddress(NamedTuple):
     port: int
 
 
+class Location(NamedTuple):
+    """The place of a node, by the labels that its operator gave it. None: a machine, or a rack, of its own."""
+
+    rack: str | None = None
+    machine: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node's identity, its roles, and the addresses it advertises to Kafka clients."""
@@ -306,9 +313,15 @@ class Node:
     port: int
     """`host` and `port` are those of its first listener; without the role of a broker it has none, and port 0."""
     rack: str | None = None
+    machine: str | None = None
+    """The label of the machine that it shares with other nodes. None: it has one of its own, or has not said."""
     endpoints: tuple[ListenerAddress, ...] = ()
     """One for each listener. Empty: it has the listener `PLAINTEXT` alone, or has not said."""
     roles: frozenset[NodeRole] = ALL_ROLES
+
+    @property
+    def location(self) -> Location:
+        return Location(self.rack, self.machine)
 
     @property
     def stores(self) -> bool:

@@ -40,7 +40,7 @@ NODES = [
     NodeView(
         node_id=node_id, host=HOST, port=19092, rpc=f"{HOST}:19093", http=f"0.0.0.0:{19080 + node_id}",
         roles=("broker", "storage", "nameserver") if node_id != 7 else ("broker",), version="0.12.10",
-        uptime_seconds=400_000.0, rack="eu-central-1b", state="suspected", level_newest=2,
+        uptime_seconds=400_000.0, rack="eu-central-1b", machine="rack-b-17", state="suspected", level_newest=2,
         reason="the metadata leader has heard nothing of it for 12.3 s, and neither has node 3, which leads group 1",
         not_back=(1, 2, 3), forgot="its directories are older than what the others remember of its starts",
     )
@@ -213,10 +213,11 @@ def test_holds_knows_cut_values() -> None:
 def test_cluster_status(shown: Callable[..., str], node: str) -> None:
     text = shown("cluster", "status", "--http", node)
     for it in NODES:
-        for value in (f"{HOST}:19092", it.http or "", it.version, "4 d 15 h", "eu-central-1b", it.state):
+        for value in (f"{HOST}:19092", it.http or "", it.version, "4 d 15 h", "eu-central-1b", "rack-b-17", it.state):
             assert holds(text, value), value
         assert holds(text, f"node {it.node_id} is suspected: {it.reason}")
         assert f"node {it.node_id} has forgotten what it acknowledged" in text
+    assert holds(text, "machine rack-b-17 has several replicas of 2 write groups, which fail together")
     for value in (
         "J5p4kC1mQ0uYk3n2bqzX9A", "123,456 topics", "1,000,000 partitions", "987654321012", "none",
         "3 (learner, 1234567 behind, silent), 7 (learner, 1234567 behind, silent), "

@@ -30,6 +30,7 @@ class Nameservers:
         self.running: dict[int, Nameserver] = {}
         self.config = {"log_bytes_max": 16 * 1024, "change_wait_ms_max": 8_000, **config}
         self.racks: dict[int, str] = {}
+        self.machines: dict[int, str] = {}
         self.endpoints: dict[int, tuple[ListenerAddress, ...]] = {}
         self.roles: dict[int, tuple[str, ...]] = {}
         """The roles of nodes that do not have all of them."""
@@ -59,7 +60,7 @@ class Nameservers:
         chosen.validate()
         node = Node(
             node_id=node_id, host="127.0.0.1", port=9000 + node_id, rack=self.racks.get(node_id),
-            endpoints=self.endpoints.get(node_id, ()),
+            machine=self.machines.get(node_id), endpoints=self.endpoints.get(node_id, ()),
         )  # fmt: skip
         levels = self.levels.get(node_id, OWN_LEVELS)
         facts = Facts(f"10.0.0.{node_id}:9093", self.roles.get(node_id, tuple(NodeRole)), "0.2", levels)

@@ -39,6 +39,9 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     count."""
     replication_factor: int = 3
     """Replicas of each write group, at most one per node. For a new cluster only."""
+    storage_nodes_min: int = 0
+    """A new cluster waits for so many nodes with the role storage before it places write groups: what joins later gets
+    replicas only as nodes are drained, lost or rebalanced."""
     tick_ms: int = 50
     heartbeat_ticks: int = 2
     election_ticks: int = 10
@@ -80,6 +83,7 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "changes_waiting_max": (self.changes_waiting_max, 1, 1_000_000),
             "log_bytes_max": (self.log_bytes_max, 4096, 1 << 30),
             "replication_factor": (self.replication_factor, 1, 15),
+            "storage_nodes_min": (self.storage_nodes_min, 0, 1_000),
             "tick_ms": (self.tick_ms, 1, 60_000),
             "heartbeat_ticks": (self.heartbeat_ticks, 1, 1_000),
             "election_ticks": (self.election_ticks, 2 * self.heartbeat_ticks, 10_000),

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from mainstem.errors import is_of_disk
-from mainstem.model import Node, Sample
+from mainstem.model import FeatureLevel, Node, Sample
 from mainstem.nameserver.administration.acl_administration import AclAdministration
 from mainstem.nameserver.administration.credential_administration import MetadataCredentials
 from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
@@ -138,7 +138,7 @@ class Nameserver:
         self._duties = LeaderDuties(
             quorum, replica, self.proposer, requests,
             partial(self._new_cluster_id, ids), config.write_groups, self._raising,
-            config.replication_factor, member_id,
+            config.replication_factor, config.storage_nodes_min, member_id,
         )  # fmt: skip
         self.lookups = MetadataLookups(replica, config, quorum, self._leaders, self.heartbeats)
         self.administration = MetadataAdministration(requests, replica, ids, config)
@@ -376,7 +376,7 @@ class Nameserver:
                 tasks.create_task(self.proposer.run(), name="metadata writer")
                 look_after(self._duties.run, "metadata leader's duties")
                 look_after(self._token_expiry.run, "expired tokens")
-                look_after(self._say_endpoints, "metadata endpoints")
+                look_after(self._say_more, "metadata registration")
                 if self._config.feature_level == "automatic":
                     look_after(self._raising.run, "metadata feature level")
                 if self._link is not None and self.heartbeats is not None:
@@ -396,13 +396,14 @@ class Nameserver:
             elif not isinstance(failure, FORESEEN):
                 self.supervision.died("metadata", failure)
 
-    async def _say_endpoints(self) -> None:
-        """Register again where the first time came before the feature level at which listeners are named."""
+    async def _say_more(self) -> None:
+        """Register again where the first time came before a feature level at which more is said."""
         try:
-            await self.waits.until(lambda: self.registration.may_say_more)
-            node = self.registration.node
-            if node is not None and node.endpoints:
-                await self.registration.register_at_last(node)
+            for level in (FeatureLevel.SECURED, FeatureLevel.ELASTIC):
+                await self.waits.until(partial(self.registration.may_say_more_at, level))
+                node = self.registration.node
+                if node is not None:
+                    await self.registration.register_at_last(node)
         except MetadataUnavailable:
             return  # the metadata has failed, which others tell
 

@@ -86,9 +86,9 @@ class ClusterOperations:
         if new is None:
             draining = self._lookups.draining
             alive = self._lookups.alive(NodeRole.STORAGE)
-            racks = {node.node_id: node.rack for node in alive if node.node_id not in draining}
+            locations = {node.node_id: node.location for node in alive if node.node_id not in draining}
             placements = self._replica.state.placements
-            new = replacement_for(old, placements.get(group, ()), racks, placements)
+            new = replacement_for(old, placements.get(group, ()), locations, placements)
         if new is None:
             raise InvalidPlacement(f"write group {group}: every node that lives and stores has a replica of it already")
         (outcome,) = (await self._requests.change(WantMove(group, old, new))).items

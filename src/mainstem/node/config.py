@@ -41,6 +41,9 @@ ROLES = tuple(map(str, NodeRole))
 RACK_LENGTH_MAX = 200
 """Every answer to Metadata carries the racks of all nodes."""
 
+MACHINE_LENGTH_MAX = 200
+"""As of racks; the metadata has the machines of all nodes."""
+
 NODE_WIDE = {
     ("server", "listen"): "listen",
     ("nameserver", "node_id"): "node_id",
@@ -65,6 +68,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rack: str = ""
     """Kafka's `broker.rack`: replicas go to different racks as long as there are any. Empty: the node is a
     rack of its own."""
+    machine: str = ""
+    """The label of the machine that the node shares with others: no two replicas of a write group go to one machine as
+    long as there are others. Empty: the node has a machine of its own; with `processes`, the name of this host."""
     listen: tuple[str, ...] = ("127.0.0.1:9092",)
     """HOST:PORT of the Kafka listeners without TLS; port 0 picks a free one, here and below. It may be empty where
     `server.listeners` names others."""
@@ -153,6 +159,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     raise ConfigError(f"server.listeners.{name}.mechanisms: {mechanism} is not in sasl.mechanisms")
         if len(self.rack) > RACK_LENGTH_MAX:
             raise ConfigError(f"rack has {len(self.rack)} characters; at most {RACK_LENGTH_MAX} are allowed")
+        if len(self.machine) > MACHINE_LENGTH_MAX:
+            raise ConfigError(f"machine has {len(self.machine)} characters; at most {MACHINE_LENGTH_MAX} are allowed")
         for key, addresses in (("listen", self.listen), ("http", (self.http,)), ("rpc", (self.rpc,))):
             if not addresses and not (key == "listen" and self.server.listeners):
                 raise ConfigError(f"{key} names no address; it takes HOST:PORT")

@@ -241,12 +241,16 @@ class RunningNode:
         roles = frozenset(map(NodeRole, config.roles))
         if server is None:
             host = parse_address(rpc_advertised(config)).host
-            return Node(node_id=config.node_id, host=host, port=0, rack=config.rack or None, roles=roles)
+            return Node(
+                node_id=config.node_id, host=host, port=0, rack=config.rack or None, machine=config.machine or None,
+                roles=roles,
+            )  # fmt: skip
         return Node(
             node_id=config.node_id,
             host=server.advertised.host,
             port=server.advertised.port,
             rack=config.rack or None,
+            machine=config.machine or None,
             endpoints=server.endpoints,
             roles=roles,
         )

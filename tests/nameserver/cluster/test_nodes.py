@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.nameserver.nameservers import Nameservers, simulate
 
-from mainstem.model import slot_of
+from mainstem.model import FeatureLevel, LevelRange, slot_of
 from mainstem.nameserver.cluster.heartbeats import Condition
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import (
@@ -363,6 +363,58 @@ def test_who_was_replaced_while_it_was_away_follows_and_can_be_a_member_again(lo
         await back.administration.create_topic("with-its-vote", 1, 1, {})
         await cluster.start(asked)
         await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_machines_are_spread_in_a_new_cluster_that_waits_for_all_of_its_nodes() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(46, count=2, write_groups=8, replication_factor=2, storage_nodes_min=4)
+        cluster.machines = {1: "m1", 2: "m1", 3: "m2", 4: "m2"}
+        await cluster.start_all()
+        await asyncio.sleep(5)
+        assert not cluster.running[1].lookups.placements()
+        await cluster.start(3)
+        await cluster.start(4)
+        await cluster.until(lambda: bool(cluster.running[1].lookups.placements()))
+        lookups = cluster.running[1].lookups
+        assert {node.node_id: node.machine for node in lookups.nodes()} == cluster.machines
+        for replicas in lookups.placements().values():
+            assert len({cluster.machines[node_id] for node_id in replicas}) == 2
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_machine_with_several_replicas_of_a_write_group_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(47, count=3, write_groups=2, replication_factor=3)
+        cluster.machines = {1: "m1", 2: "m1", 3: "m2"}
+        await cluster.start_all()
+        await cluster.until(lambda: bool(cluster.running[1].lookups.placements()))
+        await cluster.close()
+
+    simulate(scenario())
+    assert "2 of 2 write groups have several replicas on machine m1, as there are too few other machines" in caplog.text
+
+
+def test_a_node_says_its_machine_as_soon_as_all_nodes_read_it() -> None:
+    """In a cluster that began with a node of an older version."""
+
+    async def scenario() -> None:
+        cluster = Nameservers(48, feature_level="automatic")
+        cluster.machines = {1: "m1", 2: "m2", 3: "m3"}
+        cluster.levels[3] = LevelRange(FeatureLevel.FIRST, FeatureLevel.TENANTED)
+        await cluster.start_all()
+        await cluster.until(lambda: bool(cluster.running[1].lookups.placements()))
+        lookups = cluster.running[1].lookups
+        assert lookups.feature_level == FeatureLevel.TENANTED
+        assert {node.machine for node in lookups.nodes()} == {None}
+        await cluster.stop(3)
+        del cluster.levels[3]
+        await cluster.start(3)
+        await cluster.until(lambda: {node.node_id: node.machine for node in lookups.nodes()} == cluster.machines)
         await cluster.close()
 
     simulate(scenario())

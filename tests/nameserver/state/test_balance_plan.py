@@ -1,4 +1,4 @@
-"""Replicas come to be spread evenly by moves that make no write group less safe, whatever nodes and racks there are."""
+"""Replicas come to be spread evenly by moves that make no write group less safe, whatever nodes there are and where."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nameserver.state.test_drain_plan import RACKS, MovingCluster
+from tests.nameserver.state.test_drain_plan import LOCATIONS, MovingCluster
 
+from mainstem.model import Location
 from mainstem.nameserver.state.balance_plan import BalanceMove, beginning, plan_balance
 from mainstem.nameserver.state.drain_plan import GroupStanding, PlannedMove
-from mainstem.nameserver.state.replica_placement import rack_of
+from mainstem.nameserver.state.replica_placement import machine_of, rack_of
 
-NO_RACKS: dict[int, str | None] = dict.fromkeys(range(1, 9))
+NO_RACKS = dict.fromkeys(range(1, 9), Location())
 
 
 def settled(*nodes: int, silent: int = 0) -> GroupStanding:
@@ -22,41 +23,46 @@ def settled(*nodes: int, silent: int = 0) -> GroupStanding:
     return GroupStanding(voters, voters, voters - {silent})
 
 
-@given(RACKS, RACKS, st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**16), st.data())
+@given(LOCATIONS, LOCATIONS, st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**16), st.data())
 def test_a_grown_cluster_is_spread_evenly_and_then_nothing_moves(
-    first: dict[int, str | None],
-    added: dict[int, str | None],
+    first: dict[int, Location],
+    added: dict[int, Location],
     groups: int,
     replicas: int,
     seed: int,
     data: st.DataObject,
 ) -> None:
-    racks = {**{node_id + 30: rack for node_id, rack in added.items()}, **first}
-    away = data.draw(st.sets(st.sampled_from(sorted(racks)), max_size=2))
-    takers = racks.keys() - away
+    locations = {**{node_id + 30: location for node_id, location in added.items()}, **first}
+    away = data.draw(st.sets(st.sampled_from(sorted(locations)), max_size=2))
+    takers = locations.keys() - away
     cluster = MovingCluster(first, groups, replicas, random.Random(seed))
-    cluster.racks = racks
-    whole = plan_balance(cluster.placements, racks, takers)
+    cluster.locations = locations
+    whole = plan_balance(cluster.placements, locations, takers)
     while True:
         moves, obstacles = beginning(
-            plan_balance(cluster.placements, racks, takers), cluster.placements, cluster.standings()
+            plan_balance(cluster.placements, locations, takers), cluster.placements, cluster.standings()
         )
         assert not obstacles
         cluster.begin(moves)
         if not cluster.step() and not moves:
             break
-    assert plan_balance(cluster.placements, racks, takers) == []
+    assert plan_balance(cluster.placements, locations, takers) == []
     assert bool(cluster.moves) == bool(whole)
     assert all(move.old in takers and move.new in takers for move in cluster.moves)
     assert len(cluster.moves) <= 2 * groups * replicas, "it does not go in circles"
     held = Counter(node for chosen in cluster.placements.values() for node in chosen)
-    if not any(racks.values()) and takers:
+    if not any(map(any, locations.values())) and takers:
         assert max(held[node] for node in takers) - min(held[node] for node in takers) <= 1
+    racks_of_machines = {(it.machine, it.rack) for it in locations.values() if it.machine is not None}
+    domains = (machine_of, rack_of)
+    if len(racks_of_machines) > len({machine for machine, _rack in racks_of_machines}):
+        return  # a machine in two racks: neither may become fewer, and there may be no way to more of one
     for chosen in cluster.placements.values():
-        spanned = {rack_of(racks, node) for node in chosen}
-        twice = [it for it in chosen if sum(rack_of(racks, it) == rack_of(racks, b) for b in chosen) > 1]
-        if {rack_of(racks, it) for it in takers} - spanned:
-            assert not set(twice) & takers, "a rack has two while another has none"
+        for domain_of in domains:
+            spanned = Counter(domain_of(locations, node) for node in chosen)
+            twice = {node for node in chosen if spanned[domain_of(locations, node)] > 1}
+            if {domain_of(locations, it) for it in takers} - spanned.keys():
+                assert not twice & takers, "a machine or a rack has two while another has none"
 
 
 def test_a_new_node_gets_its_share_of_replicas_and_of_preferred_leaders() -> None:
@@ -68,11 +74,20 @@ def test_a_new_node_gets_its_share_of_replicas_and_of_preferred_leaders() -> Non
 
 
 def test_a_new_rack_gets_a_replica_of_each_write_group_first() -> None:
-    racks = {1: "a", 2: "a", 3: "b", 4: "c"}
+    racks = {1: Location("a"), 2: Location("a"), 3: Location("b"), 4: Location("c")}
     moves = plan_balance({0: (1, 2, 3), 1: (2, 3, 1)}, racks, [1, 2, 3, 4])
     assert [(move.group, move.new, move.why) for move in moves] == [
         (0, 4, "to one rack more, c"), (1, 4, "to one rack more, c"),
     ]  # fmt: skip
+
+
+def test_a_new_machine_gets_a_replica_of_each_write_group_first() -> None:
+    locations = {1: Location(machine="m1"), 2: Location(machine="m1"), 3: Location(machine="m2")}
+    moves = plan_balance({0: (1, 2), 1: (2, 1)}, locations, [1, 2, 3])
+    assert [(move.group, move.new, move.why) for move in moves] == [
+        (0, 3, "to one machine more, m2"), (1, 3, "to one machine more, m2"),
+    ]  # fmt: skip
+    assert {move.old for move in moves} == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Drained nodes become empty by moves that make no write group less safe, whatever nodes and racks there are."""
+"""Drained nodes become empty by moves that make no write group less safe, whatever nodes there are and where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.model import MoveUnderWay
+from mainstem.model import Location, MoveUnderWay
 from mainstem.nameserver.state.drain_plan import (
     GroupStanding,
     PlannedMove,
@@ -20,18 +20,21 @@ from mainstem.nameserver.state.drain_plan import (
     plan_drains,
     plan_vote,
 )
-from mainstem.nameserver.state.replica_placement import place_write_groups, rack_of
+from mainstem.nameserver.state.replica_placement import Locations, machine_of, place_write_groups, rack_of
 
-RACKS = st.dictionaries(st.integers(1, 30), st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=9)
+LABELS = st.none() | st.sampled_from(["a", "b", "c"])
+LOCATIONS = st.dictionaries(
+    st.integers(1, 30), st.builds(Location, LABELS) | st.builds(Location, LABELS, LABELS), min_size=1, max_size=9
+)
 
 
 class MovingCluster:
     """Write groups whose members follow placement one membership step at a time, in any order."""
 
-    def __init__(self, racks: dict[int, str | None], groups: int, replicas: int, rng: random.Random) -> None:
-        self.racks = racks
+    def __init__(self, locations: Locations, groups: int, replicas: int, rng: random.Random) -> None:
+        self.locations = locations
         self.rng = rng
-        placed = place_write_groups(groups, racks, replicas)
+        placed = place_write_groups(groups, locations, replicas)
         self.placements = {group: tuple(chosen) for group, chosen in enumerate(placed)}
         self.voters = {group: frozenset(chosen) for group, chosen in self.placements.items()}
         self.learners: dict[int, frozenset[int]] = dict.fromkeys(self.placements, frozenset())
@@ -48,8 +51,9 @@ class MovingCluster:
             assert not self.learners[move.group], "a second move of a write group"
             moved = tuple(move.new if it == move.old else it for it in replicas)
             assert len(set(moved)) == len(moved), "two replicas on one node"
-            spans = [len({rack_of(self.racks, it) for it in nodes}) for nodes in (replicas, moved)]
-            assert spans[1] >= spans[0], "fewer racks than before"
+            for domain_of in (machine_of, rack_of):
+                before, after = (len({domain_of(self.locations, it) for it in nodes}) for nodes in (replicas, moved))
+                assert after >= before, "fewer machines or racks than before"
             self.placements[move.group] = moved
             self.moves.append(move)
         into = Counter(node for group in self.placements for node in {*self.placements[group]} - self.voters[group])
@@ -73,15 +77,15 @@ class MovingCluster:
         return True
 
 
-@given(RACKS, st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**16), st.data())
+@given(LOCATIONS, st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**16), st.data())
 def test_drained_nodes_are_emptied_or_it_is_told_why_not(
-    racks: dict[int, str | None], groups: int, replicas: int, seed: int, data: st.DataObject
+    locations: dict[int, Location], groups: int, replicas: int, seed: int, data: st.DataObject
 ) -> None:
-    draining = data.draw(st.sets(st.sampled_from(sorted(racks)), max_size=3))
-    cluster = MovingCluster(racks, groups, replicas, random.Random(seed))
+    draining = data.draw(st.sets(st.sampled_from(sorted(locations)), max_size=3))
+    cluster = MovingCluster(locations, groups, replicas, random.Random(seed))
     held = sum(node in draining for chosen in cluster.placements.values() for node in chosen)
     while True:
-        plan = plan_drains(cluster.placements, cluster.standings(), racks, racks.keys() - draining, draining)
+        plan = plan_drains(cluster.placements, cluster.standings(), locations, locations.keys() - draining, draining)
         cluster.begin(plan.moves)
         if not cluster.step() and not plan.moves:
             break
@@ -90,11 +94,11 @@ def test_drained_nodes_are_emptied_or_it_is_told_why_not(
     assert len(cluster.moves) == held - left, "a replica moves once"
     stuck = {group for node in draining for group in left_on(node, cluster.placements, cluster.standings())}
     assert stuck == set(plan.obstacles), "what stays has a reason, and nothing else has"
-    if len(racks.keys() - draining) >= replicas and not any(racks.values()):
+    if len(locations.keys() - draining) >= replicas and not any(map(any, locations.values())):
         assert not stuck
 
 
-TRIO: dict[int, str | None] = dict.fromkeys((1, 2, 3, 4))
+TRIO = dict.fromkeys((1, 2, 3, 4), Location())
 ALL = frozenset({1, 2, 3})
 
 
@@ -178,7 +182,7 @@ def standing_of(
 
 
 def test_replicas_of_lost_nodes_come_first_and_wait_for_no_other_lost_one() -> None:
-    nodes: dict[int, str | None] = dict.fromkeys(range(1, 8))
+    nodes = dict.fromkeys(range(1, 8), Location())
     placements = {0: (1, 2, 3, 4, 5)}
     standings = {0: standing_of({1, 2, 3, 4, 5}, silent={4, 5})}
     plan = plan_drains(placements, standings, nodes, [1, 2, 3, 6, 7], draining=[1], lost=[4, 5])
@@ -191,7 +195,7 @@ def test_replicas_of_lost_nodes_come_first_and_wait_for_no_other_lost_one() -> N
 
 def test_a_lost_node_waits_for_one_that_takes_its_place() -> None:
     plan = plan_drains(
-        {0: (1, 2, 3)}, {0: standing_of({1, 2, 3}, silent={3})}, dict.fromkeys((1, 2, 3)), [1, 2], [], [3]
+        {0: (1, 2, 3)}, {0: standing_of({1, 2, 3}, silent={3})}, dict.fromkeys((1, 2, 3), Location()), [1, 2], [], [3]
     )
     assert plan.moves == []
     assert "add a node" in plan.obstacles[0]
@@ -208,3 +212,20 @@ def test_a_move_for_a_lost_node_turns_back_as_long_as_its_successor_only_learns(
     assert may_turn_back(move, under_way, {0: standing_of({1, 2, 4})}) is None
     assert may_turn_back(move, {0: (1, 2, 3)}, {0: standing_of({1, 2, 3})}) is None
     assert may_turn_back(move, {0: (1, 2, 5)}, {0: standing_of({1, 2, 3})}) is None
+
+
+def test_a_replica_stays_rather_than_share_a_machine_and_it_is_told() -> None:
+    """Two nodes each on two machines, and the other node of the drained one's machine is drained as well."""
+    locations = {
+        1: Location(machine="m1"),
+        2: Location(machine="m1"),
+        3: Location(machine="m2"),
+        4: Location(machine="m2"),
+    }
+    known = {0: standing({1, 3})}
+    plan = plan_drains({0: (1, 3)}, known, locations, {3, 4}, {1, 2})
+    assert plan.moves == []
+    assert (
+        "every other node is on the machine of another of its replicas: add a node on machine m1" in plan.obstacles[0]
+    )
+    assert plan_drains({0: (1, 3)}, known, locations, {2, 3, 4}, {1}).moves == [PlannedMove(0, 1, 2)]

@@ -10,6 +10,8 @@ from mainstem.cli.cluster.drain import left_of
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, MoveView, NodeView, ReplicaView
+from mainstem.model import Location
+from mainstem.nameserver.state.replica_placement import crowded_machines
 
 
 @click.command("status")
@@ -34,6 +36,8 @@ def command(http: str, as_json: bool) -> None:
         print_text(rebuilding(lost))
     for move in view.moves:
         print_text(moving(move))
+    for line in crowded(view):
+        print_text(line)
     print_text()
     print_table(
         [">GROUP", ">LEADER", ">TERM", ">COMMITTED", "~REPLICAS"],
@@ -61,19 +65,20 @@ def command(http: str, as_json: bool) -> None:
 
 def _print_nodes(view: ClusterView) -> None:
     nodes = sorted(view.nodes, key=lambda node: node.node_id)
-    racks = any(node.rack for node in nodes)
+    racks, machines = any(node.rack for node in nodes), any(node.machine for node in nodes)
     roles = len({frozenset(node.roles) for node in nodes}) > 1
     print_table(
         [
             ">NODE", "STATE", "UP", "VERSION", "~KAFKA", "~HTTP", "~RPC",
-            *(["~RACK"] if racks else []), *(["~ROLES"] if roles else []),
+            *(["~MACHINE"] if machines else []), *(["~RACK"] if racks else []), *(["~ROLES"] if roles else []),
         ],
         [
             (
                 node.node_id, node.state, duration(node.uptime_seconds) if node.uptime_seconds else "-",
                 node.version or "-", Address(node.host, node.port) if node.port else "-", _short(node, node.http),
                 _short(node, node.rpc),
-                *([node.rack or "-"] if racks else []), *([",".join(node.roles) or "-"] if roles else []),
+                *([node.machine or "-"] if machines else []), *([node.rack or "-"] if racks else []),
+                *([",".join(node.roles) or "-"] if roles else []),
             )
             for node in nodes
         ],
@@ -114,6 +119,17 @@ def _higher(view: ClusterView) -> str:
 def _disk(disk: DiskView) -> str:
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
     return f"{size(disk.used_bytes)} used by Mainstem, {free}: {disk.path}"  # a line breaks before the path first
+
+
+def crowded(view: ClusterView) -> list[str]:
+    """A line for each machine that has several replicas of a write group."""
+    locations = {node.node_id: Location(node.rack, node.machine) for node in view.nodes}
+    placements = [[replica.node for replica in group.replicas] for group in view.write_groups]
+    return [
+        f"machine {machine} has several replicas of {counted(groups, 'write group')}, which fail together: start nodes "
+        "on other machines, then mainstem cluster rebalance"
+        for machine, groups in crowded_machines(placements, locations).items()
+    ]
 
 
 def moving(move: MoveView) -> str:

@@ -42,6 +42,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     uptime_seconds: float = 0.0
     rack: str | None = None
+    machine: str | None = None
+    """The label of the machine that the node shares with others; None: it has one of its own."""
     state: str = "alive"
     """`alive`, `suspected` or `dead`, as the metadata leader judges."""
     reason: str = ""

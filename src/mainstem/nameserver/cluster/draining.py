@@ -106,8 +106,8 @@ class Draining:
     def plan(self, standings: Standings) -> DrainPlan:
         """The moves that a leader would begin now, and what stands against the rest."""
         table = self._replica.state.node_table
-        racks = {node.node_id: node.rack for node in table.nodes.values()}
-        return plan_drains(table.placements, standings, racks, self.takers(), table.draining, self.lost_nodes.lost)
+        locations = {node.node_id: node.location for node in table.nodes.values()}
+        return plan_drains(table.placements, standings, locations, self.takers(), table.draining, self.lost_nodes.lost)
 
     def takers(self) -> list[int]:
         """The nodes that live, store and are not drained, and have not told this one of a disk that is full or fails;

@@ -16,6 +16,7 @@ from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import Made, new_cluster
 from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.nameserver.state.replica_placement import crowded_machines
 from mainstem.rpc.messages.metadata import WantPlacement
 
 PAUSE_SECONDS = 0.1
@@ -36,10 +37,12 @@ class LeaderDuties:
         write_groups: int,
         raising: LevelRaising,
         replicas: int,
+        storage_nodes_min: int,
         member_id: Callable[[int], int],
     ) -> None:
         """A cluster that this node creates gets this id and so many write groups of so many replicas, and begins at the
-        newest feature level. `member_id`: the number by which the quorum knows a node."""
+        newest feature level. `storage_nodes_min`: no write group is placed before so many nodes store. `member_id`: the
+        number by which the quorum knows a node."""
         self._group = group
         self._replica = replica
         self._proposer = proposer
@@ -48,6 +51,7 @@ class LeaderDuties:
         self._write_groups = write_groups
         self._raising = raising
         self._replicas = replicas
+        self._storage_nodes_min = storage_nodes_min
         self._member_id = member_id
 
     async def run(self) -> None:
@@ -70,12 +74,18 @@ class LeaderDuties:
         if state.cluster is None:
             await self._proposer.propose(self._make_cluster, b"")
         elif not state.placements and self._all_met():
+            await self._proposer.propose(self._make_level, b"")
+            if self._raising.waits_for_machines:
+                raise MetadataUnavailable("a node has not said yet on which machine it runs")
             await self._proposer.propose(self._make_placement, b"")
+            self._tell_crowded_machines()
 
     def _all_met(self) -> bool:
-        """Whether the nodes are there that a new cluster begins with: all voters and, where these do not all store, as
-        many nodes that do as write groups have replicas."""
+        """Whether the nodes are there that a new cluster begins with: all voters, as many nodes that store as the
+        configuration wants and, where the voters do not all store, as many as write groups have replicas."""
         table, voters = self._replica.state.node_table, self._group.membership.voters
+        if len(table.with_role(NodeRole.STORAGE)) < self._storage_nodes_min:
+            return False
         met = [node for node in table.nodes.values() if self._member_id(node.node_id) in voters]
         if len(met) < len(voters):
             return False
@@ -88,7 +98,20 @@ class LeaderDuties:
             return Made([], [])
         return Made([new_cluster(self._cluster_id(), self._write_groups)], [])
 
+    async def _make_level(self) -> Made:
+        """Before the placement, since at a low level nodes cannot say all that it goes by. Raises `MetadataUnavailable`
+        while a node has not said yet which feature levels it reads."""
+        return Made([] if self._replica.state.placements else [*self._raising.of_a_new_cluster()], [])
+
     async def _make_placement(self) -> Made:
-        """Raises `MetadataUnavailable` while a node has not said yet which feature levels it reads."""
-        made = await self._requests.maker(WantPlacement())()
-        return Made([*self._raising.of_a_new_cluster(), *made.commands], made.refusals) if made.commands else made
+        return await self._requests.maker(WantPlacement())()
+
+    def _tell_crowded_machines(self) -> None:
+        table = self._replica.state.node_table
+        locations = {node.node_id: node.location for node in table.nodes.values()}
+        for machine, groups in crowded_machines(table.placements.values(), locations).items():
+            log.warning(
+                "%d of %d write groups have several replicas on machine %s, as there are too few other machines: these "
+                "replicas fail together",
+                groups, len(table.placements), machine,
+            )  # fmt: skip

@@ -106,6 +106,18 @@ class LevelRaising:
             for node_id in self._nodes() - {self._node_id}
         )
 
+    @property
+    def waits_for_machines(self) -> bool:
+        """Whether a node that lives has not registered again since it may say on which machine it runs."""
+        heartbeats = self._heartbeats
+        if heartbeats is None or self._replica.state.feature_level < FeatureLevel.ELASTIC:
+            return False
+        return any(
+            command.machine is None
+            and (node_id == self._node_id or heartbeats.judged(node_id).state is NodeState.ALIVE)
+            for node_id, command in self._replica.state.node_table.registered.items()
+        )
+
     def of_a_new_cluster(self) -> list[RaiseFeatureLevel]:
         """The commands that go before the first placement: a cluster without data starts at the newest level
         that all its nodes read. Raises `MetadataUnavailable` while a node has not said which levels it

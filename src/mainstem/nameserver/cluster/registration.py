@@ -4,6 +4,7 @@ metadata leader judges what only a leader can: whether a node may bear its id, a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -30,6 +31,9 @@ from mainstem.nameserver.state.node_table import check_levels_of, removed_text
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.messages.metadata import Wanted, WantedListenerAddress, WantFeatureLevel, WantNode, WantNodeRemoval
 
+RETRY_SECONDS = 1.0
+"""Between two attempts: while the metadata closes, a change is refused at once."""
+
 log = logging.getLogger(__name__)
 
 
@@ -48,11 +52,10 @@ class Registration:
         self.node: Node | None = None
         """The registration; None: nothing yet."""
 
-    @property
-    def may_say_more(self) -> bool:
-        """Whether the cluster has come to a feature level at which what is registered may say where each listener
-        is."""
-        return self.node is not None and self._replica.state.feature_level >= FeatureLevel.SECURED
+    def may_say_more_at(self, level: FeatureLevel) -> bool:
+        """Whether the node is registered, and the cluster has come to that level; from `SECURED` on a registration says
+        where each listener is, from `ELASTIC` on on which machine the node runs."""
+        return self.node is not None and self._replica.state.feature_level >= level
 
     async def register(self, node: Node) -> None:
         """Note this node's addresses; if they are known already, no change is logged. Raises `NodeIdTaken`,
@@ -70,13 +73,16 @@ class Registration:
             level_oldest=facts.levels.oldest,
             level_newest=facts.levels.newest,
             endpoints=[WantedListenerAddress(*each) for each in node.endpoints],
+            machine=node.machine or "",
         )
-        state = self._replica.state
-        if state.registered(node.node_id) == registration_of(wanted, state.feature_level):
-            return
-        (outcome,) = (await self._requests.change(wanted)).items
-        if isinstance(outcome, NameserverError):
-            raise outcome
+        state, level = self._replica.state, 0
+        while state.feature_level > level:  # a higher one lets it say more
+            level = state.feature_level
+            if state.registered(node.node_id) == registration_of(wanted, level):
+                return
+            (outcome,) = (await self._requests.change(wanted)).items
+            if isinstance(outcome, NameserverError):
+                raise outcome
 
     async def check_directory(self, node_id: int, current: Callable[[], Awaitable[None]]) -> None:
         """Check that the cluster knows the node by this directory, however long the metadata has no leader. `current`
@@ -112,6 +118,7 @@ class Registration:
                 if self._quorum.failure is not None:
                     raise
                 log.warning("node %d is not registered yet: %s", node.node_id, error)
+                await asyncio.sleep(RETRY_SECONDS)
 
 
 class Admission:

@@ -1,14 +1,15 @@
-"""Plans how replicas are spread evenly: first over racks, then over nodes by their number. No I/O.
+"""Plans how replicas are spread evenly: first over machines, then over racks, then over nodes by their number. No I/O.
 
-Each move makes a write group span one rack more, or takes a replica from a node to one that has at least two fewer and
-leaves the racks of its write group as many as they are. So a plan ends, and a second one behind it is empty. Nodes that
-are dead or drained neither give nor take: `drain_plan` empties these.
+Each move makes a write group span one machine or one rack more, or takes a replica from a node to one that has at least
+two fewer; none makes a write group span fewer of either. So a plan ends, and a second one behind it is empty. Nodes
+that are dead or drained neither give nor take: `drain_plan` empties these.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from mainstem.nameserver.state.drain_plan import (
@@ -16,14 +17,12 @@ from mainstem.nameserver.state.drain_plan import (
     PlannedMove,
     Standings,
     is_settled,
-    keeps_racks,
+    keeps_apart,
     not_following,
     stuck,
     under_way,
 )
-from mainstem.nameserver.state.replica_placement import rack_of
-
-Racks = Mapping[int, str | None]
+from mainstem.nameserver.state.replica_placement import Locations, machine_of, rack_of
 
 
 class BalanceMove(NamedTuple):
@@ -35,17 +34,21 @@ class BalanceMove(NamedTuple):
     why: str
 
 
-def plan_balance(placements: Placements, racks: Racks, takers: Collection[int]) -> list[BalanceMove]:
-    """All moves, in the order in which they are meant. `racks` has all nodes; `takers` live, store and are not
+def plan_balance(placements: Placements, locations: Locations, takers: Collection[int]) -> list[BalanceMove]:
+    """All moves, in the order in which they are meant. `locations` has all nodes; `takers` live, store and are not
     drained."""
     if not takers:
         return []
     planned = dict(placements)
     moves: list[BalanceMove] = []
-    for step in (_wider, _more_even):
-        while (move := step(planned, racks, sorted(takers))) is not None:
-            moves.append(move)
-            planned[move.group] = tuple(move.new if it == move.old else it for it in planned[move.group])
+    steps = (partial(_wider, "machine", machine_of), partial(_wider, "rack", rack_of), _more_even)
+    known = -1
+    while known < len(moves):  # a step may have made an earlier one possible
+        known = len(moves)
+        for step in steps:
+            while (move := step(planned, locations, sorted(takers))) is not None:
+                moves.append(move)
+                planned[move.group] = tuple(move.new if it == move.old else it for it in planned[move.group])
     return moves
 
 
@@ -80,22 +83,28 @@ def beginning(
     return begun, obstacles
 
 
-def _wider(placements: Placements, racks: Racks, takers: list[int]) -> BalanceMove | None:
-    """A replica from a rack that has two of its write group to a rack that has none."""
+def _wider(
+    label: str,
+    domain_of: Callable[[Locations, int], tuple[str, str | int]],
+    placements: Placements,
+    locations: Locations,
+    takers: list[int],
+) -> BalanceMove | None:
+    """A replica from a machine (or rack) that has two of its write group to one that has none."""
     held = _held(placements)
     for group, replicas in sorted(placements.items()):
-        spanned = Counter(rack_of(racks, it) for it in replicas)
-        olds = [it for it in replicas if spanned[rack_of(racks, it)] > 1 and it in takers]
-        news = [it for it in takers if rack_of(racks, it) not in spanned]
-        if olds and news:
-            old = max(olds, key=lambda it: (held[it], it))
-            new = min(news, key=lambda it: (held[it], it))
-            rack = racks[new] or f"that of node {new}"
-            return BalanceMove(group, old, new, f"to one rack more, {rack}")
+        spanned = Counter(domain_of(locations, it) for it in replicas)
+        olds = [it for it in replicas if spanned[domain_of(locations, it)] > 1 and it in takers]
+        news = [it for it in takers if domain_of(locations, it) not in spanned]
+        for old in sorted(olds, key=lambda it: (held[it], it), reverse=True):
+            for new in sorted(news, key=lambda it: (held[it], it)):
+                if keeps_apart(locations, replicas, old, new):
+                    name = getattr(locations[new], label) or f"that of node {new}"
+                    return BalanceMove(group, old, new, f"to one {label} more, {name}")
     return None
 
 
-def _more_even(placements: Placements, racks: Racks, takers: list[int]) -> BalanceMove | None:
+def _more_even(placements: Placements, locations: Locations, takers: list[int]) -> BalanceMove | None:
     """A replica from the fullest node that can give one to the emptiest that can take it."""
     held = _held(placements)
     led = Counter(replicas[0] for replicas in placements.values() if replicas)
@@ -103,7 +112,7 @@ def _more_even(placements: Placements, racks: Racks, takers: list[int]) -> Balan
         able = [
             group
             for group, replicas in sorted(placements.items())
-            if old in replicas and new not in replicas and keeps_racks(racks, replicas, old, new)
+            if old in replicas and new not in replicas and keeps_apart(locations, replicas, old, new)
         ]
         if able:
             leads = led[old] - led[new] >= 2

@@ -258,14 +258,15 @@ def _token_removal(token_id: str, expired_by_ms: int | None, state: MetadataStat
 
 
 def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
-    racks = {node.node_id: node.rack for node in state.node_table.with_role(NodeRole.STORAGE)}
-    if state.cluster is None or not racks:
+    locations = {node.node_id: node.location for node in state.node_table.with_role(NodeRole.STORAGE)}
+    if state.cluster is None or not locations:
         raise InvalidPlacement("there are no nodes with the role storage yet")
-    return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, racks, replicas))
+    return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, locations, replicas))
 
 
 def registration_of(wanted: WantNode, level: int) -> RegisterNode:
-    """The command at a feature level: before `SECURED` it does not say where each listener is."""
+    """The command at a feature level: before `SECURED` it does not say where each listener is, before `ELASTIC` not on
+    which machine the node runs."""
     said = wanted.endpoints if level >= FeatureLevel.SECURED else ()
     return RegisterNode(
         node_id=wanted.node_id,
@@ -277,6 +278,7 @@ def registration_of(wanted: WantNode, level: int) -> RegisterNode:
         roles=list(wanted.roles),
         version=wanted.version,
         endpoints=[(each.listener, each.host, each.port) for each in said],
+        machine=wanted.machine if level >= FeatureLevel.ELASTIC else None,
     )
 
 

@@ -53,6 +53,9 @@ class RegisterNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     version: str = ""
     endpoints: list[tuple[str, str, int]] = []
     """Name, host and port of each listener; empty: one is told by `host` and `port`. From `SECURED` on."""
+    machine: str | None = None
+    """The label of the machine that it shares with other nodes; empty: it has one of its own; None: the node has not
+    said yet. From `ELASTIC` on."""
 
 
 class PlaceWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="place_groups"):
@@ -308,6 +311,8 @@ def level_of(command: Command) -> FeatureLevel:
     match command:
         case UnknownCommand():
             return FeatureLevel.HARDENED
+        case RegisterNode(machine=str()):
+            return FeatureLevel.ELASTIC
         case RegisterNode(endpoints=[_, *_]):
             return FeatureLevel.SECURED
         case AddAcl() | RemoveAcl() | SetScramCredential() | RemoveScramCredential() | KeepAbsentUsersSecret():

@@ -5,9 +5,9 @@ A move is a change of placement. It is under way as long as the write group's me
 wants, so that nothing else needs to be remembered of it: whoever leads the metadata plans on from the same facts.
 
 Invariants: no two replicas of a write group on one node; a write group has one move under way at a time, and begins it
-only while all of its other replicas follow, but for those that are lost as well as the one that moves; the number of
-racks that it spans does not go down; a node gives away one replica at a time, and takes one. Each replica of a drained
-node moves once. Replicas of lost nodes come first.
+only while all of its other replicas follow, but for those that are lost as well as the one that moves; the machines and
+the racks that it spans do not become fewer; a node gives away one replica at a time, and takes one. Each replica of a
+drained node moves once. Replicas of lost nodes come first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Set
 from itertools import zip_longest
 from typing import NamedTuple
 
-from mainstem.model import MoveUnderWay
-from mainstem.nameserver.state.replica_placement import rack_of, replacement_for
+from mainstem.model import Location, MoveUnderWay
+from mainstem.nameserver.state.replica_placement import Locations, machine_of, rack_of, replacement_for
 
 
 class GroupStanding(NamedTuple):
@@ -57,13 +57,13 @@ Standings = Mapping[int, GroupStanding]
 def plan_drains(
     placements: Placements,
     standings: Standings,
-    racks: Mapping[int, str | None],
+    locations: Locations,
     takers: Collection[int],
     draining: Collection[int],
     lost: Collection[int] = (),
 ) -> DrainPlan:
-    """`standings` lacks the write groups of which no leader tells; `racks` has all nodes; `takers` live, store and are
-    not drained; `lost` are dead, and not awaited any more."""
+    """`standings` lacks the write groups of which no leader tells; `locations` has all nodes; `takers` live, store and
+    are not drained; `lost` are dead, and not awaited any more."""
     into, out_of = under_way(placements, standings)
     planned = dict(placements)
     plan = DrainPlan([], {})
@@ -78,14 +78,14 @@ def plan_drains(
         old = next((node_id for node_id in leaving if node_id not in out_of), None)
         if old is None:
             continue
-        able = [new for new in takers if new not in replicas and keeps_racks(racks, replicas, old, new)]
+        able = [new for new in takers if new not in replicas and keeps_apart(locations, replicas, old, new)]
         awaited = set(replicas) - {old} - (set(lost) if old in lost else set())
-        why = _unable(old, replicas, takers) if not able else not_following(awaited, standing)
+        why = _unable(old, replicas, takers, locations) if not able else not_following(awaited, standing)
         _note(plan, group, why)
         free = [new for new in able if new not in into]
         if why or not free:
             continue
-        new = replacement_for(old, replicas, {it: racks.get(it) for it in (*free, *replicas)}, planned)
+        new = replacement_for(old, replicas, {it: locations.get(it, Location()) for it in (*free, *replicas)}, planned)
         assert new is not None, "there is a free one"
         plan.moves.append(PlannedMove(group, old, new))
         planned[group] = tuple(new if it == old else it for it in replicas)
@@ -170,10 +170,22 @@ def is_settled(replicas: Collection[int], standing: GroupStanding) -> bool:
     return standing.voters == standing.members == frozenset(replicas)
 
 
-def keeps_racks(racks: Mapping[int, str | None], replicas: Collection[int], old: int, new: int) -> bool:
-    """Whether the write group spans no fewer racks with `new` in the place of `old`."""
-    before = {rack_of(racks, it) for it in replicas}
-    after = {rack_of(racks, it) for it in (*replicas, new) if it != old}
+def keeps_apart(locations: Locations, replicas: Collection[int], old: int, new: int) -> bool:
+    """Whether the write group spans no fewer machines and no fewer racks with `new` in the place of `old`."""
+    return keeps_machines(locations, replicas, old, new) and keeps_racks(locations, replicas, old, new)
+
+
+def keeps_machines(locations: Locations, replicas: Collection[int], old: int, new: int) -> bool:
+    """Whether the write group spans no fewer machines with `new` in the place of `old`."""
+    before = {machine_of(locations, it) for it in replicas}
+    after = {machine_of(locations, it) for it in (*replicas, new) if it != old}
+    return len(after) >= len(before)
+
+
+def keeps_racks(locations: Locations, replicas: Collection[int], old: int, new: int) -> bool:
+    """The same of racks."""
+    before = {rack_of(locations, it) for it in replicas}
+    after = {rack_of(locations, it) for it in (*replicas, new) if it != old}
     return len(after) >= len(before)
 
 
@@ -201,9 +213,16 @@ def not_following(awaited: Set[int], standing: GroupStanding) -> str:
     return f"its replica on node {silent[0]} does not follow; a move would make it less safe" if silent else ""
 
 
-def _unable(old: int, replicas: Collection[int], takers: Collection[int]) -> str:
+def _unable(old: int, replicas: Collection[int], takers: Collection[int], locations: Locations) -> str:
     if all(new in replicas for new in takers):
         return "every node that lives, stores and is not drained has a replica of it already: add a node"
+    if not any(keeps_machines(locations, replicas, old, new) for new in takers if new not in replicas):
+        machine = locations[old].machine
+        where = "another machine" if machine is None else f"machine {machine}, or on another one"
+        return (
+            f"every other node is on the machine of another of its replicas: add a node on {where}, or choose one "
+            f"(mainstem cluster replace {old} NODE)"
+        )
     return (
         f"every other node is in the rack of another of its replicas: add a node to the rack of node {old}, or choose "
         f"one (mainstem cluster replace {old} NODE)"

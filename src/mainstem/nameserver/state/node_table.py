@@ -143,6 +143,7 @@ class NodeTable:
         self.registered[command.node_id] = command
         self.nodes[command.node_id] = Node(
             node_id=command.node_id, host=command.host, port=command.port, rack=command.rack,
+            machine=command.machine or None,
             endpoints=tuple(ListenerAddress(*each) for each in command.endpoints), roles=_roles(command.roles),
         )  # fmt: skip
         return NodeRegistered(command)

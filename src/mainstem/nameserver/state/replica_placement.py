@@ -1,21 +1,29 @@
-"""Chooses the nodes for replicas of write groups: evenly, no two in one rack while there are other racks. No
-I/O."""
+"""Chooses the nodes for replicas of write groups: evenly, no two on one machine while there are other machines, and no
+two in one rack while there are other racks. No I/O.
+
+A rack holds whole machines, so that the first rule never stands against the second one. The machine counts if labels
+contradict that: all of its nodes fail together for certain.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+from mainstem.model import Location
+
+Locations = Mapping[int, Location]
 
 
-def place_write_groups(groups: int, racks: Mapping[int, str | None], replicas: int) -> list[list[int]]:
-    """Per write group its nodes, preferred leader first. `racks` names the rack of each node to choose from
-    (None: a rack of its own); each write group gets `replicas` of them, or all there are."""
-    assert racks, "a place needs a node"
+def place_write_groups(groups: int, locations: Locations, replicas: int) -> list[list[int]]:
+    """Per write group its nodes, preferred leader first. `locations` names the nodes to choose from; each write group
+    gets `replicas` of them, or all there are."""
+    assert locations, "a place needs a node"
     held: Counter[int] = Counter()
     led: Counter[int] = Counter()
     placed: list[list[int]] = []
     for group in range(groups):
-        chosen = _choose(group, racks, min(replicas, len(racks)), held)
+        chosen = _choose(group, locations, min(replicas, len(locations)), held)
         leader = min(chosen, key=lambda node_id: (led[node_id], held[node_id], chosen.index(node_id)))
         led[leader] += 1
         held.update(chosen)
@@ -23,40 +31,69 @@ def place_write_groups(groups: int, racks: Mapping[int, str | None], replicas: i
     return placed
 
 
-def _choose(group: int, racks: Mapping[int, str | None], replicas: int, held: Counter[int]) -> list[int]:
-    """The nodes with the fewest replicas, from unused racks as long as there are any. Ties are broken in
-    turns, so that it is not always the same nodes that share write groups."""
-    order = sorted(racks)
+def _choose(group: int, locations: Locations, replicas: int, held: Counter[int]) -> list[int]:
+    """The nodes with the fewest replicas, from unused machines and unused racks as long as there are any. Ties are
+    broken in turns, so that it is not always the same nodes that share write groups."""
+    order = sorted(locations)
     turn = {node_id: (position - group) % len(order) for position, node_id in enumerate(order)}
     chosen: list[int] = []
     used: Counter[object] = Counter()
     while len(chosen) < replicas:
         best = min(
             (node_id for node_id in order if node_id not in chosen),
-            key=lambda node_id: (used[rack_of(racks, node_id)], held[node_id], turn[node_id]),
+            key=lambda node_id: (
+                used[machine_of(locations, node_id)],
+                used[rack_of(locations, node_id)],
+                held[node_id],
+                turn[node_id],
+            ),
         )
         chosen.append(best)
-        used[rack_of(racks, best)] += 1
+        used[machine_of(locations, best)] += 1
+        used[rack_of(locations, best)] += 1
     return chosen
 
 
-def rack_of(racks: Mapping[int, str | None], node_id: int) -> object:
-    """The fault domain that no two replicas should share; a node that names no rack is one of its own."""
-    rack = racks[node_id]
-    return node_id if rack is None else rack
+def machine_of(locations: Locations, node_id: int) -> tuple[str, str | int]:
+    """The fault domain that no two replicas share while there are others; a node that names no machine is one of its
+    own."""
+    machine = locations[node_id].machine
+    return "machine", node_id if machine is None else machine
+
+
+def rack_of(locations: Locations, node_id: int) -> tuple[str, str | int]:
+    """The larger fault domain; the nodes of a machine that name no rack are a rack of their own."""
+    rack = locations[node_id].rack
+    return ("rack of", machine_of(locations, node_id)[1]) if rack is None else ("rack", rack)
+
+
+def crowded_machines(placements: Collection[Collection[int]], locations: Locations) -> dict[str, int]:
+    """By the label of a machine, how many write groups have several replicas on it; nodes that are not known, and
+    machines without a label, are passed over."""
+    crowded: Counter[str] = Counter()
+    for replicas in placements:
+        machines = Counter(locations[it].machine for it in replicas if it in locations)
+        crowded.update(machine for machine, count in machines.items() if machine is not None and count > 1)
+    return dict(sorted(crowded.items()))
 
 
 def replacement_for(
-    old: int,
-    replicas: tuple[int, ...],
-    racks: Mapping[int, str | None],
-    placements: Mapping[int, tuple[int, ...]],
+    old: int, replicas: tuple[int, ...], locations: Locations, placements: Mapping[int, tuple[int, ...]]
 ) -> int | None:
-    """The node that should take over the replica of `old`: from a rack without another of its replicas if
-    there is one, then the node with the fewest replicas. None: all nodes in `racks` hold one already."""
+    """The node that should take over the replica of `old`: on a machine and in a rack without another of its replicas
+    if there is one, then the node with the fewest replicas. None: all nodes in `locations` hold one already."""
     held = Counter(node_id for group in placements.values() for node_id in group)
-    kept = {rack_of(racks, node_id) for node_id in replicas if node_id != old and node_id in racks}
-    candidates = [node_id for node_id in racks if node_id not in replicas]
+    stay = [node_id for node_id in replicas if node_id != old and node_id in locations]
+    machines, racks = ({of(locations, node_id) for node_id in stay} for of in (machine_of, rack_of))
+    candidates = [node_id for node_id in locations if node_id not in replicas]
     if not candidates:
         return None
-    return min(candidates, key=lambda node_id: (rack_of(racks, node_id) in kept, held[node_id], node_id))
+    return min(
+        candidates,
+        key=lambda node_id: (
+            machine_of(locations, node_id) in machines,
+            rack_of(locations, node_id) in racks,
+            held[node_id],
+            node_id,
+        ),
+    )

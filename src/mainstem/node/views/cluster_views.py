@@ -110,6 +110,7 @@ class LocalClusterViews:
             version=mainstem.__version__ if own else registered.version if registered is not None else "",
             uptime_seconds=report.uptime_seconds if report is not None else 0.0,
             rack=node.rack,
+            machine=node.machine,
             state=verdict.state.value,
             reason=verdict.reason,
             level_newest=report.level_newest if report is not None else None,
@@ -199,8 +200,8 @@ class LocalClusterViews:
         standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
         placements = dict(lookups.placements())
         takers = self._draining.takers()
-        racks = {node.node_id: node.rack for node in lookups.nodes()}
-        moves = await asyncio.to_thread(plan_balance, placements, racks, takers)  # of very many: some seconds
+        locations = {node.node_id: node.location for node in lookups.nodes()}
+        moves = await asyncio.to_thread(plan_balance, placements, locations, takers)  # of very many: some seconds
         begin, obstacles = beginning(moves, placements, standings)
         try:
             for move in [] if dry_run else begin:

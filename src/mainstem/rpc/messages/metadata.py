@@ -110,6 +110,8 @@ class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
     level_newest: Level = FeatureLevel.FIRST
     """The feature levels at which its program can work; not logged."""
     endpoints: Annotated[list[WantedListenerAddress], msgspec.Meta(max_length=LISTENERS_MAX)] = []
+    machine: Name | None = None
+    """The label of its machine; empty: a machine of its own; None: its program knows of no machines."""
 
 
 class WantMove(msgspec.Struct, frozen=True, tag="move"):
