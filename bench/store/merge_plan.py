@@ -1,6 +1,7 @@
 """The result that the planner of merges makes of a long ingest: writes per byte, files, extents.
 
     python -m bench.store.merge_plan --tebibytes 1
+    python -m bench.store.merge_plan --tebibytes 0.25 --aged-after 60 --only queues
 
 One line per kind of load. No byte is written: the spans of one write group are counted, as the planner's choices
 replace them; the other groups fare the same. `writes` is bytes written per byte taken in, the run included; `files` and
@@ -12,6 +13,7 @@ bytes of a retention class which is kept longer.
 from __future__ import annotations
 
 import argparse
+import bisect
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -105,8 +107,17 @@ class _Span(NamedTuple):
 class Store:
     """The spans of one write group."""
 
-    def __init__(self, lines: MergeLines, segment_bytes: int, span_bytes: int, classes: Classes = one_class) -> None:
+    def __init__(
+        self,
+        lines: MergeLines,
+        segment_bytes: int,
+        span_bytes: int,
+        classes: Classes = one_class,
+        aged_after: int | None = None,
+    ) -> None:
+        """`aged_after`: a run is aged when so many came after it; None: none is."""
         self._lines = lines
+        self._aged_after = aged_after
         self._classes = classes
         self._segment_line = lines.segment_line(segment_bytes)
         self._span_bytes = span_bytes
@@ -126,8 +137,15 @@ class Store:
         self.merge()
 
     def merge(self, *, drain: bool = False) -> None:
-        while choice := choose([span.summary for span in self._spans], self._lines, self._line_of, drain=drain):
+        while choice := choose(
+            [span.summary for span in self._spans], self._lines, self._line_of, drain=drain, aged=self._aged()
+        ):
             self._replace(choice)
+
+    def _aged(self) -> int:
+        if self._aged_after is None:
+            return 0
+        return bisect.bisect_right(self._spans, self._block - 1 - self._aged_after, key=lambda span: span.summary.upto)
 
     def outcome(self) -> Outcome:
         merged = [span for span in self._spans if span.summary.level > RUNS]
@@ -189,13 +207,14 @@ def play(
     lines: MergeLines = LINES,
     segment_bytes: int = 1 << 30,
     span_bytes: int = RUN_BYTES // WRITE_GROUPS,
+    aged_after: int | None = None,
     seed: int = 0,
 ) -> tuple[Outcome, Outcome]:
     """So many bytes of this load through one write group: what there is then, and after everything was merged.
     `span_bytes`: of a run, of this write group."""
     random = numpy.random.default_rng(seed)
     batches = max(1, span_bytes // load.batch_bytes)
-    store = Store(lines, segment_bytes, span_bytes, load.classes)
+    store = Store(lines, segment_bytes, span_bytes, load.classes, aged_after)
     for _ in range(taken_bytes // (batches * load.batch_bytes)):
         store.take(load.draw(random, batches), load.batch_bytes)
     before = store.outcome()
@@ -251,13 +270,16 @@ def main() -> None:
     parser.add_argument(
         "--tebibytes", type=float, default=1.0, help="taken in by the node's four write groups together"
     )
+    parser.add_argument(
+        "--aged-after", type=int, help="runs: as in the remote tier, one is aged when so many came since"
+    )
     options = parser.parse_args()
     titles = f"{'load of the node':36}{'writes':>8}{'files':>8}{'extents':>13}{'runs':>7}{'drained':>9}"
     print(f"{titles}{'outlived':>10}{'seconds':>9}")
     for load in (one for one in LOADS if options.only in one.name):
         begun = time.perf_counter()
         taken = int(options.tebibytes * TEBIBYTE) // WRITE_GROUPS
-        before, after = play(load, taken)
+        before, after = play(load, taken, aged_after=options.aged_after)
         per_tebibyte = TEBIBYTE / max(1, before.merged_bytes)
         print(
             f"{load.name:36}{after.writes:8.2f}{before.files * per_tebibyte:8.0f}{before.extents * per_tebibyte:13,.0f}"

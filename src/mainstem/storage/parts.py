@@ -53,6 +53,7 @@ from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.split.split_recording import OwnRecording, SharedRecording, SplitRecording
+from mainstem.storage.split.tier_ages import TierAges
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
@@ -340,6 +341,13 @@ class StorageParts:
             new_id=setup.new_id,
             shared=setup.shared,
         )
+        ages = TierAges(
+            self.placement.groups,
+            self.placement.groups_of,
+            setup.topics,
+            lambda: place is not None and setup.writes_tiered(),
+            self.agreed_clock,
+        )
         self.merge_log = LocalMergeLog(
             self.store_work,
             self.placement.groups,
@@ -351,6 +359,7 @@ class StorageParts:
             setup.writes_merged,
             new_id=setup.new_id,
             borders=self.tier_log.borders,
+            ages=ages.aged,
         )
         self.compaction_log = LocalCompactionLog(
             self.store_work,

@@ -79,6 +79,17 @@ def test_small_queues_are_written_three_times_at_most(draw: Draw) -> None:
     assert after.files * GROUPS <= 9_000
 
 
+@pytest.mark.parametrize("queues", [25, *at_length(40_000)], ids=lambda queues: f"{GROUPS * queues} queues")
+def test_bytes_that_are_merged_for_their_age_are_written_three_times_at_most(queues: int) -> None:
+    """A merge for each eight runs, of 2 MiB in the tests' store."""
+    load = Load("", even(queues), 500)
+    before, after = play(
+        load, GROUP_BYTES // 4, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES, aged_after=7
+    )
+    assert before.runs * 64 <= 8 * SPAN_BYTES / (1 << 20), "no run waits for longer"
+    assert 2.0 < after.writes <= 3.0
+
+
 @pytest.mark.parametrize("part", [2, 8, 128])
 def test_segments_are_as_small_as_their_topic_asks_and_are_not_merged_again(part: int) -> None:
     """Segments of this part of the line of packed files; the queues fill one within a few runs."""
@@ -113,8 +124,8 @@ def line_of(queue_ids: numpy.ndarray) -> Integers:
     return numpy.full(len(queue_ids), 1 << 30, numpy.int64)
 
 
-def chosen(*spans: SpanSummary, drain: bool = False, borders: Sequence[int] = ()) -> Choice | None:
-    return choose(spans, MergeLines(), line_of, drain=drain, borders=borders)
+def chosen(*spans: SpanSummary, drain: bool = False, borders: Sequence[int] = (), aged: int = 0) -> Choice | None:
+    return choose(spans, MergeLines(), line_of, drain=drain, borders=borders, aged=aged)
 
 
 def test_runs_wait_while_segments_fill() -> None:
@@ -136,6 +147,20 @@ def test_all_runs_go_in_the_end_of_a_drain() -> None:
     assert chosen(span(PACKED, 5), span(RUNS, 5), drain=True) == Choice(1, 2, PACKED)
     assert chosen(span(PACKED, 5), drain=True) is None
     assert chosen(span(FINAL, 5), span(RUNS, 5), span(PACKED, 5)) == Choice(1, 2, PACKED), "they stand alone"
+
+
+def test_runs_go_when_the_oldest_of_them_has_waited_for_long_enough() -> None:
+    runs = [span(RUNS, 5)] * 4
+    assert chosen(*runs) is None
+    assert chosen(*runs, aged=1) == Choice(0, 4, PACKED), "the young ones with it, or there would be a merge for each"
+    assert chosen(span(RUNS, 5), aged=1) == Choice(0, 1, PACKED)
+    assert chosen(span(PACKED, 5), *runs, aged=3) == Choice(1, 5, PACKED)
+    assert chosen(span(PACKED, 5), *runs, aged=1) is None, "what was merged by age is not merged again at once"
+    assert chosen(span(PACKED, 5), aged=1) is None
+    assert chosen(*[span(RUNS, 900, 300)] * 3, aged=1) == Choice(0, 3, PACKED), "they wait for segments no longer"
+    assert chosen(span(FINAL, 900), *runs, aged=1, borders=[1]) is None
+    assert chosen(span(FINAL, 900), *runs, aged=2, borders=[1]) == Choice(1, 5, PACKED)
+    assert chosen(span(RUNS), aged=1) is None, "there is nothing in it"
 
 
 def test_no_merge_goes_over_a_border() -> None:

@@ -23,6 +23,7 @@ from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import facts_of, measure
 from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.split.merge_log import LocalMergeLog
@@ -54,6 +55,8 @@ class RealStore:
         self.choice = random.Random(seed)
         self.clock = FakeClock()
         self.classes = list(classes)
+        self.run_class = "forever"
+        """The retention class of its runs."""
         self.settings = settings
         self.queues = [number << 32 | partition for partition in range(QUEUES) for number in range(len(classes))]
         self.logs: dict[int, list[Batch]] = {queue_id: [] for queue_id in self.queues}
@@ -79,11 +82,16 @@ class RealStore:
         self.log = LocalMergeLog(
             self.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
             lambda: topics, lambda one: self.classes[one.number], lambda: True, LINES, borders=self.borders,
+            ages=self.ages,
         )  # fmt: skip
 
     def borders(self, group: int) -> Sequence[int]:
         """As far as a remote tier has come: there is none."""
         return ()
+
+    async def ages(self) -> AgedOf:
+        """For how long runs wait for a remote tier: there is none."""
+        return none_aged
 
     async def confirm(self) -> None:
         """They are never taken back here."""
@@ -123,7 +131,7 @@ class RealStore:
     async def _record(self, batches: list[Batch]) -> None:
         name = f"{self.slices}.run"
         summary = await asyncio.to_thread(write, RunWriter(name, self.target(f"runs/{name}")), batches)
-        run = StoreFile(retention_class="forever", **summary._asdict())
+        run = StoreFile(retention_class=self.run_class, **summary._asdict())
         for group in (0, 1):
             await self.store.splits.record(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
         self.slices += 1

@@ -11,20 +11,24 @@ from pathlib import Path
 import msgspec
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.harness.handler_of import handler_of
+from tests.storage.queue_store.changes.test_merged_files import groups_at
 from tests.storage.split.test_real_merges import LINES, RealStore
 
 from mainstem.model import Topic
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.split import HeldLease
 from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierWork
+from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreError
+from mainstem.storage.queue_store.changes.aged_runs import AgedOf
 from mainstem.storage.remote.decided.remote_changes import WantedChange, commands
 from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.split.split_lease import SplitLease
+from mainstem.storage.split.tier_ages import TierAges
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.split.tier_service import TierService
 from mainstem.storage.store_files.object_names import file_objects
@@ -116,9 +120,12 @@ class TieredStore(RealStore):
         self.objects = SimulatedObjectStore(self.bucket)
         self.lease = SplitLease(self.clock, 1, lambda: random.Random(self.choice.random()).randbytes(8).hex())
         self.allowed = True
+        self.quorum: list[int | None] | None = None
+        """The clocks of the metadata quorum; None: there is this node's alone."""
         self.topics: list[Topic] = []
         """Those that the settings of copying are read from; without any, classes alone say what moves."""
         self.logged: LoggedTier
+        self.tier_ages: TierAges
         self.tier_log: LocalTierLog
         self.service: TierService
         self.held: HeldLease
@@ -128,6 +135,10 @@ class TieredStore(RealStore):
         """The store between its start and its end."""
         tier = await RemoteTier.open(str(self.root.parent / "remote.sqlite"), self.clock.now_ms)
         self.logged = LoggedTier(tier)
+        self.tier_ages = TierAges(
+            GROUPS, lambda queue_ids: groups_at(queue_ids, queue_ids), lambda: self.topics, lambda: self.allowed,
+            AgreedClock(self.clock, lambda: self.quorum or [self.clock.now_ms()]),
+        )  # fmt: skip
         await self.open()
         self.begin()
         writing = asyncio.ensure_future(tier.run())
@@ -165,6 +176,9 @@ class TieredStore(RealStore):
 
     def borders(self, group: int) -> Sequence[int]:
         return self.tier_log.borders(group)
+
+    async def ages(self) -> AgedOf:
+        return await self.tier_ages.aged()
 
     # --- a splitter -----------------------------------------------------------------------------------------
 

@@ -21,7 +21,9 @@ chosen spans are cut into files (`cut`) goes by the exact bytes of all queues; n
 which they were written.
 
 The remote tier takes the merged spans of a write group in their order. Up to where it has come is a *border*: spans on
-both sides of it are never merged with each other, or what has been uploaded would be uploaded again.
+both sides of it are never merged with each other, or what has been uploaded would be uploaded again. It takes no runs,
+so runs that have waited for long in a write group of the tier are *aged*: they are merged however few they are, and the
+younger ones behind them with them, so that there is one such merge per waiting time and not one per run.
 """
 
 from __future__ import annotations
@@ -242,12 +244,13 @@ def choose(
     *,
     drain: bool = False,
     borders: Sequence[int] = (),
+    aged: int = 0,
 ) -> Choice | None:
     """The work to merge next of the spans of a write group, oldest first; None when nothing is worth it. `drain`: all
     runs are to be merged, however few. `borders`: numbers of spans, ascending, that are not merged with any before
-    them."""
+    them. `aged`: of runs, those in the first so many spans have waited for long enough."""
     rows = numpy.array([_row_of(span, lines) for span in spans], SPAN_ROW)
-    steps = choosing(rows, lines, line_of, drain=drain, borders=borders)
+    steps = choosing(rows, lines, line_of, drain=drain, borders=borders, aged=aged)
     try:
         wanted = next(steps)
         while True:
@@ -258,11 +261,17 @@ def choose(
 
 
 def choosing(
-    rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool = False, borders: Sequence[int] = ()
+    rows: SpanRows,
+    lines: MergeLines,
+    line_of: LineOf,
+    *,
+    drain: bool = False,
+    borders: Sequence[int] = (),
+    aged: int = 0,
 ) -> Choosing:
     """The same of the sums of all spans, asking for the summaries of a few. The bytes of runs count in these only."""
     for begin, stop in itertools.pairwise([0, *borders, len(rows)]):
-        steps = _between(rows[begin:stop], lines, line_of, drain=drain)
+        steps = _between(rows[begin:stop], lines, line_of, drain=drain, aged=aged - begin)
         found = yield from _further_on(steps, begin)
         if found is not None:
             return found
@@ -280,7 +289,7 @@ def _further_on(steps: Choosing, by: int) -> Choosing:
         return None if found is None else Choice(found.first + by, found.end + by, found.level)
 
 
-def _between(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool) -> Choosing:
+def _between(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool, aged: int) -> Choosing:
     """The choice among spans between two borders."""
     levels = rows["level"]
     edges = [0, *(numpy.flatnonzero(levels[1:] != levels[:-1]) + 1).tolist(), len(rows)] if len(rows) else []
@@ -288,7 +297,8 @@ def _between(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool)
         level = int(levels[first])
         found = None
         if level == RUNS:
-            found = yield from _of_runs(first, end, lines, line_of, drain=drain or end < len(rows))
+            at_once = drain or first < aged or end < len(rows)
+            found = yield from _of_runs(first, end, lines, line_of, drain=at_once)
         elif level == PACKED:
             found = yield from _of_packed(rows, first, end, lines, line_of)
         if found is not None:

@@ -20,6 +20,7 @@ from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_plan import Integers, MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
+from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
@@ -27,6 +28,11 @@ from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 2_000
 """Topics looked at in one turn of the event loop: about a millisecond."""
+
+
+async def no_ages() -> AgedOf:
+    """The limits where no remote tier is."""
+    return none_aged
 
 
 class LocalMergeLog:
@@ -45,10 +51,11 @@ class LocalMergeLog:
         lines: MergeLines | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         borders: BordersOf = no_borders,
+        ages: Callable[[], Awaitable[AgedOf]] = no_ages,
     ) -> None:
         """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `confirm`
         returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
-        `borders`: how far the remote tier has come."""
+        `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -60,6 +67,7 @@ class LocalMergeLog:
         self.lines = lines or MergeLines()
         self._new_id = new_id
         self._borders = borders
+        self._ages = ages
 
     async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
         merges = self._store.merges
@@ -70,7 +78,7 @@ class LocalMergeLog:
         merge_id = self._new_id().hex
         merge, more = await merges.begin(
             merge_id, self._groups, self.lines, SegmentLines(topics, self.lines), self._bounds, in_force, drain=drain,
-            borders=self._borders,
+            borders=self._borders, aged=await self._ages(),
         )  # fmt: skip
         if merge is None:
             return MergeWork(more=more)
@@ -99,7 +107,9 @@ class LocalMergeLog:
         if not self._allowed():
             return MergeWaits(0)
         segment_lines = SegmentLines(await self._known_topics(), self.lines)
-        return await self._store.merges.waits(self._groups, self.lines, segment_lines, self._bounds, self._borders)
+        return await self._store.merges.waits(
+            self._groups, self.lines, segment_lines, self._bounds, self._borders, await self._ages()
+        )
 
     def is_busy(self) -> bool:
         """Whether a merge is under way."""

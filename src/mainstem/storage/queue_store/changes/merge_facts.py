@@ -31,6 +31,7 @@ from mainstem.storage.merging.merge_plan import (
     summarize,
 )
 from mainstem.storage.merging.segment_lines import SegmentLines
+from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.file_changes import every_group
 from mainstem.storage.queue_store.changes.row_facts import Places, RowFacts
 from mainstem.storage.queue_store.manifest.in_memory.file_pages import KIND_LETTERS
@@ -101,6 +102,7 @@ class Told(NamedTuple):
     bounds: BoundsOf
     borders: BordersOf = no_borders
     works_on: Callable[[int], bool] = every_group
+    aged: AgedOf = none_aged
 
 
 class _Summary(NamedTuple):

@@ -33,6 +33,7 @@ from mainstem.storage.merging.merge_plan import (
     choosing,
 )
 from mainstem.storage.merging.segment_lines import SegmentLines
+from mainstem.storage.queue_store.changes.aged_runs import AgedOf, aged_spans, none_aged
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.file_changes import Expecting, FileChanges, all_are_here, every_group
 from mainstem.storage.queue_store.changes.merge_facts import (
@@ -162,10 +163,11 @@ class Merges:
         *,
         drain: bool = False,
         borders: BordersOf = no_borders,
+        aged: AgedOf = none_aged,
     ) -> tuple[Merge | None, bool]:
         """Choose what to merge next, one write group after the other, and hold it while `in_force`. Returns None where
         nothing is worth it, and whether some files were not looked at yet."""
-        told = Told(groups, lines, segment_lines, bounds, borders, self.works_on)
+        told = Told(groups, lines, segment_lines, bounds, borders, self.works_on, aged)
         found, more = await self._chosen(told, drain=drain)
         if found is None:
             return None, more
@@ -180,12 +182,13 @@ class Merges:
         segment_lines: SegmentLines,
         bounds: BoundsOf,
         borders: BordersOf = no_borders,
+        aged: AgedOf = none_aged,
     ) -> MergeWaits:
         """The work that the next merge would take, were it begun now. Nothing is begun. Callers at the same time get
         one answer."""
 
         async def look() -> MergeWaits:
-            told = Told(groups, lines, segment_lines, bounds, borders, self.works_on)
+            told = Told(groups, lines, segment_lines, bounds, borders, self.works_on, aged)
             found, more = await self._chosen(told, drain=False)
             return MergeWaits(found.bytes if found is not None else 0, more)
 
@@ -216,7 +219,9 @@ class Merges:
         spans = self._manifest.spans(group)
         rows = await self.facts.sums(group, spans, told)
         borders = sorted({spans.behind(block) for block in told.borders(group)})
-        steps = choosing(rows, told.lines, told.segment_lines.of, drain=drain, borders=borders)
+        before = told.aged(group)
+        aged = aged_spans(spans, rows, before) if before is not None else 0
+        steps = choosing(rows, told.lines, told.segment_lines.of, drain=drain, borders=borders, aged=aged)
         summaries: list[SpanSummary] | None = None
         first = 0
         while True:
