@@ -70,7 +70,8 @@ class FeatureLevel(enum.IntEnum):
     """Quotas of tenants; delegation tokens."""
 
     ELASTIC = 7
-    """Nodes that have only some of the roles; nodes that are drained; the machines that nodes run on."""
+    """Nodes that have only some of the roles; nodes that are drained; the machines that nodes run on; preferred leaders
+    that change."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:

@@ -329,7 +329,7 @@ def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goe
         documented = documented_keys()["cluster rebalance --dry-run"]
         assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
         assert run([*words, address]) == 1
-        assert "1 replica cannot move now: write group 0: node 2 is away" in capsys.readouterr().err
+        assert "1 move cannot begin now: write group 0: node 2 is away" in capsys.readouterr().err
     assert on_the_way(BalanceView(moves=[], under_way=1, waits_for=["node 4 is not there yet"]), 0.0) == (
         "1 replica on the way, 0 to go; waits: node 4 is not there yet"
     )

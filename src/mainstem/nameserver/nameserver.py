@@ -55,6 +55,7 @@ from mainstem.nameserver.quorum.proposer import Proposer
 from mainstem.nameserver.quorum.quorum_member import QuorumMember
 from mainstem.nameserver.quorum.standing import Standing
 from mainstem.nameserver.quorum.transfer import Transfer, offer_snapshot
+from mainstem.nameserver.recent_moves import RecentMoves
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
@@ -123,6 +124,7 @@ class Nameserver:
         self.proposer = Proposer(quorum, replica, clock_ms, config.changes_waiting_max)
         self._leaders = WriteGroupLeaders()
         self._loads = NodeLoads(config.node_id, self._monotonic)
+        self.recent_moves = RecentMoves(self._monotonic)
         self.heartbeats: Heartbeats | None = None
         if ports is not None:
             thresholds = Thresholds(config.suspect_ms / 1000, config.refused_ms / 1000, config.dead_ms / 1000)
@@ -133,7 +135,7 @@ class Nameserver:
         self._raising = LevelRaising(quorum, replica, self.proposer, config.node_id, self.heartbeats, sleep)
         self._requests = requests = Requests(
             quorum, self.proposer, replica, ids, ports, wait_seconds_max, config.replication_factor,
-            Admission(replica, self._raising, self.heartbeats, quorum).check,
+            Admission(replica, self._raising, self.heartbeats, quorum).check, self.recent_moves,
         )  # fmt: skip
         self._duties = LeaderDuties(
             quorum, replica, self.proposer, requests,

@@ -29,6 +29,7 @@ from mainstem.rpc.messages.metadata import (
     WantFeatureLevel,
     WantMove,
     WantNodeRemoval,
+    WantPreference,
     WantTenant,
     WantTenantRemoval,
 )
@@ -79,7 +80,7 @@ class ClusterOperations:
             if isinstance(outcome, NameserverError):
                 raise outcome
 
-    async def move_replica(self, group: int, old: int, new: int | None = None) -> int:
+    async def move_replica(self, group: int, old: int, new: int | None = None, *, why: str = "") -> int:
         """Move the replica of a write group from node `old` to node `new`; None: the metadata leader picks
         the live node that suits best. The storage roles carry it out later. Returns the new node; raises
         `InvalidPlacement`."""
@@ -91,10 +92,16 @@ class ClusterOperations:
             new = replacement_for(old, placements.get(group, ()), locations, placements)
         if new is None:
             raise InvalidPlacement(f"write group {group}: every node that lives and stores has a replica of it already")
-        (outcome,) = (await self._requests.change(WantMove(group, old, new))).items
+        (outcome,) = (await self._requests.change(WantMove(group, old, new, why))).items
         if isinstance(outcome, NameserverError):
             raise outcome
         return new
+
+    async def prefer_leader(self, group: int, node_id: int, *, why: str = "") -> None:
+        """Have the replica on this node lead a write group. The leadership follows within seconds. Raises
+        `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        self._check_elastic("another preferred leader")
+        await self._change(WantPreference(group, node_id, why))
 
     async def set_draining(self, node_id: int, *, draining: bool) -> None:
         """Have a node give away what it holds, which begins within a second; or stop that, where moves that are under

@@ -17,6 +17,7 @@ from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import Make, NotLeading, Proposer, Unsettled
+from mainstem.nameserver.recent_moves import RecentMoves
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
 from mainstem.nameserver.state.commands import Refusal
 from mainstem.nameserver.state.replica import ChangeOutcome, MetadataReplica, refused
@@ -32,6 +33,8 @@ from mainstem.rpc.messages.metadata import (
     NotAvailable,
     NotMetadataLeader,
     Wanted,
+    WantMove,
+    WantPreference,
 )
 from mainstem.rpc.wire.method import Reply
 
@@ -56,8 +59,11 @@ class Requests:
         wait_seconds_max: float,
         replicas: int,
         check: Callable[[Wanted], None],
+        moves: RecentMoves,
     ) -> None:
-        """`replicas`: how many each write group gets; `check` refuses what only the leader can judge."""
+        """`replicas`: how many each write group gets; `check` refuses what only the leader can judge; `moves` remembers
+        the moves that this node begins."""
+        self._moves = moves
         self._group = group
         self._proposer = proposer
         self._replica = replica
@@ -129,9 +135,20 @@ class Requests:
 
         async def make() -> Made:
             self._check(wanted)
-            return await make_commands(wanted, self._replica.state, self._ids, self._replicas)
+            made = await make_commands(wanted, self._replica.state, self._ids, self._replicas)
+            if made.commands:
+                self._note(wanted)
+            return made
 
         return make
+
+    def _note(self, wanted: Wanted) -> None:
+        """Remember a move that is about to begin, and why."""
+        match wanted:
+            case WantMove(group=group, old=old, new=new, why=why):
+                self._moves.note(group, old, new, why)
+            case WantPreference(group=group, node_id=new, why=why):
+                self._moves.note(group, self._replica.state.placements[group][0], new, why, preferred=True)
 
     async def answer(self, call: RpcCall[ChangeRequest]) -> Reply[ChangeReply]:
         """Answer as the leader. Raises `NotMetadataLeader`, `NotAvailable`."""

@@ -215,7 +215,7 @@ class RunningNode:
             store_room=partial(room_at, ports.store_dir) if stores and not self._config.shares_store else None,
         )
         roles.nameserver.measure_load(meter.measured)
-        reports.loads = roles.nameserver.loads
+        reports.loads, reports.moves = roles.nameserver.loads, roles.nameserver.recent_moves.told
 
     def _start_draining(self, nameserver: Nameserver, reports: NodeReports) -> Draining:
         """Nodes that are drained are emptied while this node leads the metadata."""

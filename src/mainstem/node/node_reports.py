@@ -22,7 +22,7 @@ from mainstem.rpc.messages.cluster import (
     TransferRefused,
     WriteGroupsNotLed,
 )
-from mainstem.rpc.messages.loads import ToldLoads
+from mainstem.rpc.messages.loads import ToldLoads, ToldMove
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.cluster.leader_balance import is_close_behind
@@ -51,6 +51,8 @@ class NodeReports:
         """The address at which the node answers HTTP; known once it does."""
         self.loads: Callable[[], ToldLoads | None] = lambda: None
         """The loads of all nodes, which the metadata leader knows."""
+        self.moves: Callable[[], list[ToldMove]] = list
+        """The moves that this node remembers to have begun."""
 
     def register(self, handlers: Handlers) -> None:
         async def report(call: RpcCall[Nothing]) -> Reply[NodeReport]:
@@ -66,7 +68,7 @@ class NodeReports:
     def own(self) -> NodeReport:
         uptime_seconds = time.monotonic() - self._started_at
         if self._storage is None:
-            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS, loads=self.loads())
+            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS, loads=self.loads(), moves=self.moves())
         led = []
         for group in self._storage.groups:
             if not group.consensus.leads:
@@ -78,7 +80,9 @@ class NodeReports:
         waiting = list(self._storage.rejoining.not_back())
         why = self._storage.rejoining.why if waiting else ""
         unread = self._storage.waiting.reasons()
-        return NodeReport(self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store, self.loads())
+        return NodeReport(
+            self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store, self.loads(), self.moves()
+        )
 
     async def check_stores(self, node_ids: list[int]) -> None:
         """Raises `StoreUnsupported` where another of these nodes, all of which have storage, has another shared store,
@@ -179,3 +183,9 @@ def loads_among(reports: Iterable[NodeReport | None]) -> ToldLoads:
     an earlier term may not know yet that it is none any more. Empty: nobody tells any."""
     told = [report.loads for report in reports if report is not None and report.loads is not None]
     return max(told, key=lambda it: len(it.nodes), default=ToldLoads([], []))
+
+
+def moves_among(reports: Iterable[NodeReport | None]) -> list[ToldMove]:
+    """The moves that these nodes remember to have begun, the newest first."""
+    told = [move for report in reports if report is not None for move in report.moves]
+    return sorted(told, key=lambda it: it.age_seconds)

@@ -308,8 +308,17 @@ def test_replicas_are_moved_and_what_makes_no_sense_is_refused() -> None:
         ):  # fmt: skip
             with pytest.raises(InvalidPlacement, match=words):
                 await mover.operations.move_replica(group, old, new)
-        assert await mover.operations.move_replica(1, 1) == 4
-        assert mover.lookups.placements()[1] == tuple(4 if it == 1 else it for it in before)
+        assert await mover.operations.move_replica(1, 1, why="a reason") == 4
+        moved = tuple(4 if it == 1 else it for it in before)
+        assert mover.lookups.placements()[1] == moved
+        with pytest.raises(InvalidPlacement, match="no replica on node 1 that could lead it"):
+            await mover.operations.prefer_leader(1, 1)
+        await mover.operations.prefer_leader(1, moved[2], why="another")
+        assert mover.lookups.placements()[1] == (moved[2], moved[0], moved[1])
+        remembered = [it for nameserver in cluster.running.values() for it in nameserver.recent_moves.told()]
+        assert [(it.group, it.old, it.new, it.preferred, it.why) for it in remembered] == [
+            (1, 1, 4, False, "a reason"), (1, moved[0], moved[2], True, "another"),
+        ]  # fmt: skip
         await cluster.settled()
         await cluster.close()
 

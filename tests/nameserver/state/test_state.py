@@ -36,6 +36,7 @@ from mainstem.nameserver.state.commands import (
     DeleteTopic,
     PartitionsAdded,
     PlaceWriteGroups,
+    PreferLeader,
     RaiseFeatureLevel,
     RegisterNode,
     RemoveNode,
@@ -293,6 +294,25 @@ def test_ids_of_removed_nodes_outlive_snapshots_and_the_first_are_forgotten(monk
         one.check(RegisterNode(4, "127.0.0.1", 9092, None))
         with pytest.raises(NodeWasRemoved, match="node 9 was removed"):
             one.check(RegisterNode(9, "127.0.0.1", 9092, None))
+
+
+def test_a_preferred_leader_is_one_of_the_replicas_and_not_drained() -> None:
+    level = RaiseFeatureLevel(FeatureLevel.ELASTIC)
+    nodes = [RegisterNode(node_id, "127.0.0.1", 9092, None) for node_id in (1, 2, 3)]
+    placed = PlaceWriteGroups([[1, 2, 3]] * CLUSTER.write_groups)
+    state = replayed([CLUSTER, level, *nodes, placed, SetDraining(3, draining=True)])
+    with pytest.raises(InvalidPlacement, match="no replica on node 4"):
+        state.check(PreferLeader(0, 4))
+    with pytest.raises(InvalidPlacement, match="no replica on node 1"):
+        state.check(PreferLeader(99, 1))
+    with pytest.raises(InvalidPlacement, match="node 3 is drained"):
+        state.check(PreferLeader(0, 3))
+    state.check(PreferLeader(0, 2))
+    state.apply(PreferLeader(0, 2))
+    for one in (state, replayed(state.commands())):
+        assert one.placements[0] == (2, 1, 3)
+    with pytest.raises(NameserverError, match="feature level"):
+        replayed([CLUSTER, RaiseFeatureLevel(FeatureLevel.TENANTED), *nodes, placed]).check(PreferLeader(0, 2))
 
 
 def test_a_node_is_not_removed_below_the_feature_level_that_knows_of_it() -> None:

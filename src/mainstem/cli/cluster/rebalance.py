@@ -27,11 +27,12 @@ PATH = "/v1/cluster/rebalance"
 @options.token
 @options.as_json
 def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
-    """Spread the replicas of write groups evenly: over racks, then over nodes.
+    """Spread write groups evenly: over racks, then over nodes by their load.
 
-    A node that was added gets its share so. Each node gives away one replica at a time and takes one, while clients go
-    on. The command returns when nothing is left to move. It may be ended before, as what has begun is finished, and
-    given again: it goes on from what it finds.
+    A node that was added gets its share so, and one that is busier than the others gives something away: first write
+    groups that it leads to nodes that have a replica already, then replicas. Each node gives away one replica at a time
+    and takes one, while clients go on. The command returns when nothing is left to move. It may be ended before, as
+    what has begun is finished, and given again: it goes on from what it finds. See `mainstem cluster explain`.
     """
     node = HttpNode(http, token)
     if dry_run:
@@ -41,41 +42,52 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
         else:
             _print_plan(plan)
         return
-    moved = _carry_out(node)
+    moved, led = _carry_out(node)
     if as_json:
-        print_json({"moved": moved})
+        print_json({"moved": moved, "leaders": led})
+    elif moved or led:
+        done = [f"{counted(moved, 'replica')} moved"] if moved else []
+        done += [f"{counted(led, 'write group')} led by another node"] if led else []
+        click.echo(f"{', '.join(done)}; nothing is left to move")
     else:
-        click.echo(f"{counted(moved, 'replica')} moved; nothing is left to move" if moved else "nothing is to move")
+        click.echo("nothing is to move")
 
 
 def _print_plan(plan: BalanceView) -> None:
     print_table(
-        [">GROUP", ">FROM", ">TO", "~WHY"],
-        [(move.group, move.old, move.new, move.why) for move in plan.moves],
+        [">GROUP", "WHAT", ">FROM", ">TO", "~WHY"],
+        [(move.group, "leader" if move.preferred else "replica", move.old, move.new, move.why) for move in plan.moves],
         empty="replicas are spread evenly: nothing is to move",
     )
     if not plan.moves:
         return
-    pace = f"at {size(plan.bytes_per_second)}/s at most" if plan.bytes_per_second else "as fast as it goes"
-    print_text(f"\n{counted(len(plan.moves), 'replica')} would move, one at a time to each node, {pace}")
+    print_text()
+    led = sum(move.preferred for move in plan.moves)
+    if led:
+        print_text(f"{counted(led, 'write group')} would be led by another node, within seconds")
+    if replicas := len(plan.moves) - led:
+        pace = f"at {size(plan.bytes_per_second)}/s at most" if plan.bytes_per_second else "as fast as it goes"
+        print_text(f"{counted(replicas, 'replica')} would move, one at a time to each node, {pace}")
+    if not plan.by_load:
+        print_text("replicas are counted, as the load of some node is not known")
     for reason in plan.waits_for:
         print_text(f"waits: {reason}")
 
 
-def _carry_out(node: HttpNode) -> int:
-    """Have moves begin until none is left and none is under way; returns how many were begun. Raises NodeUnreachable or
-    RequestRefused, the latter also when nothing goes on."""
-    moved = 0
+def _carry_out(node: HttpNode) -> tuple[int, int]:
+    """Have moves begin until none is left and none is under way; returns how many replicas and preferred leaders were
+    begun with. Raises NodeUnreachable or RequestRefused, the latter also when nothing goes on."""
+    moved = led = 0
     with StatusLine(None) as line:
         while True:
             plan = node.ask(PATH, RebalanceRequest(), BalanceView)
-            moved += plan.begun
-            if not plan.begun and not plan.under_way:
+            moved, led = moved + plan.begun, led + plan.leaders_begun
+            if not plan.begun and not plan.leaders_begun and not plan.under_way:
                 if not plan.moves:
-                    return moved
+                    return moved, led
                 if plan.waits_for:
                     raise RequestRefused(
-                        f"{counted(len(plan.moves), 'replica')} cannot move now: {plan.waits_for[0]}; give the command "
+                        f"{counted(len(plan.moves), 'move')} cannot begin now: {plan.waits_for[0]}; give the command "
                         "again when that is mended"
                     )
             line.due(partial(on_the_way, plan))

@@ -131,12 +131,14 @@ class MoveView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BalanceMoveView(msgspec.Struct, frozen=True, kw_only=True):
-    """A write group's replica that would be better elsewhere."""
+    """A write group's replica that would be better elsewhere; or, with `preferred`, one that had better lead, on node
+    `new`, than the one on node `old`."""
 
     group: int
     old: int
     new: int
     why: str
+    preferred: bool = False
 
 
 class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +147,11 @@ class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     moves: Sequence[BalanceMoveView]
     """Those that have not begun."""
     begun: int = 0
-    """How many were begun now."""
+    """How many replicas began to move now."""
+    leaders_begun: int = 0
+    """How many write groups were given another preferred leader now."""
+    by_load: bool = False
+    """Whether the plan goes by load; else it counts replicas, as some node's load is not known."""
     under_way: int = 0
     """Moves of replicas that had begun before, whatever began them."""
     waits_for: Sequence[str] = []

@@ -138,7 +138,8 @@ class Draining:
                 "write group %d: its replica moves from node %d, which %s, to node %d",
                 move.group, move.old, why, move.new,
             )  # fmt: skip
-            await self._proposer.propose(self._requests.maker(WantMove(*move)), b"")
+            want = WantMove(*move, f"node {move.old} {why}")
+            await self._proposer.propose(self._requests.maker(want), b"")
             if move.old in lost:
                 self._rebuilding[move.group] = move
         vote = self.vote_to_move()
@@ -162,7 +163,8 @@ class Draining:
                     move.group, move.old, move.new,
                 )  # fmt: skip
                 del self._rebuilding[move.group]
-                await self._proposer.propose(self._requests.maker(WantMove(move.group, move.new, move.old)), b"")
+                want = WantMove(move.group, move.new, move.old, f"node {move.old} is back, and keeps its replica")
+                await self._proposer.propose(self._requests.maker(want), b"")
 
     def _is_back(self, node_id: int) -> bool:
         drained = node_id in self._replica.state.node_table.draining

@@ -1,8 +1,10 @@
-"""Plans how replicas are spread evenly: first over machines, then over racks, then over nodes by their number. No I/O.
+"""Plans how replicas are spread: over machines, then over racks, then over nodes by load, then by number. No I/O.
 
-Each move makes a write group span one machine or one rack more, or takes a replica from a node to one that has at least
-two fewer; none makes a write group span fewer of either. So a plan ends, and a second one behind it is empty. Nodes
-that are dead or drained neither give nor take: `drain_plan` empties these.
+Each move makes a write group span one machine or one rack more; or makes the busier of two nodes less busy
+(`load_plan`); or takes a replica from a node to one that has at least two fewer, while that one does not become too
+busy. None makes a write group span fewer machines or racks. So a plan ends, and a second one behind it is empty. As
+long as loads are not known, replicas are counted alone. Nodes that are dead or drained neither give nor take:
+`drain_plan` empties these.
 """
 
 from __future__ import annotations
@@ -22,41 +24,70 @@ from mainstem.nameserver.state.drain_plan import (
     stuck,
     under_way,
 )
+from mainstem.nameserver.state.load_plan import Loads, LoadSteps, moved
 from mainstem.nameserver.state.replica_placement import Locations, machine_of, rack_of
+
+MOVES_MAX = 20
+"""In a plan by load: what is behind them is planned when the loads that they lead to are measured."""
 
 
 class BalanceMove(NamedTuple):
-    """`why` is for people."""
+    """The replica of a write group on node `old` moves to `new`; or, with `preferred`, the replica on `new` is to lead
+    in place of the one on `old`. `why` is for people."""
 
     group: int
     old: int
     new: int
     why: str
+    preferred: bool = False
 
 
-def plan_balance(placements: Placements, locations: Locations, takers: Collection[int]) -> list[BalanceMove]:
-    """All moves, in the order in which they are meant. `locations` has all nodes; `takers` live, store and are not
-    drained."""
+def plan_balance(
+    placements: Placements,
+    locations: Locations,
+    takers: Collection[int],
+    loads: Loads | None = None,
+    *,
+    may_prefer: bool = False,
+    resting: Collection[int] = (),
+) -> list[BalanceMove]:
+    """The moves in the order in which they are meant: all, or by load the first `MOVES_MAX`. `locations` has all
+    nodes; `takers` live, store and are not drained. `loads` has the takers; None: they are not known. `may_prefer`:
+    preferred leaders may change; write groups that rest do not move because of load."""
     if not takers:
         return []
+    able = sorted(takers)
+    by_load = (
+        LoadSteps(loads, placements, partial(keeps_apart, locations), may_prefer=may_prefer, resting=resting)
+        if loads is not None
+        else None
+    )
+    steps: list[Callable[[Placements], BalanceMove | None]] = [
+        partial(_wider, "machine", machine_of, locations, able, by_load),
+        partial(_wider, "rack", rack_of, locations, able, by_load),
+        partial(_more_even, locations, able, by_load),
+    ]
+    if by_load is not None:
+        steps.insert(2, partial(_lighter, by_load))
     planned = dict(placements)
     moves: list[BalanceMove] = []
-    steps = (partial(_wider, "machine", machine_of), partial(_wider, "rack", rack_of), _more_even)
     known = -1
     while known < len(moves):  # a step may have made an earlier one possible
         known = len(moves)
         for step in steps:
-            while (move := step(planned, locations, sorted(takers))) is not None:
+            while (move := step(planned)) is not None:
+                if by_load is not None and len(moves) == MOVES_MAX:
+                    return moves
                 moves.append(move)
-                planned[move.group] = tuple(move.new if it == move.old else it for it in planned[move.group])
+                planned[move.group] = moved(planned[move.group], move.old, move.new, preferred=move.preferred)
     return moves
 
 
 def beginning(
     moves: Collection[BalanceMove], placements: Placements, standings: Standings
 ) -> tuple[list[PlannedMove], dict[int, str]]:
-    """Those that may begin now: one move at a time of a write group, from a node, and to one. And by write group, in
-    words, what stands against its first move, or keeps a move that is under way from going on."""
+    """The replicas that may begin to move now: one move at a time of a write group, from a node, and to one. And by
+    write group, in words, what stands against its first move, or keeps a move that is under way from going on."""
     into, out_of = under_way(placements, standings)
     begun: list[PlannedMove] = []
     obstacles: dict[int, str] = {}
@@ -65,7 +96,7 @@ def beginning(
         if standing.members.issuperset(replicas) and (why := stuck(replicas, standing)):  # else it has just begun
             obstacles[group] = f"write group {group}: {why}"
     seen: set[int] = set()
-    for group, old, new, _why in moves:
+    for group, old, new, _why, preferred in moves:
         if group in seen:
             continue
         seen.add(group)
@@ -74,6 +105,9 @@ def beginning(
             obstacles[group] = f"write group {group}: {stuck(placements[group], None)}"
         elif not is_settled(placements[group], known):
             continue  # it moves
+        elif preferred:
+            if why := not_following({new}, known):
+                obstacles[group] = f"write group {group}: {why}"
         elif why := not_following(set(placements[group]), known):
             obstacles[group] = f"write group {group}: {why}"
         elif new not in into and old not in out_of:
@@ -83,19 +117,41 @@ def beginning(
     return begun, obstacles
 
 
+def preferring(moves: Collection[BalanceMove], placements: Placements, standings: Standings) -> list[BalanceMove]:
+    """The preferred leaders that may change now: of write groups that do not move, to a replica that follows."""
+    first: dict[int, BalanceMove] = {}
+    for move in moves:
+        first.setdefault(move.group, move)
+    return [
+        move
+        for move in first.values()
+        if move.preferred
+        and (standing := standings.get(move.group)) is not None
+        and is_settled(placements[move.group], standing)
+        and move.new in standing.active
+    ]
+
+
+def _lighter(by_load: LoadSteps, placements: Placements) -> BalanceMove | None:
+    shift = by_load.lighter(placements)
+    return None if shift is None else BalanceMove(shift.group, shift.old, shift.new, shift.why, shift.preferred)
+
+
 def _wider(
     label: str,
     domain_of: Callable[[Locations, int], tuple[str, str | int]],
-    placements: Placements,
     locations: Locations,
     takers: list[int],
+    by_load: LoadSteps | None,
+    placements: Placements,
 ) -> BalanceMove | None:
     """A replica from a machine (or rack) that has two of its write group to one that has none."""
     held = _held(placements)
+    able = [it for it in takers if by_load is None or by_load.has_room(it)]
     for group, replicas in sorted(placements.items()):
         spanned = Counter(domain_of(locations, it) for it in replicas)
         olds = [it for it in replicas if spanned[domain_of(locations, it)] > 1 and it in takers]
-        news = [it for it in takers if domain_of(locations, it) not in spanned]
+        news = [it for it in able if domain_of(locations, it) not in spanned]
         for old in sorted(olds, key=lambda it: (held[it], it), reverse=True):
             for new in sorted(news, key=lambda it: (held[it], it)):
                 if keeps_apart(locations, replicas, old, new):
@@ -104,15 +160,21 @@ def _wider(
     return None
 
 
-def _more_even(placements: Placements, locations: Locations, takers: list[int]) -> BalanceMove | None:
+def _more_even(
+    locations: Locations, takers: list[int], by_load: LoadSteps | None, placements: Placements
+) -> BalanceMove | None:
     """A replica from the fullest node that can give one to the emptiest that can take it."""
     held = _held(placements)
     led = Counter(replicas[0] for replicas in placements.values() if replicas)
+    admits = by_load.admitting(placements) if by_load is not None else None
     for old, new in _pairs(held, takers):
         able = [
             group
             for group, replicas in sorted(placements.items())
-            if old in replicas and new not in replicas and keeps_apart(locations, replicas, old, new)
+            if old in replicas
+            and new not in replicas
+            and keeps_apart(locations, replicas, old, new)
+            and (admits is None or admits(group, old, new))
         ]
         if able:
             leads = led[old] - led[new] >= 2

@@ -43,6 +43,7 @@ from mainstem.nameserver.state.commands import (
     MoveTokenExpiry,
     PartitionsAdded,
     PlaceWriteGroups,
+    PreferLeader,
     RaiseFeatureLevel,
     Refusal,
     RegisterNode,
@@ -79,6 +80,7 @@ from mainstem.rpc.messages.metadata import (
     WantNodeRemoval,
     WantPartitions,
     WantPlacement,
+    WantPreference,
     WantProducerIds,
     WantQuotas,
     WantTenant,
@@ -158,6 +160,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: registration_of(wanted, state.feature_level)]
         case WantMove(group=group, old=old, new=new):
             return [lambda _: MoveReplica(group, old, new)]
+        case WantPreference(group=group, node_id=node_id):
+            return [lambda _: PreferLeader(group, node_id)]
         case WantDraining(node_id=node_id, draining=draining):
             return [lambda _: SetDraining(node_id, draining)]
         case WantNodeRemoval(node_id=node_id):

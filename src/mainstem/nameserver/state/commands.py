@@ -72,6 +72,13 @@ class MoveReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     new: int
 
 
+class PreferLeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="prefer_leader"):
+    """The write group's replica on this node is to lead it."""
+
+    group: int
+    node_id: int
+
+
 class SetDraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="set_draining"):
     """The node gives away what it holds, and gets nothing; or no longer."""
 
@@ -282,6 +289,7 @@ KnownCommand = (
     | RegisterNode
     | PlaceWriteGroups
     | MoveReplica
+    | PreferLeader
     | SetDraining
     | RemoveNode
     | CreateTopic
@@ -323,7 +331,7 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.SECURED
         case AddDelegationToken() | MoveTokenExpiry() | RemoveDelegationToken():
             return FeatureLevel.TENANTED
-        case SetDraining() | RemoveNode():
+        case SetDraining() | RemoveNode() | PreferLeader():
             return FeatureLevel.ELASTIC
         case _:
             return FeatureLevel.FIRST

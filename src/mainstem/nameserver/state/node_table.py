@@ -24,6 +24,7 @@ from mainstem.nameserver.state.commands import (
     NodeRegistered,
     NodeRemoved,
     PlaceWriteGroups,
+    PreferLeader,
     RegisterNode,
     RemoveNode,
     SetDraining,
@@ -105,6 +106,17 @@ class NodeTable:
             )
         self._check_replicas(command.group, _moved(replicas, command))
 
+    def check_preference(self, command: PreferLeader) -> None:
+        replicas = self.placements.get(command.group, ())
+        if command.node_id not in replicas:
+            held = ", ".join(map(str, replicas)) or "none"
+            raise InvalidPlacement(
+                f"write group {command.group} has no replica on node {command.node_id} that could lead it; it has them "
+                f"on {held}"
+            )
+        if command.node_id in self.draining:
+            raise InvalidPlacement(f"node {command.node_id} is drained, and is not to lead anything")
+
     def check_draining(self, command: SetDraining) -> None:
         if command.node_id not in self.nodes:
             raise InvalidPlacement(f"node {command.node_id} is not registered in this cluster")
@@ -157,6 +169,16 @@ class NodeTable:
         if command.old not in replicas:
             raise InconsistentCommand(f"write group {command.group} has no replica on node {command.old}")
         self.placements[command.group] = _moved(replicas, command)
+        return WriteGroupsPlaced(dict(self.placements))
+
+    def prefer(self, command: PreferLeader) -> WriteGroupsPlaced:
+        replicas = self.placements.get(command.group, ())
+        if command.node_id not in replicas:
+            raise InconsistentCommand(
+                f"write group {command.group} has no replica on node {command.node_id} to lead it"
+            )
+        others = (node_id for node_id in replicas if node_id != command.node_id)
+        self.placements[command.group] = (command.node_id, *others)
         return WriteGroupsPlaced(dict(self.placements))
 
     def drain(self, command: SetDraining) -> None:

@@ -52,6 +52,7 @@ from mainstem.nameserver.state.commands import (
     MoveReplica,
     MoveTokenExpiry,
     PlaceWriteGroups,
+    PreferLeader,
     RaiseFeatureLevel,
     RegisterNode,
     RememberChange,
@@ -229,6 +230,8 @@ class MetadataState:
                 self.node_table.check_placement(command, self._cluster.write_groups)
             case MoveReplica():
                 self.node_table.check_move(command)
+            case PreferLeader():
+                self.node_table.check_preference(command)
             case SetDraining():
                 self.node_table.check_draining(command)
             case RemoveNode():
@@ -352,6 +355,8 @@ class MetadataState:
                 return self.node_table.place(command)
             case MoveReplica():
                 return self.node_table.move(command)
+            case PreferLeader():
+                return self.node_table.prefer(command)
             case SetDraining():
                 self.node_table.drain(command)
                 return None

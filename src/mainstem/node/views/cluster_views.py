@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import mainstem
 from mainstem.address import Address
 from mainstem.console.views.of_cluster import (
-    BalanceMoveView,
     BalanceView,
     ClusterView,
     DrainView,
@@ -19,21 +20,40 @@ from mainstem.console.views.of_cluster import (
     ReplicaView,
     WriteGroupView,
 )
-from mainstem.model import OWN_LEVELS, Node, NodeRole
+from mainstem.model import OWN_LEVELS, FeatureLevel, Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
+from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.balance_plan import beginning, plan_balance
+from mainstem.nameserver.state.balance_plan import BalanceMove, beginning, plan_balance, preferring
 from mainstem.nameserver.state.commands import RemoveNode
-from mainstem.nameserver.state.drain_plan import PlannedMove, Standings, left_on, moves_under_way
+from mainstem.nameserver.state.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
+from mainstem.nameserver.state.load_plan import loads_of
 from mainstem.node.config import NodeConfig
-from mainstem.node.node_reports import NodeReports, led_groups, loads_among, standings_of
+from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
-from mainstem.node.views.load_views import node_load_view, write_group_load_view
+from mainstem.node.views.load_views import balance_move_view, node_load_view, write_group_load_view
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
-from mainstem.rpc.messages.loads import ToldLoads
+from mainstem.rpc.messages.loads import ToldLoads, ToldMove
 from mainstem.storage.role import Storage
+
+REST_SECONDS = 600.0
+"""A write group that has moved does not move because of load for so long: if it costs its new node more than was
+foretold, it does not go back and forth."""
+
+LOADS_LOOKS_MAX = 4
+LOADS_LOOK_SECONDS = 1.0
+"""Between two looks whether the metadata leader knows the loads of all nodes: about a heartbeat."""
+
+
+class PlannedBalance(NamedTuple):
+    """The moves of a rebalance, and what they were planned from. `by_load`: the loads of all nodes are known."""
+
+    moves: list[BalanceMove]
+    placements: Placements
+    standings: Standings
+    by_load: bool
 
 
 class LocalClusterViews:
@@ -196,30 +216,60 @@ class LocalClusterViews:
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         if self._nameserver.others is None:
             return "this node is a cluster of its own: there is no other node to take anything"
-        lookups = self._nameserver.lookups
-        standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
-        placements = dict(lookups.placements())
-        takers = self._draining.takers()
-        locations = {node.node_id: node.location for node in lookups.nodes()}
-        moves = await asyncio.to_thread(plan_balance, placements, locations, takers)  # of very many: some seconds
-        begin, obstacles = beginning(moves, placements, standings)
+        plan = await self._balance()
+        begin, obstacles = beginning(plan.moves, plan.placements, plan.standings)
+        replicas = set() if dry_run else set(begin)
+        leaders = [] if dry_run else preferring(plan.moves, plan.placements, plan.standings)
+        operations = self._nameserver.operations
+        begun = [it for it in plan.moves if not it.preferred and PlannedMove(it.group, it.old, it.new) in replicas]
         try:
-            for move in [] if dry_run else begin:
-                await self._nameserver.operations.move_replica(*move)
+            for move in begun:
+                await operations.move_replica(move.group, move.old, move.new, why=move.why)
+            for move in leaders:
+                await operations.prefer_leader(move.group, move.new, why=move.why)
         except NameserverError as error:
             return str(error)
-        begun = set() if dry_run else set(begin)
         return BalanceView(
-            moves=[
-                BalanceMoveView(group=it.group, old=it.old, new=it.new, why=it.why)
-                for it in moves
-                if PlannedMove(it.group, it.old, it.new) not in begun
-            ],
+            moves=[balance_move_view(it) for it in plan.moves if it not in begun and it not in leaders],
             begun=len(begun),
-            under_way=len(moves_under_way(placements, standings)),
+            leaders_begun=len(leaders),
+            by_load=plan.by_load,
+            under_way=len(moves_under_way(plan.placements, plan.standings)),
             waits_for=list(obstacles.values()),
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )
+
+    async def _balance(self) -> PlannedBalance:
+        """The moves that would spread what the nodes do. A new metadata leader has a moment to hear their loads."""
+        lookups = self._nameserver.lookups
+        for attempt in range(LOADS_LOOKS_MAX):
+            reports = await self._reports.of([node.node_id for node in lookups.nodes()])
+            told, standings = loads_among(reports.values()), standings_of(led_groups(reports.values()))
+            placements, takers = dict(lookups.placements()), self._draining.takers()
+            lately = moves_among(reports.values())
+            loads = loads_of(told, takers, self._unsettled(placements, standings, lately))
+            if loads is not None or not told.nodes or attempt == LOADS_LOOKS_MAX - 1:
+                break
+            await asyncio.sleep(LOADS_LOOK_SECONDS)
+        locations = {node.node_id: node.location for node in lookups.nodes()}
+        plan = partial(
+            plan_balance, placements, locations, takers, loads,
+            may_prefer=lookups.feature_level >= FeatureLevel.ELASTIC,
+            resting={it.group for it in lately if it.age_seconds < REST_SECONDS},
+        )  # fmt: skip
+        moves = await asyncio.to_thread(plan)  # of very many: some seconds
+        return PlannedBalance(moves, placements, standings, loads is not None)
+
+    def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
+        """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another
+        node should lead."""
+        found = {node for it in lately if it.age_seconds < SETTLED_SECONDS for node in (it.old, it.new)}
+        found |= {node for it in moves_under_way(placements, standings) for node in (it.old, it.new)}
+        for group, replicas in placements.items():
+            leader = self._leader_of(group)
+            if replicas and leader not in (-1, replicas[0]):
+                found |= {leader, replicas[0]}
+        return found
 
     async def remove_node(self, node_id: int) -> str | None:
         if self._nameserver.others is None:
@@ -258,7 +308,7 @@ class LocalClusterViews:
         try:
             for group, replicas in placements.items():
                 if old in replicas:
-                    await nameserver.operations.move_replica(group, old, new)
+                    await nameserver.operations.move_replica(group, old, new, why=f"node {new} replaces node {old}")
             voters = nameserver.lookups.metadata_voters
             if old in voters:
                 await nameserver.operations.change_member(old, new)

@@ -1,8 +1,9 @@
-"""The loads of nodes and write groups, as views say them."""
+"""The loads of nodes and write groups, and the moves because of them, as views say them."""
 
 from __future__ import annotations
 
-from mainstem.console.views.of_cluster import NodeLoadView, WriteGroupLoadView
+from mainstem.console.views.of_cluster import BalanceMoveView, NodeLoadView, WriteGroupLoadView
+from mainstem.nameserver.state.balance_plan import BalanceMove
 from mainstem.rpc.messages.loads import ToldNodeLoad, ToldWriteGroupLoad
 
 
@@ -21,3 +22,7 @@ def node_load_view(told: ToldNodeLoad) -> NodeLoadView:
 
 def write_group_load_view(told: ToldWriteGroupLoad) -> WriteGroupLoadView:
     return WriteGroupLoadView(bytes_in=told.bytes_in, bytes_out=told.bytes_out, requests=told.requests)
+
+
+def balance_move_view(move: BalanceMove) -> BalanceMoveView:
+    return BalanceMoveView(group=move.group, old=move.old, new=move.new, why=move.why, preferred=move.preferred)

@@ -8,7 +8,7 @@ import msgspec
 
 from mainstem.model import FeatureLevel
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.loads import ToldLoads
+from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldLoads, ToldMove
 from mainstem.rpc.wire.method import Method, Nothing
 
 GROUPS_MAX = 4096
@@ -88,6 +88,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """The shared store; empty: the node has a disk 2 of its own."""
     loads: ToldLoads | None = None
     """Of all nodes, from the metadata leader; None: the node is not that, or its version does not measure them."""
+    moves: Annotated[list[ToldMove], msgspec.Meta(max_length=MOVES_TOLD_MAX)] = []
+    """Those that the node remembers to have begun as the metadata leader, the newest last."""
 
 
 class TransferLeader(msgspec.Struct, frozen=True):

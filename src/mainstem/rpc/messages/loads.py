@@ -1,4 +1,4 @@
-"""Nodes tell each other their load: rates per write group, and measures of a node as a whole.
+"""Nodes tell each other their load: rates per write group, and measures of a node as a whole; and what they have moved.
 
 A node's heartbeat carries its own; the metadata leader's report has those of all nodes that it has heard lately.
 """
@@ -13,6 +13,9 @@ WRITE_GROUPS_TOLD_MAX = 1_000
 """In one heartbeat, the busiest first: 50 kB. A node that leads more leaves out those that weigh next to nothing."""
 
 NODES_TOLD_MAX = 1_000
+
+MOVES_TOLD_MAX = 200
+"""Moves that a node remembers to have begun: those of some days of work on a cluster; 40 kB."""
 
 Rate = Annotated[float, msgspec.Meta(ge=0)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
@@ -62,3 +65,15 @@ class ToldLoads(msgspec.Struct, frozen=True):
 
     nodes: Annotated[list[ToldNodeLoad], msgspec.Meta(max_length=NODES_TOLD_MAX)]
     write_groups: list[ToldWriteGroupLoad]
+
+
+class ToldMove(msgspec.Struct, frozen=True, array_like=True):
+    """The replica of a write group on node `old` was to move to node `new`; or, with `preferred`, the one on `new` was
+    to lead in place of the one on `old`. `why` is for people."""
+
+    group: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    old: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    new: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    preferred: bool
+    why: str
+    age_seconds: Rate

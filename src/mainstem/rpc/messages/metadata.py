@@ -118,6 +118,16 @@ class WantMove(msgspec.Struct, frozen=True, tag="move"):
     group: WriteGroupNumber
     old: NodeId
     new: NodeId
+    why: Name = ""
+    """For people; the metadata leader remembers it for a while."""
+
+
+class WantPreference(msgspec.Struct, frozen=True, tag="preference"):
+    """The write group's replica on this node shall lead it."""
+
+    group: WriteGroupNumber
+    node_id: NodeId
+    why: Name = ""
 
 
 class WantDraining(msgspec.Struct, frozen=True, tag="draining"):
@@ -256,6 +266,7 @@ Wanted = (
     | WantProducerIds
     | WantNode
     | WantMove
+    | WantPreference
     | WantDraining
     | WantNodeRemoval
     | WantPlacement

@@ -1,0 +1,37 @@
+"""The moves that this node has begun as the metadata leader, and why: a bounded number, in memory alone.
+
+`mainstem cluster explain` tells them. A node that no longer leads still knows its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldMove
+
+
+class RecentMove(NamedTuple):
+    """As `ToldMove`; `at` by this node's monotonic time."""
+
+    group: int
+    old: int
+    new: int
+    preferred: bool
+    why: str
+    at: float
+
+
+class RecentMoves:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._moves: deque[RecentMove] = deque(maxlen=MOVES_TOLD_MAX)
+
+    def note(self, group: int, old: int, new: int, why: str, *, preferred: bool = False) -> None:
+        self._moves.append(RecentMove(group, old, new, preferred, why, self._monotonic()))
+
+    def told(self) -> list[ToldMove]:
+        """The newest last."""
+        now = self._monotonic()
+        return [ToldMove(it.group, it.old, it.new, it.preferred, it.why, max(0.0, now - it.at)) for it in self._moves]
