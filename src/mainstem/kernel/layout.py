@@ -159,6 +159,15 @@ class Verdict(enum.IntEnum):
     """The reader knows an older leader epoch than the node."""
     UNKNOWN_LEADER_EPOCH = 50
     """The reader knows a newer one."""
+    OFFSET_NOT_AVAILABLE = 51
+    """A follower has not applied so much yet, or there is no such offset: only the leader knows."""
+
+
+class FollowedLog(NamedTuple):
+    """In the place of a write group's log where another node leads it, and its replica here is read."""
+
+    term: int
+    """That of the leader that this node follows."""
 
 
 # --- blocks ---------------------------------------------------------------------------------------------

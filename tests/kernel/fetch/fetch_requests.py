@@ -107,6 +107,7 @@ def seen_by_scan(kernel: ModuleType, body: bytes, version: int) -> Seen:
         "rows": [tuple(row[:6]) for row in rows],
         "wanted": scan.plan.wanted_bytes,
         "asks_epochs": bool(scan.plan.asks_epochs),
+        "rack": scan.rack,
     }
 
 
@@ -131,4 +132,5 @@ def seen_by_codec(body: bytes, version: int) -> Seen:
         ],
         "wanted": sum(max(0, row.partition_max_bytes) for _, row in rows),
         "asks_epochs": any(row.last_fetched_epoch >= 0 for _, row in rows),
+        "rack": request.rack_id,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 from tests.kernel.fetch.fetch_requests import KERNELS, key_of
 
-from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, Verdict
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, FollowedLog, Verdict
 from mainstem.model import SLOTS, BatchAppend, slot_of
 from mainstem.ports import joined
 from mainstem.protocol import codec
@@ -99,6 +99,17 @@ class World:
 
     def led(self, queue_id: int) -> bool:
         return self.logs[slot_of(queue_id) % len(self.logs)] is not None
+
+    def group(self, queue_id: int) -> int:
+        return slot_of(queue_id) % len(self.logs)
+
+    def follow(self, groups: set[int]) -> None:
+        """Have other nodes lead these write groups, whose replicas here may be read."""
+        for group in groups & set(range(len(self.logs))):
+            self.logs[group] = FollowedLog(7 + group)
+
+    def followed(self, queue_id: int) -> bool:
+        return isinstance(self.logs[self.group(queue_id)], FollowedLog)
 
     def term(self, queue_id: int) -> int:
         term: int = self.logs[slot_of(queue_id) % len(self.logs)].term

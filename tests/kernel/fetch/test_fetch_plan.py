@@ -81,9 +81,12 @@ class Expected(NamedTuple):
     high_watermark: int
     log_start: int
     data: bytes
+    nearer: int = -1
 
 
-def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> tuple[Expected, bool]:
+def expected_of(
+    world: World, row: Any, bytes_left: int, whole_first: bool, nearer_of: dict[int, int]
+) -> tuple[Expected, bool]:
     """The outcome for one partition, and whether waiting could make it better."""
 
     def refused(verdict: int) -> tuple[Expected, bool]:
@@ -96,14 +99,20 @@ def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> t
     queue_id = queue_id_of(number_of(row.key), row.partition)
     if not world.led(queue_id):
         return refused(Verdict.NOT_LEADER)
+    followed = world.followed(queue_id)
     if not world.known(queue_id):
-        return refused(Verdict.UNKNOWN_QUEUE)
+        return refused(Verdict.NOT_LEADER if followed else Verdict.UNKNOWN_QUEUE)
     if row.current_leader_epoch not in (-1, world.term(queue_id)):
         older = row.current_leader_epoch < world.term(queue_id)
         return refused(Verdict.FENCED_LEADER_EPOCH if older else Verdict.UNKNOWN_LEADER_EPOCH)
     start, high_watermark = world.log_start.get(queue_id, 0), world.high_watermark(queue_id)
+    if followed and row.fetch_offset > high_watermark:
+        return Expected(Verdict.OK, high_watermark, start, b""), False
     if not start <= row.fetch_offset <= high_watermark + world.appended_ahead.get(queue_id, 0):
         return refused(Verdict.OFFSET_OUT_OF_RANGE)
+    nearer = -1 if followed else nearer_of.get(world.group(queue_id), -1)
+    if nearer >= 0:
+        return Expected(Verdict.OK, high_watermark, start, b"", nearer), True
     budget = min(row.bytes_max, bytes_left)
     found: list[bytes] = []
     next_offset = row.fetch_offset
@@ -119,6 +128,8 @@ def expected_of(world: World, row: Any, bytes_left: int, whole_first: bool) -> t
     ahead=st.lists(st.tuples(queue_ids, st.integers(1, 3)), max_size=3),
     topics=asked_topics,
     bytes_max=st.sampled_from([0, 150, 400, LARGE + 300, 1 << 30]),
+    followed=st.sets(st.integers(0, 2)),
+    nearer=st.sampled_from([{}, {}, {0: 0}, {0: 5, 1: 6, 2: 7}]),
 )
 def test_a_round_reads_what_the_queues_hold(
     added: list[list[tuple[int, int, int]]],
@@ -127,8 +138,11 @@ def test_a_round_reads_what_the_queues_hold(
     ahead: list[tuple[int, int]],
     topics: list[tuple[int, list[FetchPartition]]],
     bytes_max: int,
+    followed: set[int],
+    nearer: dict[int, int],
 ) -> None:
     world = World(cache_bytes)
+    world.follow(followed)
     for rows in added:
         world.add_block(rows)
     for queue_id, offset in starts:
@@ -138,11 +152,13 @@ def test_a_round_reads_what_the_queues_hold(
     frames = []
     for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
         plan = plan_of(kernel, 12, asking(12, *topics))
+        if nearer:
+            plan.nearer = nearer
         plan.begin(resolver(kernel), bytes_max)
         expected: list[Expected] = []
         left, final, served = bytes_max, not len(plan), 0
         for row in plan.partitions():
-            outcome, ends = expected_of(world, row, left, left == bytes_max)
+            outcome, ends = expected_of(world, row, left, left == bytes_max, nearer)
             expected.append(outcome)
             left -= len(outcome.data)
             final = final or ends
@@ -161,8 +177,54 @@ def test_a_round_reads_what_the_queues_hold(
         response = codec.read(FetchResponse, 12, frame, position)
         answered = [part for topic in response.responses for part in topic.partitions]
         assert [records_of(part) for part in answered] == [found.data for found in expected]
+        assert [part.preferred_read_replica for part in answered] == [found.nearer for found in expected]
         frames.append(frame)
     assert frames[0] == frames[1]
+
+
+@both
+def test_a_reader_beyond_what_a_follower_has_waits_and_is_then_refused(kernel: ModuleType) -> None:
+    world = World(1 << 20, groups=1)
+    world.follow({0})
+    world.add_block([(queue_id_of(1, 0), 2, 100)])
+    table, index = world.tables[KERNELS.index(kernel)], world.indexes[KERNELS.index(kernel)]
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0, 3), at(1, 0)])))
+    plan.remember()
+    for _ in range(2):
+        plan.begin(resolver(kernel), 1000)
+        plan.read_cached(table, index, world.logs, world.slots)
+        assert plan.settled
+        assert not plan.final, "more may come"
+        assert plan.ends() == {queue_id_of(1, 0): 2, queue_id_of(1, 1): 0}
+        plan.give_up_ahead()
+        assert [row.verdict for row in plan.partitions()] == [Verdict.OFFSET_NOT_AVAILABLE, Verdict.OK]
+        assert plan.errors(CODES) == {CODES[Verdict.OFFSET_NOT_AVAILABLE]: 1}
+    world.add_block([(queue_id_of(1, 0), 2, 100)])
+    plan.begin(resolver(kernel), 1000)
+    plan.read_cached(table, index, world.logs, world.slots)
+    plan.give_up_ahead()
+    assert [(row.verdict, row.size) for row in plan.partitions()] == [(Verdict.OK, 100), (Verdict.OK, 0)]
+
+
+@both
+def test_a_session_repeats_the_node_that_is_nearer(kernel: ModuleType) -> None:
+    world = World(1 << 20, groups=2)
+    world.logs = [Log(7), Log(7)]
+    table, index = world.tables[KERNELS.index(kernel)], world.indexes[KERNELS.index(kernel)]
+    group = world.group(queue_id_of(1, 1))
+    other = next(number for number in range(4) if world.group(queue_id_of(1, number)) != group)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(other), at(1)])))
+    plan.remember()
+    for nearer in ({group: 4}, {group: 4}, None):
+        plan.nearer = nearer
+        plan.begin(resolver(kernel), 1000)
+        plan.read_cached(table, index, world.logs, world.slots)
+        frame = whole(plan, incremental=True)
+        response = codec.read(FetchResponse, 12, frame, frames_head(12)[1])
+        answered = [part for topic in response.responses for part in topic.partitions]
+        told = {part.partition_index: part.preferred_read_replica for part in answered}
+        assert told.get(1, -1) == (-1 if nearer is None else 4)
+        assert told.get(other, -1) == -1
 
 
 def read_all(world: World, table: Any, index: Any, plan: Any) -> int:

@@ -57,6 +57,7 @@ cdef class FetchScan:
     cdef readonly FetchPlan plan
     cdef readonly list forgotten
     cdef readonly object rest
+    cdef readonly str rack
 
 
 def scan_fetch(frame, Py_ssize_t position, int version, int64_t most=ENTRIES_AT_ONCE):
@@ -89,6 +90,7 @@ cdef FetchScan scan_part(
     cdef Py_buffer view
     scan.plan = FetchPlan.__new__(FetchPlan)
     scan.forgotten = []
+    scan.rack = ""
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
         reader.data = <const uint8_t *> view.buf
@@ -143,10 +145,20 @@ cdef int read_body(FetchScan scan, Reader *reader, int version, object rest, int
     if version >= RACKS_FROM:
         if read_text(reader, flexible, &size):
             return 0
-        reader.position += size
+        scan.rack = take_text(reader, size, "a rack")
     if flexible:
         skip_tags(reader)
     return 0
+
+
+cdef str take_text(Reader *reader, int64_t size, str what):
+    """The string of so many bytes that stands next."""
+    cdef const char *data = <const char *> reader.data + reader.position
+    reader.position += size
+    try:
+        return PyUnicode_DecodeUTF8(data, size, NULL)
+    except UnicodeDecodeError:
+        raise MalformedFetch(f"{what} is not UTF-8") from None
 
 
 cdef int read_text(Reader *reader, bint flexible, int64_t *size) except -1:
@@ -175,14 +187,11 @@ cdef object read_key(Reader *reader, int version):
             return None
     elif read_text(reader, version >= FLEXIBLE_FROM, &size):
         return None
+    if version < IDS_FROM:
+        return take_text(reader, size, "a topic name")
     data = <const char *> reader.data + reader.position
     reader.position += size
-    if version >= IDS_FROM:
-        return PyBytes_FromStringAndSize(data, size)
-    try:
-        return PyUnicode_DecodeUTF8(data, size, NULL)
-    except UnicodeDecodeError:
-        raise MalformedFetch("a topic name is not UTF-8") from None
+    return PyBytes_FromStringAndSize(data, size)
 
 
 cdef int read_topics(

@@ -60,6 +60,8 @@ cdef class FetchPlan:
     cdef bint released               # the parts of this round are gone
     cdef readonly int64_t wanted_bytes
     cdef readonly bint asks_epochs
+    cdef public bint from_followers  # the reader may be served from replicas of write groups that others lead
+    cdef public dict nearer          # write group: the node the reader is sent to for its queues that are led here
 
     # for the scan
     cdef int32_t new_topic(self, object key) except -1

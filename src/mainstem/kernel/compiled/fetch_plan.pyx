@@ -31,6 +31,7 @@ from mainstem.kernel.compiled.group_log cimport WriteGroupLog
 from mainstem.kernel.compiled.layout cimport (
     FENCED_LEADER_EPOCH,
     NOT_LEADER,
+    OFFSET_NOT_AVAILABLE,
     OFFSET_OUT_OF_RANGE,
     OK,
     STORAGE_FAILED,
@@ -47,7 +48,7 @@ from mainstem.kernel.compiled.recent_index cimport (
     RecentIndex,
 )
 
-from mainstem.kernel.layout import Verdict
+from mainstem.kernel.layout import FollowedLog, Verdict
 from mainstem.kernel.pure.fetch_plan import VERDICT_OF_OUTCOME, EpochCheck, PlannedPartition
 from mainstem.model import SLOTS, QueueRead, WantedReads
 
@@ -167,6 +168,7 @@ cdef class FetchPlan:
         row.high_watermark = row.log_start = -1
         row.told_high_watermark = row.told_log_start = -1
         row.chained = NOBODY
+        row.nearer = NOBODY
         self.append(number)
         if not self.topics[topic].rows:
             self.topics_followed += 1
@@ -261,7 +263,8 @@ cdef class FetchPlan:
             row.high_watermark = row.log_start = -1
             row.size = 0
             row.part_count = 0
-            row.diverged = False
+            row.diverged = row.ahead = False
+            row.nearer = NOBODY
             row.queue_id = 0
             row.verdict = <uint8_t> topic.refusal
             if topic.refusal == OK:
@@ -448,8 +451,8 @@ cdef class FetchPlan:
 
     def read_cached(self, QueueTable table not None, RecentIndex index not None, list logs not None, slots):
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
-        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
-        many partitions were answered with batches."""
+        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it and its replica
+        here, if there is one, is not to be read. Returns how many partitions were answered with batches."""
         cdef Py_buffer groups
         cdef Py_ssize_t served = 0
         cdef int32_t number = self.next_row(), ahead = number
@@ -483,7 +486,7 @@ cdef class FetchPlan:
         cdef IndexedBlock block
         cdef int64_t next_offset = row.fetch_offset, budget
         cdef int verdict = OK
-        cdef bint nothing_yet
+        cdef bint nothing_yet, followed
         group = groups[group_slot(row.queue_id)]
         if group >= len(logs):
             raise IndexError(f"no write group {group}")
@@ -491,19 +494,29 @@ cdef class FetchPlan:
         if log is None:     # first of all: a replica that is behind lacks queues that its leader has
             self.reject(row, NOT_LEADER)
             return ANSWERED
+        followed = type(log) is not WriteGroupLog and type(log) is FollowedLog
         if slot == NULL:
-            self.reject(row, UNKNOWN_QUEUE)
+            self.reject(row, NOT_LEADER if followed else UNKNOWN_QUEUE)
             return ANSWERED
         if row.current_leader_epoch != -1:
             if type(log) is WriteGroupLog:
                 verdict = epoch_verdict(row.current_leader_epoch, (<WriteGroupLog> log).term)
             else:
                 verdict = epoch_verdict(row.current_leader_epoch, log.term)
-        if verdict == OK and not slot.log_start <= row.fetch_offset <= slot.next_offset:
+        if followed and verdict == OK and row.fetch_offset > slot.committed_end:
+            row.ahead = True
+        elif verdict == OK and not slot.log_start <= row.fetch_offset <= slot.next_offset:
             verdict = OFFSET_OUT_OF_RANGE
         if verdict != OK:
             self.reject(row, verdict)
             return ANSWERED
+        if self.nearer is not None and not followed:
+            node = self.nearer.get(group, NOBODY)
+            if node >= 0:
+                self.found(row, slot.committed_end, slot.log_start, first_part, row.fetch_offset)
+                row.nearer = node
+                self.final = True
+                return ANSWERED
         budget = self.budget(row, reserved)
         nothing_yet = self.found_bytes == 0 and reserved == 0
         if row.fetch_offset >= slot.committed_end or (budget == 0 and not nothing_yet):
@@ -520,6 +533,17 @@ cdef class FetchPlan:
             self.hold(block.cached, block.bytes + stretch.position, stretch.length)
         self.found(row, slot.committed_end, slot.log_start, first_part, next_offset)
         return ANSWERED_WITH_BATCHES if self.part_count > first_part else ANSWERED
+
+    def give_up_ahead(self):
+        """Refuse the partitions whose readers are beyond what this follower has applied, now that they have waited."""
+        cdef int32_t number = self.first_row
+        cdef PlanRow *row
+        while number != NOBODY:
+            row = &self.rows[number]
+            if row.ahead and row.verdict == OK:
+                row.high_watermark = row.log_start = -1
+                self.reject(row, OFFSET_NOT_AVAILABLE)
+            number = row.next
 
     def ends(self):
         """The high watermark of each queue that was read, by queue id."""
@@ -878,7 +902,7 @@ cdef class FetchPlan:
 
 cdef inline bint is_news(const PlanRow *row) noexcept nogil:
     return (
-        row.size > 0 or row.verdict != OK or row.told_error or row.diverged
+        row.size > 0 or row.verdict != OK or row.told_error or row.diverged or row.nearer != NOBODY
         or row.high_watermark != row.told_high_watermark or row.log_start != row.told_log_start
     )
 

@@ -253,7 +253,7 @@ cdef uint8_t *put_topics(
             # readers of committed data get a list of aborted transactions, which is empty; others get none
             place = put_length(place, 0 if read_committed and row.high_watermark >= 0 else -1, flexible)
             if version >= REPLICAS_FROM:
-                place = put_i32(place, -1)
+                place = put_i32(place, row.nearer)
             place = put_length(place, row.size, flexible)
             for part_number in range(row.first_part, row.first_part + row.part_count):
                 part = &answer.parts[part_number]

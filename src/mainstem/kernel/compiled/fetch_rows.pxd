@@ -35,6 +35,8 @@ cdef struct PlanRow:
     uint8_t verdict
     bint settled
     bint diverged
+    bint ahead               # beyond what this follower has applied
+    int32_t nearer           # the node that the reader is sent to for it; -1: none
     bint told_error
 
 cdef struct PlanTopic:

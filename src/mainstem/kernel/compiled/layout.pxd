@@ -82,6 +82,7 @@ cdef enum:
     OFFSET_OUT_OF_RANGE = 48
     FENCED_LEADER_EPOCH = 49
     UNKNOWN_LEADER_EPOCH = 50
+    OFFSET_NOT_AVAILABLE = 51
 
 cdef enum:
     # A verdict that is not out yet: all is well but for the checksum, which nobody has looked at.

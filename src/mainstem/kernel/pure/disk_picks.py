@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
-from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX, FollowedLog
 from mainstem.kernel.pure.batch_check import is_batch
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.fetch_plan import FetchPlan, groups_of_slots
@@ -111,7 +111,7 @@ class DiskPicks:
         self,
         table: QueueTable,
         index: RecentIndex,
-        logs: Sequence[WriteGroupLog | None],
+        logs: Sequence[WriteGroupLog | FollowedLog | None],
         slots: Buffer,
         sources: Sequence[PickSource],
         limits: PickLimits,

@@ -4,7 +4,7 @@ Pure-Python twin of the compiled scan; both are one function, `scan_fetch`, of t
 
 A body whose structure is wrong raises `MalformedFetch`. Every length is checked against the bytes that remain, every
 array count against the smallest size of its elements, before anything is made of it. Fields that the broker does not
-use (the replica's identity, the rack, tagged fields) are stepped over; bytes behind the request are ignored, as
+use (the replica's identity, tagged fields) are stepped over; bytes behind the request are ignored, as
 everywhere but in Produce.
 
 A request of very many partitions is scanned part by part, each of which has a plan of its own.
@@ -77,6 +77,8 @@ class FetchScan(NamedTuple):
     """Topics, and partitions of each, that the session is to leave out from now on."""
     rest: FetchRest | None
     """The place where `scan_more` goes on; None: the plan has all partitions."""
+    rack: str = ""
+    """The reader's rack, which stands behind the partitions: known once `rest` is None."""
 
 
 def scan_fetch(frame: memoryview, position: int, version: int, most: int = ENTRIES_AT_ONCE) -> FetchScan:
@@ -131,15 +133,15 @@ def _body(frame: memoryview, position: int, version: int, head: FetchScan, most:
     plan = FetchPlan()
     taken, rest, position = _topics(frame, position, version, plan, head.rest, most)
     forgotten: list[tuple[FetchKey, list[int]]] = []
+    rack = ""
     if rest is None:
         if version >= SESSIONS_FROM:
             position = _forgotten(frame, position, version, taken, forgotten)
         if version >= RACKS_FROM:
-            size, position = _text_length(frame, position, version >= FLEXIBLE_FROM)
-            position += size
+            rack, position = _text(frame, position, version, "a rack")
         if version >= FLEXIBLE_FROM:
             skip_tags(frame, position)
-    return head._replace(plan=plan, forgotten=forgotten, rest=rest)
+    return head._replace(plan=plan, forgotten=forgotten, rest=rest, rack=rack)
 
 
 def _topics(
@@ -227,11 +229,16 @@ def _key(frame: memoryview, position: int, version: int) -> tuple[FetchKey, int]
         if len(frame) - position < 16:
             raise IndexError
         return bytes(frame[position : position + 16]), position + 16
+    return _text(frame, position, version, "a topic name")
+
+
+def _text(frame: memoryview, position: int, version: int, what: str) -> tuple[str, int]:
+    """A string, and the position behind."""
     size, position = _text_length(frame, position, version >= FLEXIBLE_FROM)
     try:
         return str(frame[position : position + size], "utf-8"), position + size
     except UnicodeDecodeError:
-        raise MalformedFetch("a topic name is not UTF-8") from None
+        raise MalformedFetch(f"{what} is not UTF-8") from None
 
 
 def _text_length(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, Verdict
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, FollowedLog, Verdict
 from mainstem.kernel.pure.fetch_response import write_fetch_response, write_fetch_topics
 from mainstem.kernel.pure.group_log import WriteGroupLog
 from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
@@ -103,6 +103,10 @@ class FetchPlan:
         """Most bytes that the partitions' own limits let through. At least 0."""
         self.asks_epochs = False
         """True when a partition names the leader epoch its reader read last: see `epoch_checks`."""
+        self.from_followers = False
+        """Whether the reader may be served from the replicas of write groups that other nodes lead."""
+        self.nearer: dict[int, int] | None = None
+        """Write group → the node that the reader is sent to for those of its queues that are led here."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -265,11 +269,11 @@ class FetchPlan:
             self.final = True
 
     def read_cached(
-        self, table: QueueTable, index: RecentIndex, logs: Sequence[WriteGroupLog | None], slots: Buffer
+        self, table: QueueTable, index: RecentIndex, logs: Sequence[WriteGroupLog | FollowedLog | None], slots: Buffer
     ) -> int:
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
-        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it. Returns how
-        many partitions were answered with batches."""
+        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it and its replica
+        here, if there is one, is not to be read. Returns how many partitions were answered with batches."""
         groups = groups_of_slots(slots)
         served = 0
         while (row := self._next()) is not None:
@@ -278,6 +282,13 @@ class FetchPlan:
                 break
             served += answered
         return served
+
+    def give_up_ahead(self) -> None:
+        """Refuse the partitions whose readers are beyond what this follower has applied, now that they have waited."""
+        for row in self._rows:
+            if row.ahead and row.verdict == Verdict.OK:
+                row.high_watermark = row.log_start = -1
+                self._refuse(row, Verdict.OFFSET_NOT_AVAILABLE)
 
     def unsettled(self) -> list[PlanRow]:
         """The pending partition and those behind it."""
@@ -289,26 +300,35 @@ class FetchPlan:
         row: PlanRow,
         table: QueueTable,
         index: RecentIndex,
-        logs: Sequence[WriteGroupLog | None],
+        logs: Sequence[WriteGroupLog | FollowedLog | None],
         groups: Sequence[int],
         reserved: int,
     ) -> bool | None:
         """Settle a partition, when so many bytes of the round are promised to others; None when memory alone cannot.
         Returns whether there were batches."""
-        log = logs[groups[slot_of(row.queue_id)]]
+        group = groups[slot_of(row.queue_id)]
+        log = logs[group]
         if log is None:  # first of all: a replica that is behind lacks queues that its leader has
             self._refuse(row, Verdict.NOT_LEADER)
             return False
+        followed = isinstance(log, FollowedLog)
         slot = table.find(row.queue_id)
         if slot == NO_SLOT:
-            self._refuse(row, Verdict.UNKNOWN_QUEUE)
+            self._refuse(row, Verdict.NOT_LEADER if followed else Verdict.UNKNOWN_QUEUE)
             return False
         verdict = _epoch_verdict(row.current_leader_epoch, log.term)
         log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
-        if verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
+        if followed and verdict == Verdict.OK and row.fetch_offset > end:
+            row.ahead = True
+        elif verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
             verdict = Verdict.OFFSET_OUT_OF_RANGE
         if verdict != Verdict.OK:
             self._refuse(row, verdict)
+            return False
+        if self.nearer is not None and not followed and (node := self.nearer.get(group, -1)) >= 0:
+            self.found(row, end, log_start, (), row.fetch_offset)
+            row.nearer = node
+            self.final = True
             return False
         budget = self.budget(row, reserved)
         whole_first = not self.bytes and not reserved

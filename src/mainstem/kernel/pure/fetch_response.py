@@ -39,7 +39,7 @@ _NAME_LENGTH = struct.Struct(">h")
 _V4 = struct.Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 _V5 = struct.Struct(">ihqqq")  # and log start
 _DIVERGING = struct.Struct(">iq")
-_NO_REPLICA = b"\xff\xff\xff\xff"
+_REPLICA = struct.Struct(">i")
 _NO_TAGS = b"\x00"
 
 
@@ -146,7 +146,7 @@ def _write_row(writer: _Writer, version: int, row: PlanRow, codes: Sequence[int]
     # readers of committed data get a list of aborted transactions, which is empty; others get none
     writer.add(_length(0 if read_committed and served else -1, flexible))
     if version >= 11:
-        writer.add(_NO_REPLICA)
+        writer.add(_REPLICA.pack(row.nearer))
     writer.add(_length(row.size, flexible))
     for buffer in row.records:
         writer.stretch(buffer)

@@ -24,6 +24,7 @@ class PlanRow:
     """One partition: the request, its outcome in this round, and the last answer to the reader."""
 
     __slots__ = (
+        "ahead",
         "bytes_max",
         "current_leader_epoch",
         "diverging",
@@ -31,6 +32,7 @@ class PlanRow:
         "high_watermark",
         "last_fetched_epoch",
         "log_start",
+        "nearer",
         "partition",
         "queue_id",
         "records",
@@ -76,6 +78,10 @@ class PlanRow:
         self.size = 0
         self.diverging: tuple[int, int] | None = None
         """Epoch and end offset where the reader's history left the queue's."""
+        self.ahead = False
+        """Whether the reader is beyond what this follower has applied."""
+        self.nearer = -1
+        """The node that the reader is sent to for it; -1: none."""
 
     @property
     def is_news(self) -> bool:
@@ -86,6 +92,7 @@ class PlanRow:
             or self.high_watermark != self.told_high_watermark
             or self.log_start != self.told_log_start
             or self.diverging is not None
+            or self.nearer >= 0
         )
 
     def tell(self) -> None:
