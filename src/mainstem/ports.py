@@ -303,7 +303,16 @@ class LeadershipHealth(Protocol):
         ...
 
 
-class BrokerLeadership(QueueLeadership, LeadershipHealth, Protocol):
+class FollowerProgress(Protocol):
+    """How near the replicas of the write groups that this node leads are to it."""
+
+    def abreast(self) -> Mapping[int, Sequence[int]]:
+        """For each write group that this node leads, the other nodes whose replicas lack hardly anything of what is
+        committed; first the one that has most."""
+        ...
+
+
+class BrokerLeadership(QueueLeadership, LeadershipHealth, FollowerProgress, Protocol):
     """All that a broker asks about leaders."""
 
 

@@ -184,6 +184,8 @@ def test_who_leads_knows_it_and_says_so(tell: Tell) -> None:
             assert nodes.leader_id in replicas.in_sync
             assert set(replicas.in_sync) == set(replicas.replicas), "nobody is behind"
             await nodes.confirmed(leadership, group)
+            others = leadership.abreast()[group]
+            assert sorted(others) == sorted(set(replicas.replicas) - {nodes.leader_id}), "they lack nothing"
         assert not leadership.leaderless
         assert leadership.in_sync_fewest() == len(replicas.in_sync)
 
@@ -206,6 +208,7 @@ def test_who_follows_names_the_leader_and_confirms_nothing(tell: Tell) -> None:
                 await nodes.confirmed(leadership, group)
         assert not leadership.leaderless
         assert leadership.in_sync_fewest() == 0, "of those that it leads"
+        assert not leadership.abreast(), "the leader knows"
 
     tell(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as ConfluentMessage
@@ -37,12 +38,13 @@ class SlowReader:
     """Reads queues from the beginning whenever it is let, so that what it comes to read has moved on from tier to
     tier meanwhile. Keeps everything in the order it came, repeats included."""
 
-    def __init__(self, bootstrap: str, queues: Iterable[Queue]) -> None:
+    def __init__(self, bootstrap: str, queues: Iterable[Queue], **settings: Any) -> None:
         # Small buffers in the client: what it holds in advance would not be read from the node later.
         self._reader = librdkafka.consumer(
             bootstrap,
             "unused",
             **{"queued.max.messages.kbytes": 256, "fetch.message.max.bytes": 16_384, "fetch.queue.backoff.ms": 5},
+            **settings,
         )
         self._reader.assign([TopicPartition(*queue, 0) for queue in queues])
         self._stopping = threading.Event()

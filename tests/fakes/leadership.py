@@ -54,6 +54,10 @@ class FakeLeadership:
         if not self.leads(group) or group in self.unconfirmed:
             raise LeaderMissing(f"group {group:#x} is led elsewhere")
 
+    def abreast(self) -> dict[int, list[int]]:
+        found = {group: self.replicas(group).in_sync for group in self.store.queues if self.leads(group)}
+        return {group: [node_id for node_id in nodes if node_id != self._node_id] for group, nodes in found.items()}
+
     def in_sync_fewest(self) -> int:
         counts = [len(self.replicas(group).in_sync) for group in self.store.queues if self.leads(group)]
         return min(counts, default=0)

@@ -236,5 +236,9 @@ class NodeStore:
         if not self.leads(group):
             raise LeaderMissing(f"write group {group} is led elsewhere")
 
+    def abreast(self) -> dict[int, list[int]]:
+        others = [node_id for node_id in self._shared.nodes if node_id != self._node_id]
+        return dict.fromkeys(self._shared.serving[self._node_id], others)
+
     def in_sync_fewest(self) -> int:
         return len(self._shared.nodes) if self._shared.serving[self._node_id] else 0

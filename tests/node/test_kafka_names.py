@@ -32,6 +32,7 @@ listener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-512
 sasl.enabled.mechanisms=SCRAM-SHA-256,PLAIN
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:admin;User:operator
+replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
 ! and one of ours
 storage.write_cache_bytes=64MB
 max.connections.per.ip: 20
@@ -59,6 +60,7 @@ def test_a_file_of_properties_is_a_configuration(tmp_path: Path) -> None:
         ),
     }  # fmt: skip
     assert config.sasl.mechanisms == ("SCRAM-SHA-256", "PLAIN", "SCRAM-SHA-512"), "all that any listener takes"
+    assert config.broker.rack_aware_reads
     assert config.authorizer.enabled
     assert config.authorizer.super_users_named == {"User:admin", "User:operator"}
     assert config.storage.write_cache_bytes == 64_000_000
@@ -100,6 +102,7 @@ def test_other_sources_take_them_as_well(tmp_path: Path) -> None:
         ("listeners=SSL://:1\nlistener.name.ssl.max.connections=4", "settings of its own for"),
         ("listener.name.a.plain.sasl.jaas.config=x", "mainstem user add"),
         ("authorizer.class.name=com.example.Ours", "StandardAuthorizer"),
+        ("replica.selector.class=com.example.Nearest", "RackAwareReplicaSelector, or none"),
         ("inter.broker.listener.name=INSIDE", "rpc_tls"),
         ("process.roles=broker,controller", "`roles`"),
         ("log.dirs=/data", "write_dir"),

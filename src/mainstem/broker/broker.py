@@ -17,6 +17,7 @@ from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.nearer_replicas import NearerReplicas
 from mainstem.broker.queue_routing import BrokerList, QueueRouting
 from mainstem.broker.read_turns import ReadTurns
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
@@ -168,6 +169,7 @@ class Broker:
     judged_ms: Callable[[], int] = field(init=False)
     routing: QueueRouting = field(init=False)
     broker_list: BrokerList = field(init=False)
+    nearer_replicas: NearerReplicas = field(init=False)
     auto_creation: AutoCreation = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
@@ -183,6 +185,15 @@ class Broker:
         self.refusals = BoundedLog(logger, self.clock)
         self.routing = QueueRouting(self.node_id, self.cluster, self.leadership, apart=self.apart)
         self.broker_list = BrokerList(self.cluster, self.clock.monotonic)
+        self.nearer_replicas = NearerReplicas(
+            self.node_id,
+            self.facts.rack,
+            self.cluster,
+            self.leadership,
+            self.routing,
+            enabled=self.config.rack_aware_reads,
+            apart=self.apart,
+        )
         self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(
             self.metadata_admin,

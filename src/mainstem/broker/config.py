@@ -42,6 +42,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Partitions that all sessions together remember, about 200 bytes each; beyond it there are no new
     sessions."""
 
+    rack_aware_reads: bool = False
+    """replica.selector.class: a leader sends consumers that name their rack to a replica there."""
+
     def validate(self) -> None:
         for name, (smallest, largest) in _BOUNDS.items():
             value = getattr(self, name)

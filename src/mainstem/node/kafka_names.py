@@ -53,6 +53,10 @@ OURS = {
 AUTHORIZERS = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer")
 """Those whose rules `authorizer.enabled` has, too."""
 
+SELECTOR = "replica.selector.class"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The one whose choice `broker.rack_aware_reads` makes; without a selector consumers read from leaders alone."""
+
 KEYSTORE, KEYSTORE_TYPE = "ssl.keystore.location", "ssl.keystore.type"
 TRUSTSTORE, TRUSTSTORE_TYPE = "ssl.truststore.location", "ssl.truststore.type"
 CLIENT_AUTH, TLS_VERSIONS, MAPPING = "ssl.client.auth", "ssl.enabled.protocols", "ssl.principal.mapping.rules"
@@ -107,7 +111,7 @@ class Translated(NamedTuple):
 
 def is_kafkas(name: str) -> bool:
     """Whether a setting has one of Kafka's names that this module knows."""
-    known = (LISTENERS, ADVERTISED, PROTOCOLS, AUTHORIZER, MECHANISMS, *OF_TLS)
+    known = (LISTENERS, ADVERTISED, PROTOCOLS, AUTHORIZER, SELECTOR, MECHANISMS, *OF_TLS)
     return name.startswith(OF_ONE_LISTENER) or name.endswith("jaas.config") or name in {*known, *OURS, *INSTEAD}
 
 
@@ -124,6 +128,10 @@ def translated(given: Mapping[str, Given]) -> list[Translated]:
             if text not in ("", *AUTHORIZERS):
                 raise ConfigError(f"{origin}: {name} = {text}: there is the one of Kafka itself, {AUTHORIZERS[0]}")
             found.append(Translated(("authorizer", "enabled"), bool(text), f"{origin}: {name}"))
+        elif name == SELECTOR:
+            if text not in ("", RACK_AWARE_SELECTOR):
+                raise ConfigError(f"{origin}: {name} = {text}: there is {RACK_AWARE_SELECTOR}, or none")
+            found.append(Translated(("broker", "rack_aware_reads"), bool(text), f"{origin}: {name}"))
     listeners = _listeners(given)
     return [*found, *_mechanisms(given, listeners), *listeners]
 

@@ -62,6 +62,10 @@ class RemoteLeadership:
         `StorageUnreached`."""
         await self._leaders.call(group, WRITE_GROUP_MEMBERS, MembersOf(group))
 
+    def abreast(self) -> Mapping[int, Sequence[int]]:
+        """None: this node leads nothing."""
+        return {}
+
     @property
     def leaderless(self) -> bool:
         return not any(self._leaders.now(group).node_id != -1 for group in range(self._placement.groups))

@@ -296,6 +296,7 @@ def test_a_broker_says_where_it_is_reached_and_where_it_stands() -> None:
     assert configs["listeners"].value == "PLAINTEXT://0.0.0.0:9092,PLAINTEXT://[::]:9092"
     assert configs["advertised.listeners"].value == "PLAINTEXT://node-1:9092"
     assert configs["broker.rack"].value == "r2"
+    assert configs["replica.selector.class"].value == "", "leaders answer"
     assert {"num.partitions", "default.replication.factor", "message.max.bytes"} <= set(configs)
 
 

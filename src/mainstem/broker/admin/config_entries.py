@@ -23,6 +23,9 @@ class ResourceType(enum.IntEnum):
     GROUP = 32
 
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The one of Kafka's selectors that there is here as well."""
+
 ALL_BROKERS = ""
 """The resource name of the defaults that Kafka lets a client set for all brokers at once; here there are
 none."""
@@ -138,6 +141,13 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
             "Whether everybody may do everything with what no access rule is about.",
         )
     yield "broker.rack", ConfigType.STRING, broker.facts.rack, "", "Where this node stands."
+    yield (
+        "replica.selector.class",
+        ConfigType.STRING,
+        RACK_AWARE_SELECTOR if config.rack_aware_reads else "",
+        "",
+        "Where consumers read that name their rack; empty: from leaders alone.",
+    )
     yield (
         "auto.create.topics.enable",
         boolean,

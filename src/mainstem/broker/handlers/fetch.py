@@ -6,6 +6,9 @@ within the dispatch, no larger than the reader has shown to take. If there is no
 is more, and another round begins. If memory does not have everything, a task goes on, and the store reads the disks. No
 code here runs per partition, except for readers that ask where their history left the queue's.
 
+A consumer that names its rack is sent to a replica there, and served at that replica's node (`nearer_replicas.py`). The
+kernel settles such partitions with the others: `plan.nearer` and `plan.from_followers` say what it goes by.
+
 While there are no transactions the last stable offset is the high watermark, and no transaction was ever
 aborted: readers of committed data get an empty list, the others null, as in Kafka.
 """
@@ -56,6 +59,7 @@ _ERROR_OF_REFUSAL = {
     Verdict.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_ID,
     Verdict.UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     Verdict.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Verdict.OFFSET_NOT_AVAILABLE: ErrorCode.OFFSET_NOT_AVAILABLE,
 }
 
 
@@ -91,6 +95,10 @@ _PLAN_BYTES_MAX = 32 * 1024 * 1024
 """A plan of 125,000 entries, half of them topics with names of their own."""
 
 SESSIONS_FROM = 7
+
+FOLLOWED_WAIT_SECONDS_MAX = 1.0
+"""After so long a reader of replicas that other nodes lead looks whether this node still follows them: nothing wakes it
+when the node loses sight of a leader."""
 
 _FAILED_TOPIC = PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
 _FAILED_CODES = (int(ErrorCode.UNKNOWN_SERVER_ERROR),) * len(CODES)
@@ -259,6 +267,9 @@ class _Fetch:
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
+        if bytes_max is None:  # the rack stands behind the last part of a request in parts
+            plan.from_followers = broker.nearer_replicas.are_here(scan.rack)
+            plan.nearer = broker.nearer_replicas.of(scan.rack, call.session.listener)
         self._held_bytes = 0
         self._deadline: float | None = None
         self._round = 0
@@ -378,8 +389,14 @@ class _Fetch:
         sense."""
         plan = self._plan
         missing = self._bytes_min - plan.bytes
-        if missing <= 0 or plan.final or (remaining := self._remaining()) <= 0:
+        if missing <= 0 or plan.final:
             return self._answer()
+        if (remaining := self._remaining()) <= 0:
+            if plan.from_followers:
+                plan.give_up_ahead()
+            return self._answer()
+        if plan.from_followers:
+            remaining = min(remaining, FOLLOWED_WAIT_SECONDS_MAX)
         plan.release()
         return Waiting(self._broker.store.wait(plan, missing, remaining), self._again)
 

@@ -26,6 +26,10 @@ long."""
 IN_SYNC_LAG_BLOCKS = 1_000
 """Blocks that a replica in sync may lack: about those of a second under full load."""
 
+ABREAST_LAG_BLOCKS = 100
+"""Blocks that a replica may lack for readers to be sent there: about those of a tenth of a second under full load. A
+reader at the end of a queue waits there for what the replica lacks."""
+
 
 class WriteGroupLeadership:
     """The `ports.Leadership` of a node."""
@@ -104,6 +108,16 @@ class WriteGroupLeadership:
     def leaderless(self) -> bool:
         return not any(group.consensus.leader_id for group in self._groups)
 
+    def abreast(self) -> dict[int, list[int]]:
+        found = {}
+        for number, group in enumerate(self._groups):
+            core = group.consensus.core
+            if group.serving and core is not None:
+                late = {peer.node_id for peer in late_peers(core, ABREAST_LAG_BLOCKS)}
+                able = [peer for peer in core.peers() if peer.node_id in core.membership.voters - late]
+                found[number] = [peer.node_id for peer in sorted(able, key=lambda peer: -peer.match_index)]
+        return found
+
     def in_sync_fewest(self) -> int:
         fewest = 0
         for group in self._groups:
@@ -115,7 +129,7 @@ class WriteGroupLeadership:
         return fewest
 
 
-def late_peers(core: RaftCore) -> list[PeerView]:
+def late_peers(core: RaftCore, lag_blocks: int = IN_SYNC_LAG_BLOCKS) -> list[PeerView]:
     """On the leader, the members that do not receive the log as it grows, or lack more than the newest blocks."""
-    near = core.commit_index - IN_SYNC_LAG_BLOCKS
+    near = core.commit_index - lag_blocks
     return [peer for peer in core.peers() if peer.state is not SendState.REPLICATE or peer.match_index < near]

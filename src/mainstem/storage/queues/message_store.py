@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from mainstem.kernel import FetchPlan, ProduceScan, WriteGroupLog, append_all
+from mainstem.kernel import FetchPlan, FollowedLog, ProduceScan, WriteGroupLog, append_all
 from mainstem.model import (
     AppendResult,
     BatchAppend,
@@ -66,7 +66,7 @@ class LocalMessageStore:
         self._slots = memoryview(array("H", slots))
         self._write_loop = write_loop
         self._read_path = read_path
-        self.plan_reads = read_path.plan_reads(self._logs, self._slots)
+        self.plan_reads = read_path.plan_reads(self._logs_for, self._slots)
         self._lookup = lookup
         self._waiters = waiters
         self._producers = producers
@@ -207,7 +207,14 @@ class LocalMessageStore:
 
     def read_at_once(self, plan: ReadPlan) -> None:
         assert isinstance(plan, FetchPlan), "plans come from the kernel's scan"
-        self._read_path.read_plan(plan, self._logs, self._slots)
+        self._read_path.read_plan(plan, self._logs_for(plan), self._slots)
+
+    def _logs_for(self, plan: FetchPlan) -> Sequence[WriteGroupLog | FollowedLog | None]:
+        """The logs of the write groups that a plan may be served from: those led here and, for a reader that may, the
+        replicas that follow closely. A plan reads only what is applied of either, hence committed."""
+        if not plan.from_followers:
+            return self._logs
+        return [group.followed() if log is None else log for group, log in zip(self._groups, self._logs, strict=True)]
 
     async def read(
         self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int, *, whole_first: bool = True

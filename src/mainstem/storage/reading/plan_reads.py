@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from mainstem.kernel import (
     DiskPicks,
     FetchPlan,
+    FollowedLog,
     PickLimits,
     PickSource,
     QueueTable,
@@ -82,6 +83,9 @@ little beside a read of a disk."""
 DEFERRED_MAX = 4096
 """Fetches of which it is remembered what they wait for."""
 
+LogsFor = Callable[[FetchPlan], Sequence[WriteGroupLog | FollowedLog | None]]
+"""Returns the logs that a plan may be served from, as `FetchPlan.read_cached` takes them."""
+
 
 class SingleReads(Protocol):
     """Reads of one queue, to which the reader of many leaves what it does not find together."""
@@ -98,7 +102,7 @@ class SingleReads(Protocol):
         self, read: QueueRead, away: RemoteRead, bytes_max: int, whole_first: bool
     ) -> QueueSlice | None: ...
 
-    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> None:
+    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | FollowedLog | None], slots: Buffer) -> None:
         """Settle what memory has of a plan."""
         ...
 
@@ -145,8 +149,8 @@ pages."""
 
 
 class PlanReads:
-    """Settles the partitions of a plan that memory left pending. `logs` and `slots` are as `FetchPlan.read_cached`
-    takes them."""
+    """Settles the partitions of a plan that memory left pending. `slots` are as `FetchPlan.read_cached` takes
+    them."""
 
     def __init__(
         self,
@@ -156,7 +160,7 @@ class PlanReads:
         sealed: SealedSegments,
         store: QueueStore,
         pacing: Pacing,
-        logs: Sequence[WriteGroupLog | None],
+        logs_for: LogsFor,
         slots: Buffer,
     ) -> None:
         self._path = path
@@ -165,7 +169,7 @@ class PlanReads:
         self._sealed = sealed
         self._store = store
         self._pacing = pacing
-        self._logs = logs
+        self._logs_for = logs_for
         self._slots = slots
         self._remote = path.remote_reads
         self._deferred: Lru[int, _Deferred] = Lru(DEFERRED_MAX)
@@ -203,7 +207,7 @@ class PlanReads:
                 await self._read_alone(plan, read, bytes_max)
             if plan.round != begun:
                 return
-            self._path.read_plan(plan, self._logs, self._slots)
+            self._path.read_plan(plan, self._logs_for(plan), self._slots)
         if remote.deferred:
             self._deferred.put(id(plan), _Deferred(begun, remote.deferred))
 
@@ -271,7 +275,7 @@ class PlanReads:
         sources = [PickSource(file.extents.content, file.groups) for file in files]
         picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=bool(near.runs))
         before = plan.bytes
-        picks.choose(self._table, self._index, self._logs, self._slots, sources, near.limits)
+        picks.choose(self._table, self._index, self._logs_for(plan), self._slots, sources, near.limits)
         self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
         if not len(picks):
             return 0
@@ -300,7 +304,7 @@ class PlanReads:
         picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=True)
         before = plan.bytes
         limits = PickLimits(0, ANYWHERE, PARTITIONS_MAX, 0, 0, ANYWHERE, 0, ANYWHERE)
-        picks.choose(self._table, self._index, self._logs, self._slots, [], limits)
+        picks.choose(self._table, self._index, self._logs_for(plan), self._slots, [], limits)
         self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
 
     async def _near(self, read: QueueRead, bytes_max: int, reach: int, *, few: bool) -> _Near | None:

@@ -20,6 +20,7 @@ from mainstem.kernel import (
     NEXT_OFFSET,
     NO_SLOT,
     FetchPlan,
+    FollowedLog,
     IndexedBatch,
     QueueTable,
     RecentIndex,
@@ -39,6 +40,7 @@ from mainstem.storage.reading.plan_reads import (
     SPARSE_BYTES,
     SPARSE_WINDOW_BYTES,
     WINDOW_BYTES,
+    LogsFor,
     PlanReads,
 )
 from mainstem.storage.reading.remote_reads import RemoteRead, RemoteReads
@@ -161,16 +163,16 @@ class ReadPath:
         found = self._cached(slot, read.offset, budget, whole_first)
         return None if found is None else self._slice(read, offsets, found)
 
-    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> None:
+    def read_plan(self, plan: FetchPlan, logs: Sequence[WriteGroupLog | FollowedLog | None], slots: Buffer) -> None:
         """Fill a plan's partitions, in order, up to the first that memory alone cannot answer."""
         before = plan.bytes
         self._served_to_plans += plan.read_cached(self._table, self._index, logs, slots)
         self._served_bytes_to_plans += plan.bytes - before
 
-    def plan_reads(self, logs: Sequence[WriteGroupLog | None], slots: Buffer) -> PlanReads:
-        """Make a reader of plans from the disks. `slots` has the write group of each slot, `logs` the log of each write
-        group."""
-        return PlanReads(self, self._table, self._index, self._sealed, self._store, self._pacing, logs, slots)
+    def plan_reads(self, logs_for: LogsFor, slots: Buffer) -> PlanReads:
+        """Make a reader of plans from the disks. `slots` has the write group of each slot; `logs_for` returns the log
+        of each write group that a plan may be served from."""
+        return PlanReads(self, self._table, self._index, self._sealed, self._store, self._pacing, logs_for, slots)
 
     def position_in_memory(self, queue_id: int, offset: int) -> int | None:
         """Journal position of the batch that holds the offset; None when the index in memory does not have it. The

@@ -26,10 +26,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.errors import MainstemError
-from mainstem.kernel import NEXT_OFFSET, NO_SLOT, ProducerState, ProducerStates, QueueTable
+from mainstem.kernel import NEXT_OFFSET, NO_SLOT, FollowedLog, ProducerState, ProducerStates, QueueTable
 from mainstem.model import BatchAppend, Buffer, Outcome
 from mainstem.protocol.records import build_empty_batch
-from mainstem.raft import MembershipChange, NotLeader, NotReady, RaftCore, Snapshot
+from mainstem.raft import MembershipChange, NotLeader, NotReady, RaftCore, Role, Snapshot
 from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.write_groups import control
@@ -44,6 +44,10 @@ from mainstem.storage.write_groups.write_group_waiters import WriteGroupWaiters
 FATE_TICKS = 30
 """After the end of a leadership, appenders wait this long to hear what became of their batches: 1.5 s, an election that
 takes its longest, and half as much again."""
+
+READABLE_LAG_BLOCKS = 1_000
+"""Committed blocks that a follower may have yet to apply while its readers stay with it: about those of a second under
+full load. Readers of one that lags more go back to the leader."""
 
 
 class WriteGroupState(NamedTuple):
@@ -105,6 +109,17 @@ class WriteGroup:
     def term(self) -> int:
         core = self.consensus.core
         return core.term if core is not None else self.applied_term
+
+    def followed(self) -> FollowedLog | None:
+        """This replica for readers of its committed batches, while another node leads; None: it is not to be read, as
+        this node hears no leader, has no vote, lags behind, or replaces its state by a snapshot."""
+        core = self.consensus.core
+        if core is None or core.role is not Role.FOLLOWER or not core.leader_id or core.installing is not None:
+            return None
+        lags = core.commit_index - self.applied_index > READABLE_LAG_BLOCKS
+        if lags or core.node_id not in core.membership.voters:
+            return None
+        return FollowedLog(core.term)
 
     @property
     def last_index(self) -> int:
