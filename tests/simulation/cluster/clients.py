@@ -54,6 +54,8 @@ class Clients:
         """Nothing new is begun any more."""
         self.acknowledged = 0
         self.read_batches = 0
+        self.replica_batches = 0
+        """Read from replicas."""
         self._values = 0
         self.terms: dict[int, int] = {}
 

@@ -14,8 +14,8 @@ from typing import Any
 import google_crc32c
 import numpy
 
-from mainstem.kernel import ProducerStates, RecordKind
-from mainstem.model import Outcome
+from mainstem.kernel import FetchPlan, ProducerStates, RecordKind
+from mainstem.model import Buffer, Outcome, QueueRead, QueueSlice, slot_of
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
 from mainstem.storage.compacting import compact_files, compact_plan
@@ -24,6 +24,7 @@ from mainstem.storage.compacting.compact_plan import CompactionStanding, Flags, 
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.manifest.copy_on_disk import copied_manifest
@@ -32,6 +33,7 @@ from mainstem.storage.queue_store.manifest.database.manifest_seal import Seal
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.manifest_rows import CopyHeader, Row, rows_in
+from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.state.manifest_queue import RECORDED, REPLAYED, Decided, ManifestQueue
 from mainstem.storage.store_files.store_file import StoreFile
@@ -254,6 +256,33 @@ def _batch_left_out_of_a_log() -> tuple[type, str, Any]:
 Plant = Callable[[], tuple[type | ModuleType, str, Any]]
 """Makes a bug: where it goes, the name it takes the place of, and what stands there then."""
 
+
+def _served_before_it_is_committed() -> tuple[type, str, Any]:
+    """A follower serves readers all that its log has, committed or not."""
+    read = LocalMessageStore.read_at_once
+
+    def read_at_once(store: LocalMessageStore, plan: FetchPlan) -> None:
+        wanted = plan.pending() if plan.from_followers else None
+        if wanted is not None:
+            group = store._groups[store._slots[slot_of(wanted.queue_id)]]
+            offsets = store._read_path.offsets(wanted.queue_id)
+            if group.followed() is not None and offsets is not None and wanted.offset >= offsets.high_watermark:
+                plan.put(QueueSlice(wanted.queue_id, Outcome.OK, undecided(group, wanted), offsets, None, 1 << 40))
+        read(store, plan)
+
+    def undecided(group: WriteGroup, wanted: QueueRead) -> list[Buffer]:
+        found: list[Buffer] = []
+        for block in group.blocks.unapplied(group.applied_index):
+            if block.kind == KIND_DATA and block.payload is not None:
+                rows = numpy.frombuffer(block.directory, DIRECTORY_ROW)
+                ends = rows["base_offset"] + rows["last_offset_delta"]
+                for row in rows[(rows["queue_id"] == wanted.queue_id) & (ends >= wanted.offset)]:
+                    found.append(bytes(block.payload)[row["position"] : row["position"] + row["length"]])
+        return found
+
+    return LocalMessageStore, "read_at_once", read_at_once
+
+
 PLANTS: dict[str, Plant] = {
     "ack-before-quorum": _ack_before_quorum,
     "vote-not-persisted": _vote_not_persisted,
@@ -273,6 +302,7 @@ PLANTS: dict[str, Plant] = {
     "tombstone-leaves-its-value": _tombstone_leaves_its_value,
     "batch-lost-in-a-rewrite": _batch_lost_in_a_rewrite,
     "batch-left-out-of-a-log": _batch_left_out_of_a_log,
+    "served-before-it-is-committed": _served_before_it_is_committed,
 }
 
 
@@ -299,6 +329,7 @@ BREAKS = {
     "tombstone-leaves-its-value": "L",
     "batch-lost-in-a-rewrite": "L",
     "batch-left-out-of-a-log": "L",
+    "served-before-it-is-committed": "B",
 }
 """Per planted bug the letters of the invariants it breaks: it is found by a check of one of these, by nothing else."""
 

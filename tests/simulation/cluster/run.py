@@ -21,6 +21,7 @@ from tests.simulation.cluster.faults import Faults
 from tests.simulation.cluster.lives import ClusterLoop
 from tests.simulation.cluster.network import caused
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.replica_reads import REPLICA_READS, REPLICA_READS_SHARE, ReplicaReader
 from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
 from tests.simulation.compactor import Compactors, PassSeen
 from tests.simulation.machine import let_go
@@ -129,6 +130,10 @@ class Run:
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
         self.mergers = mergers_of(self.cluster, seed)
+        self._replicas = random.Random(f"{seed} replicas")
+        self._reads_replicas = REPLICA_READS in faults or (
+            not any(faults) and self._replicas.random() < REPLICA_READS_SHARE
+        )
         self._compaction = random.Random(f"{seed} compaction")
         """Draws from it move nothing else that the seed decides."""
         share = 0.0 if any(faults) else COMPACTING_SHARE
@@ -240,6 +245,8 @@ class Run:
         for _ in range(2):
             yield Reader(self.clients, list(queue_ids)).run()
         yield from (rival.run() for rival in self.rivals)
+        if self._reads_replicas:
+            yield ReplicaReader(self.clients, list(queue_ids), self._replicas).run()
 
     async def _split(self, node: SimulatedNode) -> None:
         """The splitters of one node, well-behaved or not; they run on its host and die with it."""

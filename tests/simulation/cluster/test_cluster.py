@@ -30,6 +30,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.cluster.faults import MERGE_CRASH, ROTTEN_MANIFEST
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
+from tests.simulation.cluster.replica_reads import REPLICA_READS
 from tests.simulation.cluster.rivals import RIVALS
 from tests.simulation.cluster.run import COMPACTION, Run, play
 from tests.simulation.find import more_at_length, seed_that_finds
@@ -62,6 +63,7 @@ BROUGHT_TO_LIGHT_BY = {
     "tombstone-leaves-its-value": [COMPACTION, "crash"],
     "batch-lost-in-a-rewrite": [COMPACTION, "crash"],
     "batch-left-out-of-a-log": [COMPACTION, "crash"],
+    "served-before-it-is-committed": [REPLICA_READS, "transfer"],
 }
 """Per planted bug the faults that show it."""
 
