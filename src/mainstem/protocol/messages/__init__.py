@@ -29,6 +29,12 @@ from mainstem.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from mainstem.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from mainstem.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -201,6 +207,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+            _declare("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+            _declare("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
             _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
         )
@@ -219,6 +227,10 @@ __all__ = [
     "ApiDeclaration",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "CreateAclsRequest",
     "CreateAclsResponse",
     "CreateDelegationTokenRequest",
