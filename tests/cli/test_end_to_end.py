@@ -370,6 +370,7 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 
 
 ELSEWHERE = {
+    "cluster explain",
     "cluster transfer-leader", "cluster drain", "cluster rebalance", "cluster rebalance --dry-run", "cluster remove",
     "cluster replace", "split prepare", "store repair",
     "store repair --manifest",
@@ -517,6 +518,9 @@ def test_status_of_cluster_and_split(mainstem: Shell, node: Serving) -> None:
     cluster = json.loads(mainstem("cluster", "status", "--json"))
     assert f"{cluster['nodes'][0]['host']}:{cluster['nodes'][0]['port']}" == node.kafka
     assert cluster["nodes"][0]["load"] is not None, "a node alone knows its own"
+    told = mainstem("cluster", "explain", "--group", "0")
+    assert "Node 1 leads it, as it is to" in told
+    assert "this node is a cluster of its own" in told
     for group in json.loads(mainstem("split", "status", "--json"))["groups"].values():
         assert group["pruned"] <= group["split"] <= group["committed"]
 

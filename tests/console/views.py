@@ -17,6 +17,7 @@ from mainstem.console.views.of_cluster import (
     NodeView,
     WriteGroupView,
 )
+from mainstem.console.views.of_explanation import ExplanationView
 from mainstem.console.views.of_split import (
     DamagedBlockView,
     DamagedFileView,
@@ -43,6 +44,13 @@ from mainstem.console.views.of_store import (
 )
 from mainstem.console.views.of_tenants import TenantUsageView, TenantView
 from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, TopicSummary, TopicView
+from mainstem.node.views.explanations import (
+    ExplainedCluster,
+    ExplainedQueue,
+    explain_node,
+    explain_queue,
+    explain_write_group,
+)
 
 FLIGHTS = TopicView(
     name="flights",
@@ -117,7 +125,7 @@ class FakeViews:
         self.stores = True
 
     def all(self) -> NodeViews:
-        return NodeViews(self, self, self, self if self.stores else None, self)
+        return NodeViews(self, self, self, self if self.stores else None, self, self)
 
     def not_alive(self) -> str | None:
         return self.dead
@@ -169,6 +177,20 @@ class FakeViews:
 
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         return BalanceView(moves=[BalanceMoveView(group=0, old=1, new=2, why="2 replicas there, 0 here")])
+
+    async def node(self, node_id: int) -> ExplanationView | None:
+        return explain_node(await self._known(), node_id)
+
+    async def write_group(self, group: int) -> ExplanationView | None:
+        return explain_write_group(await self._known(), group)
+
+    async def partition(self, topic: str, partition: int) -> ExplanationView | None:
+        if topic != FLIGHTS.name or partition >= len(FLIGHTS.partitions):
+            return None
+        return explain_queue(await self._known(), ExplainedQueue(topic, partition, 77, 0))
+
+    async def _known(self) -> ExplainedCluster:
+        return ExplainedCluster(await self.cluster(), [], None, unplanned="this node is a cluster of its own")
 
     async def remove_node(self, node_id: int) -> str | None:
         return None

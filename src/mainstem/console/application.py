@@ -75,6 +75,9 @@ class Console:
             Route("/readyz", self._readyz),
             Route("/metrics", self._limited(self._metrics, open_to_all=self._config.open_metrics)),
             Route("/v1/cluster", self._limited(self._cluster)),
+            Route("/v1/cluster/explain/node/{number:int}", self._limited(self._explain_node)),
+            Route("/v1/cluster/explain/group/{number:int}", self._limited(self._explain_write_group)),
+            Route("/v1/cluster/explain/partition/{name}/{number:int}", self._limited(self._explain_partition)),
             Route("/v1/cluster/transfer-leader", self._limited(self._transfer_leader), methods=["POST"]),
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
@@ -138,6 +141,19 @@ class Console:
 
     async def _cluster(self, request: Request) -> Response:
         return _json(await self._views.cluster.cluster())
+
+    async def _explain_node(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        return _found(await self._views.explanations.node(number), f"there is no node {number}")
+
+    async def _explain_write_group(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        return _found(await self._views.explanations.write_group(number), f"there is no write group {number}")
+
+    async def _explain_partition(self, request: Request) -> Response:
+        name, number = request.path_params["name"], request.path_params["number"]
+        found = await self._views.explanations.partition(name, number)
+        return _found(found, f"there is no partition {number} of a topic {name}")
 
     async def _transfer_leader(self, request: Request) -> Response:
         wanted = await self._posted(request, TransferLeaderRequest)
@@ -262,6 +278,13 @@ async def _pieces(name: bytes, items: Sequence[object]) -> AsyncIterator[bytes]:
 
 def _json(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+def _found(value: object | None, missing: str) -> Response:
+    """Raises HTTPException where there is none."""
+    if value is None:
+        raise HTTPException(404, missing)
+    return _json(value)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

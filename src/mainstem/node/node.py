@@ -43,6 +43,7 @@ from mainstem.node.node_roles import Roles, rpc_advertised
 from mainstem.node.splitter_end import SplitterEnd
 from mainstem.node.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
+from mainstem.node.views.explaining import LocalExplanations
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
 from mainstem.node.views.tenant_views import ReplicatedTenantViews
@@ -308,11 +309,12 @@ class RunningNode:
             leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
             draining=draining,
         )
+        explanations = LocalExplanations(nameserver, cluster_views)
         compute = roles.compute
         traffic = compute.traffic if compute is not None else roles.clients.traffic
         if storage is None or splitter is None:
             tenants = ReplicatedTenantViews(nameserver, traffic, None)
-            return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants)
+            return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants, explanations)
         store_views = LocalStoreViews(
             config=config,
             nameserver=nameserver,
@@ -328,7 +330,7 @@ class RunningNode:
         groups = compute.groups if compute is not None else None
         topic_views = LocalTopicViews(nameserver, storage, groups)
         tenants = ReplicatedTenantViews(nameserver, traffic, store_views.bytes_of_topics)
-        return NodeViews(health, cluster_views, topic_views, store_views, tenants)
+        return NodeViews(health, cluster_views, topic_views, store_views, tenants, explanations)
 
     def _measured(
         self, roles: Roles, server: KafkaServer | None, remote_store: GuardedStore | None

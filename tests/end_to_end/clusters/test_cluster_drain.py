@@ -81,6 +81,13 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
                 assert group["leader"] != DRAINED
             assert all(node["load"]["write_total_bytes"] > 0 for node in view["nodes"]), "each tells the leader"
             assert any(group["load"]["bytes_in"] > 0 for group in view["write_groups"])
+            told = mainstem_json(asked, "cluster", "explain", f"{TOPIC}:0")
+            reasons = [move["why"] for move in told["begun"]]
+            assert f"node {DRAINED} is drained" in reasons, "whoever leads the metadata, somebody remembers"
+            assert {one["node"] for one in told["replicas"]} == {1, 2, NEW}
+            assert f"Node {DRAINED} is drained and empty" in mainstem(
+                asked, "cluster", "explain", "--node", str(DRAINED)
+            )
             eventually(lambda: all(map(is_led_well, write_groups(cluster))), what="leaders that are preferred")
             first = write_groups(cluster)[0]
             other = next(one["node"] for one in first["replicas"] if one["node"] != first["leader"])

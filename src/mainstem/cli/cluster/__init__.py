@@ -9,6 +9,7 @@ command = LazyGroup(
     help="Look at the cluster, move its leaders, drain, replace and remove its nodes.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
+        "explain": LazyCommand("mainstem.cli.cluster.explain", "Say why a queue, write group or node is where it is."),
         "transfer-leader": LazyCommand("mainstem.cli.cluster.transfer_leader", "Have another node lead a write group."),
         "feature-level": LazyCommand("mainstem.cli.cluster.feature_level", "Show or raise what the nodes may write."),
         "recover": LazyCommand(

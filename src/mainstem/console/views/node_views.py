@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from mainstem.console.views.asked_changes import GiveUpRequest, TenantRequest
 from mainstem.console.views.of_cluster import BalanceView, ClusterView
+from mainstem.console.views.of_explanation import ExplanationView
 from mainstem.console.views.of_split import SplitEndpoint, SplitView
 from mainstem.console.views.of_store import GiveUpView, StoreUsageView, StoreView
 from mainstem.console.views.of_tenants import TenantUsageView, TenantView
@@ -64,6 +65,16 @@ class ClusterViews(Protocol):
         ...
 
 
+class Explanations(Protocol):
+    """Why something is where it is. None: there is no such thing."""
+
+    async def node(self, node_id: int) -> ExplanationView | None: ...
+
+    async def write_group(self, group: int) -> ExplanationView | None: ...
+
+    async def partition(self, topic: str, partition: int) -> ExplanationView | None: ...
+
+
 class TopicViews(Protocol):
     """All topics, with what the node has of them."""
 
@@ -115,3 +126,4 @@ class NodeViews(NamedTuple):
     store: StoreViews | None
     """None: the node has no storage."""
     tenants: TenantViews
+    explanations: Explanations

@@ -48,12 +48,14 @@ LOADS_LOOK_SECONDS = 1.0
 
 
 class PlannedBalance(NamedTuple):
-    """The moves of a rebalance, and what they were planned from. `by_load`: the loads of all nodes are known."""
+    """The moves of a rebalance, and what they were planned from. `by_load`: the loads of all nodes are known; `lately`:
+    the moves that somebody remembers to have begun, the newest first."""
 
     moves: list[BalanceMove]
     placements: Placements
     standings: Standings
     by_load: bool
+    lately: list[ToldMove]
 
 
 class LocalClusterViews:
@@ -216,7 +218,7 @@ class LocalClusterViews:
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         if self._nameserver.others is None:
             return "this node is a cluster of its own: there is no other node to take anything"
-        plan = await self._balance()
+        plan = await self.balance()
         begin, obstacles = beginning(plan.moves, plan.placements, plan.standings)
         replicas = set() if dry_run else set(begin)
         leaders = [] if dry_run else preferring(plan.moves, plan.placements, plan.standings)
@@ -239,16 +241,16 @@ class LocalClusterViews:
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )
 
-    async def _balance(self) -> PlannedBalance:
+    async def balance(self, looks_max: int = LOADS_LOOKS_MAX) -> PlannedBalance:
         """The moves that would spread what the nodes do. A new metadata leader has a moment to hear their loads."""
         lookups = self._nameserver.lookups
-        for attempt in range(LOADS_LOOKS_MAX):
+        for attempt in range(looks_max):
             reports = await self._reports.of([node.node_id for node in lookups.nodes()])
             told, standings = loads_among(reports.values()), standings_of(led_groups(reports.values()))
             placements, takers = dict(lookups.placements()), self._draining.takers()
             lately = moves_among(reports.values())
             loads = loads_of(told, takers, self._unsettled(placements, standings, lately))
-            if loads is not None or not told.nodes or attempt == LOADS_LOOKS_MAX - 1:
+            if loads is not None or not told.nodes or attempt == looks_max - 1:
                 break
             await asyncio.sleep(LOADS_LOOK_SECONDS)
         locations = {node.node_id: node.location for node in lookups.nodes()}
@@ -258,7 +260,7 @@ class LocalClusterViews:
             resting={it.group for it in lately if it.age_seconds < REST_SECONDS},
         )  # fmt: skip
         moves = await asyncio.to_thread(plan)  # of very many: some seconds
-        return PlannedBalance(moves, placements, standings, loads is not None)
+        return PlannedBalance(moves, placements, standings, loads is not None, lately)
 
     def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
         """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another

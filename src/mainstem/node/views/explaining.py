@@ -1,0 +1,64 @@
+"""Explanations of this cluster: gathers what `explanations` makes sentences of."""
+
+from __future__ import annotations
+
+from mainstem.console.views.of_explanation import BegunMoveView, ExplanationView
+from mainstem.model import slot_of
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.node.views.cluster_views import LocalClusterViews
+from mainstem.node.views.explanations import (
+    ExplainedCluster,
+    ExplainedQueue,
+    explain_node,
+    explain_queue,
+    explain_write_group,
+)
+from mainstem.node.views.load_views import balance_move_view
+from mainstem.rpc.messages.loads import ToldMove
+
+
+class LocalExplanations:
+    """Implements `console.views.node_views.Explanations`; each asks all nodes."""
+
+    def __init__(self, nameserver: Nameserver, cluster: LocalClusterViews) -> None:
+        self._nameserver = nameserver
+        self._cluster = cluster
+
+    async def node(self, node_id: int) -> ExplanationView | None:
+        return explain_node(await self._known(), node_id)
+
+    async def write_group(self, group: int) -> ExplanationView | None:
+        return explain_write_group(await self._known(), group)
+
+    async def partition(self, topic: str, partition: int) -> ExplanationView | None:
+        found = self._nameserver.lookups.topic(topic)
+        if found is None or not 0 <= partition < found.partitions:
+            return None
+        queue_id = found.queue_id(partition)
+        group = self._nameserver.lookups.write_group(queue_id)
+        return explain_queue(await self._known(), ExplainedQueue(topic, partition, slot_of(queue_id), group))
+
+    async def _known(self) -> ExplainedCluster:
+        view = await self._cluster.cluster()
+        slots = self._nameserver.lookups.slots()
+        if self._nameserver.others is None:
+            return ExplainedCluster(view, [], None, unplanned="this node is a cluster of its own", slots=slots)
+        balance = await self._cluster.balance(looks_max=1)
+        return ExplainedCluster(
+            view,
+            [begun_move_view(it) for it in balance.lately],
+            [balance_move_view(it) for it in balance.moves],
+            by_load=balance.by_load,
+            slots=slots,
+        )
+
+
+def begun_move_view(told: ToldMove) -> BegunMoveView:
+    return BegunMoveView(
+        group=told.group,
+        old=told.old,
+        new=told.new,
+        preferred=told.preferred,
+        why=told.why,
+        age_seconds=told.age_seconds,
+    )
