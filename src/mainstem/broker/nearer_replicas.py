@@ -47,13 +47,10 @@ class NearerReplicas:
         group, of those led here. None: there is none."""
         if not self._enabled or not rack or rack == self._rack or self._apart:
             return None
-        near = {
-            node.node_id
-            for node in nodes_at(self._cluster.alive_nodes(), listener)
-            if node.rack == rack and node.stores and node.node_id != self._node_id
-        }
-        if not near or self._routing.brokers():
+        alive = self._cluster.alive_nodes()
+        if all(node.rack != rack for node in alive) or self._routing.brokers():
             return None
+        near = {node.node_id for node in nodes_at(alive, listener) if node.rack == rack and node.stores}
         found = {}
         for group, nodes in self._leadership.abreast().items():
             node_id = next((node_id for node_id in nodes if node_id in near), None)
