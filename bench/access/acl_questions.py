@@ -78,7 +78,10 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from mainstem.protocol.messages.partition_reassignments import ListPartitionReassignmentsRequest
+from mainstem.protocol.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
@@ -232,6 +235,7 @@ def _of_cluster() -> Iterator[Question]:
         topic_name="__cluster_metadata", partitions=(DescribeQuorumRequestPartition(partition_index=0),)),)),
         1)  # fmt: skip
     yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
+    yield Question("AlterPartitionReassignments", AlterPartitionReassignmentsRequest(topics=()), 0)
     yield Question("ListPartitionReassignments", ListPartitionReassignmentsRequest(), 0)
     yield Question("ElectLeaders", ElectLeadersRequest(topic_partitions=()), 2)
     yield Question("ListGroups", ListGroupsRequest(), 4)

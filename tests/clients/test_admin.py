@@ -33,7 +33,12 @@ from confluent_kafka.admin import (
 )
 from kafka import TopicPartition as PythonPartition
 from kafka.admin import NewTopic as PythonTopic
-from kafka.errors import InvalidTopicError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidReplicationAssignmentError,
+    InvalidTopicError,
+    NoReassignmentInProgressError,
+    TopicAlreadyExistsError,
+)
 from tests.clients.conftest import MakeTopic
 from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.message import FIRST_TIMESTAMP_MS, Message
@@ -240,6 +245,12 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"] > 1
         assert partition["observers"] == []
         assert by_python.list_partition_reassignments() == {}
+        here, cancelled = (PythonPartition(topic, index) for index in (0, 1))
+        assert by_python.alter_partition_reassignments({here: [1], cancelled: None}) == {
+            here: None,
+            cancelled: NoReassignmentInProgressError,
+        }
+        assert by_python.alter_partition_reassignments({here: [2]}) == {here: InvalidReplicationAssignmentError}
         listed = by_python.list_config_resources(["TOPIC", "BROKER"])
         assert topic in listed["topic"]
         assert listed["broker"] == ["1"]

@@ -51,7 +51,10 @@ from mainstem.protocol.messages import offset_for_leader_epoch as epochs
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopicPartitions
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
-from mainstem.protocol.messages.partition_reassignments import ListPartitionReassignmentsRequest
+from mainstem.protocol.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from mainstem.security.acls.acl import (
     ANY_PRINCIPAL,
     CLUSTER_NAME,
@@ -279,6 +282,7 @@ CASES = [
         users=(sasl.ScramUserName(name="u"),)), (DESCRIBE_CLUSTER,)),
     Case(51, altering_users, (rule(Operation.ALTER, CLUSTER),)),
     Case(43, electing, (rule(Operation.ALTER, CLUSTER),)),
+    Case(45, lambda version, _: AlterPartitionReassignmentsRequest(topics=()), (rule(Operation.ALTER, CLUSTER),)),
     Case(46, lambda version, _: ListPartitionReassignmentsRequest(), (DESCRIBE_CLUSTER,)),
     Case(55, lambda version, _: quorum.DescribeQuorumRequest(topics=()), (DESCRIBE_CLUSTER,)),
     Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),

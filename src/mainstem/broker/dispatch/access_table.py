@@ -149,6 +149,7 @@ ACCESS: Mapping[int, Access] = {
     42: Each(Operation.DELETE, "groups_names", _group_item),
     43: Whole(Operation.ALTER, _cluster),
     44: Each(Operation.ALTER_CONFIGS, "resources", _configured),
+    45: Whole(Operation.ALTER, _cluster),
     46: Whole(Operation.DESCRIBE, _cluster),
     47: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
     48: Whole(Operation.DESCRIBE_CONFIGS, _cluster),

@@ -81,6 +81,7 @@ AUDITED: Mapping[int, Callable[[Any, Any], Outcomes]] = {
     42: lambda request, response: ((f"group:{item.group_id}", item.error_code) for item in response.results),
     ELECT_LEADERS: _elected,
     44: lambda request, response: _configured(response.responses),
+    45: lambda request, response: _partitions(response.responses, response.error_code),
     47: lambda request, response: iter([(f"group:{request.group_id}", response.error_code)]),
     49: lambda request, response: _quotas(response.entries),
     51: lambda request, response: ((f"user:{item.user}", item.error_code) for item in response.results),

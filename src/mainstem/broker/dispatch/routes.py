@@ -16,6 +16,7 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.handlers import (
     alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     create_acls,
@@ -141,6 +142,7 @@ ROUTES: tuple[Route, ...] = (
     _route(42, delete_groups.handle),
     _route(43, elect_leaders.handle),
     _route(44, incremental_alter_configs.handle),
+    _route(45, alter_partition_reassignments.handle),
     _route(46, list_partition_reassignments.handle),
     _route(47, offset_delete.handle),
     _route(48, describe_client_quotas.handle),

@@ -87,6 +87,8 @@ from mainstem.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from mainstem.protocol.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
@@ -194,6 +196,9 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("ElectLeaders", ElectLeadersRequest, ElectLeadersResponse),
             _declare("IncrementalAlterConfigs", IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
             _declare(
+                "AlterPartitionReassignments", AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+            ),
+            _declare(
                 "ListPartitionReassignments", ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
             ),
             _declare("OffsetDelete", OffsetDeleteRequest, OffsetDeleteResponse),
@@ -222,6 +227,8 @@ __all__ = [
     "AlterClientQuotasResponse",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponse",
     "ApiDeclaration",
