@@ -91,7 +91,7 @@ class MainstemCluster:
     def running(self) -> Iterator[None]:
         try:
             for node in self.nodes.values():
-                node.start()
+                node.begin()
             for node in self.nodes.values():
                 node.wait_ready(time.monotonic() + START_SECONDS_MAX)
             yield
@@ -145,7 +145,7 @@ class MainstemCluster:
         node = self.nodes[node_id]
         assert node.process is not None
         node.process.wait()
-        node.start()
+        node.begin()
 
 
 class BrokersCluster(MainstemCluster):

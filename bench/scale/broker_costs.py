@@ -55,7 +55,7 @@ def cluster(brokers: int) -> Iterator[list[DevNode]]:
         ]
         try:
             for node in nodes:
-                node.start()
+                node.begin()
             for node in nodes:
                 node.wait_ready(time.monotonic() + START_SECONDS_MAX)
             yield nodes

@@ -29,7 +29,7 @@ def test_every_command_has_a_page_with_its_options(pages: dict[str, str]) -> Non
     def walk(command: click.Command, path: tuple[str, ...]) -> set[str]:
         text = pages["-".join(path)].replace("\\-", "-")
         for parameter in command.params:
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 for option in (*parameter.opts, *parameter.secondary_opts):
                     assert option in text, (path, option)
         names = {"-".join(path)}

@@ -98,18 +98,53 @@ def _checks(config: NodeConfig, *, at_home: bool) -> Iterator[Check]:
         store_dir = Path(config.store_dir.removeprefix("file://")).expanduser()
         yield disk("disk 2", store_dir)
         yield apart(Path(config.write_dir).expanduser(), store_dir)
+    yield from machine(config)
     yield from security_checks.checks(config)
     if stores and config.objects_url:
         yield objects("shared store" if config.shares_store else "remote tier", config)
     if not at_home:
         return
+    if not config.processes:
+        yield from _ports(config, "")
+        return
+    from mainstem.cli.processes.layout import node_configs
+
+    try:
+        configs = node_configs(config)
+    except ConfigError as error:
+        yield Check("processes", CheckState.FAILED, str(error), "correct the configuration")
+        return
+    for one in configs:
+        yield from _ports(one, f"node {one.node_id}: ")
+
+
+def _ports(config: NodeConfig, node: str) -> Iterator[Check]:
+    serves = config.has_role(NodeRole.BROKER)
     for name, address in (
         *(("kafka port", address) for address in config.listen if serves),
         *((f"port of listener {name}", each.listen) for name, each in config.server.listeners.items() if serves),
         ("http port", config.http),
         ("rpc port", config.rpc),
     ):
-        yield port(name, address)
+        yield port(node + name, address)
+
+
+def machine(config: NodeConfig) -> Iterator[Check]:
+    """The machine, where nodes share it, and how many of them `serve` would run."""
+    if not config.processes:
+        if config.machine:
+            yield Check("machine", CheckState.OK, f"{config.machine}, which the node may share with others")
+        return
+    from mainstem.cli.processes.layout import machine_of
+
+    processors = len(os.sched_getaffinity(0))
+    nodes = f"nodes {config.node_id} to {config.node_id + config.processes - 1}"
+    found = f"{machine_of(config)}: {nodes}, {processors} processors"
+    if config.processes > processors:
+        advice = "more nodes than processors are slower than as many: lower processes"
+        yield Check("machine", CheckState.WARNING, found, advice)
+    else:
+        yield Check("machine", CheckState.OK, found)
 
 
 def python() -> Check:
@@ -231,6 +266,7 @@ def port(name: str, address: str) -> Check:
 def node_health(address: str) -> Iterator[Check]:
     """Whether the node whose HTTP answers at `address` is ready, how its disks stand, and its splitter."""
     from mainstem.cli.clients.http_node import HttpNode
+    from mainstem.cli.cluster.status import crowded
     from mainstem.console.views.of_cluster import ClusterView
     from mainstem.console.views.of_split import SplitView
 
@@ -247,6 +283,8 @@ def node_health(address: str) -> Iterator[Check]:
         yield Check("node", CheckState.OK, f"{found}: ready")
     else:
         yield Check("node", CheckState.FAILED, f"{found}: {reason}", "the node's log says more")
+    for line in crowded(cluster):
+        yield Check("machines", CheckState.WARNING, *line.split(": ", 1))
     lag = sum(group.lag_bytes for group in split.groups.values())
     lagging = f"{split.splitter}; {size(lag)} to be split"
     if split.splitter.startswith(("unavailable", "failed", "restarting")):

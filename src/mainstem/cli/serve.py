@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mainstem")
 
+PROCESSES_MAX = 128
+"""As the configuration's, which is read only when the command runs."""
+
 END_SECONDS_MAX = 20.0
 """How long a node that cannot go on may take to close what it can."""
 
@@ -55,6 +58,14 @@ DISK_END_SECONDS_MAX = 5.0
 @click.option(
     "--roles", metavar="ROLE[,…]", help="What the node does: broker, storage, nameserver. Default: all three."
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    metavar="N",
+    help="Run N nodes of this machine, each a process, with ports and directories of its own.",
+)
+@click.option("--process", "index", type=int, hidden=True, help="Run this one of N nodes, counted from 0.")
+@click.option("--supervisor", type=int, hidden=True, help="Stop when the process with this id ends.")
 @click.option(
     "--allow-open",
     metavar="KIND[,…]",
@@ -86,12 +97,15 @@ def command(
     store_dir: str | None,
     remote_dir: str | None,
     roles: str | None,
+    processes: int | None,
+    index: int | None,
+    supervisor: int | None,
     allow_open: str | None,
     assignments: tuple[str, ...],
     log_format: str,
     log_level: str,
-) -> None:
-    """Run a node.
+) -> int:
+    """Run a node, or several.
 
     The node reads its settings from mainstem.toml, MAINSTEM_* variables, options and --set; where several of them set a
     key, the last one counts. It ends cleanly on SIGINT and SIGTERM.
@@ -111,11 +125,29 @@ def command(
         "remote_dir": remote_dir,
         "roles": roles,
         "allow_open": allow_open,
+        "processes": None if processes is None else str(processes),
     }
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
     log_to_stderr(log_format, log_level)
+    if index is not None:
+        from mainstem.cli.processes.layout import node_config
+        from mainstem.process.parent import stop_with
+
+        if supervisor is not None and not stop_with(supervisor):
+            return 0
+        config = node_config(config, index)
+    elif config.processes:
+        from mainstem.cli.processes.command import run_processes
+
+        arguments = [] if file is None else ["--config", str(file)]
+        for key, value in flags.items():
+            arguments += [] if value is None else [f"--{key.replace('_', '-')}", value]
+        for assignment in assignments:
+            arguments += ["--set", assignment]
+        return run_processes(config, [*arguments, "--log-format", log_format, "--log-level", log_level], log_format)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run_node(config))
+    return 0
 
 
 async def run_node(config: NodeConfig) -> None:

@@ -52,6 +52,10 @@ NODE_WIDE = {
 """(section, field) -> the node's own key that decides it."""
 
 
+PROCESSES_MAX = 128
+"""Of one machine: more than it has processors are of no use."""
+
+
 class PortKind(enum.StrEnum):
     """Whom a port is for: clients of Kafka, HTTP, other nodes."""
 
@@ -64,6 +68,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Everything that can be set about a node. Built by `load`; `validate` raises ConfigError."""
 
     node_id: int = 1
+    processes: int = 0
+    """How many nodes `serve` runs on this machine, each a process with a number, ports and directories of its own,
+    which count up from those that are configured. 0: one node, in the process of `serve` itself."""
     roles: tuple[str, ...] = ROLES
     rack: str = ""
     """Kafka's `broker.rack`: replicas go to different racks as long as there are any. Empty: the node is a
@@ -152,6 +159,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for role in self.roles:
             if role not in ROLES:
                 raise ConfigError(f"roles = {role!r}: there is no such role; known are {', '.join(ROLES)}")
+        if not 0 <= self.processes <= PROCESSES_MAX:
+            raise ConfigError(f"processes = {self.processes}: it takes a whole number from 0 to {PROCESSES_MAX}")
         self._check_roles()
         for name, mechanisms in self.sasl_mechanisms.items():
             for mechanism in mechanisms:
@@ -197,7 +206,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Which roles go without which others."""
         given = ", ".join(self.roles)
         peers = self.nameserver.peer_addresses
-        if not peers and set(self.roles) != set(ROLES):
+        if not peers and not self.processes and set(self.roles) != set(ROLES):
             raise ConfigError(
                 f"roles = {given}: a node alone has all roles ({', '.join(ROLES)}). Leave the key out, or name the "
                 "other nodes in nameserver.peers"

@@ -34,9 +34,9 @@ def parse_address(text: str) -> Address:
         raise ListenError(str(error)) from None
 
 
-def open_listeners(address: Address, backlog: int) -> list[socket.socket]:
-    """Bound, listening, non-blocking sockets: one per address that the host name stands for, all on one
-    port. Raises ListenError."""
+def open_listeners(address: Address, backlog: int, *, shared: bool = False) -> list[socket.socket]:
+    """Bound, listening, non-blocking sockets: one per address that the host name stands for, all on one port. `shared`:
+    other processes may have the same port, and these sockets do not listen yet. Raises ListenError."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -49,7 +49,7 @@ def open_listeners(address: Address, backlog: int) -> list[socket.socket]:
             try:
                 for family, host in targets:
                     listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                    _bind(listener, str(host), port, backlog)
+                    _bind(listener, str(host), port, backlog, shared)
                     port = listener.getsockname()[1]
                     sockets.append(listener)
             except OSError as error:
@@ -65,15 +65,18 @@ def open_listeners(address: Address, backlog: int) -> list[socket.socket]:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _bind(listener: socket.socket, host: str, port: int, backlog: int) -> None:
+def _bind(listener: socket.socket, host: str, port: int, backlog: int, shared: bool) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if listener.family == socket.AF_INET6:
         # "::" and "0.0.0.0" may then be listened on side by side
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     bound_unsent(listener)
     bound_unread(listener)
     listener.bind((host, port))
-    listener.listen(backlog)
+    if not shared:  # else the kernel would give it clients that others could serve by now
+        listener.listen(backlog)
     listener.setblocking(False)
 
 

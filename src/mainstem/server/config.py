@@ -20,6 +20,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen: tuple[str, ...] = ("127.0.0.1:9092",)
     """Addresses to listen on, HOST:PORT or [IPv6]:PORT; port 0 picks a free one."""
 
+    bootstrap_listen: tuple[str, ...] = ()
+    """Addresses that several nodes of one machine listen on together, as the listener `PLAINTEXT`: the kernel gives
+    each new client to one of them, which tells it the addresses of all nodes. Clients come here for that only."""
+
     advertise: str | None = None
     """HOST:PORT that clients are told to connect to; None: derived from the first listener."""
 
@@ -78,7 +82,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(f"listeners are {len(self.listeners)}; at most {LISTENERS_MAX - 1} are allowed")
         for name, listener in self.listeners.items():
             listener.validate(name)
-        addresses = [*self.listen, *([] if self.advertise is None else [self.advertise])]
+        if self.bootstrap_listen and not self.listen:
+            raise ConfigError("bootstrap_listen is given, and listen has no address that clients could be sent to")
+        addresses = [*self.listen, *self.bootstrap_listen, *([] if self.advertise is None else [self.advertise])]
         for address in addresses:
             try:
                 parse_address(address)

@@ -132,6 +132,9 @@ class KafkaServer:
         try:
             for text in config.listen:
                 self._listeners.append(Listener(DEFAULT_NAME, ListenerConfig(listen=text, protocol="PLAINTEXT")))
+            for text in config.bootstrap_listen:
+                plain = ListenerConfig(listen=text, protocol="PLAINTEXT")
+                self._listeners.append(Listener(DEFAULT_NAME, plain, shared=True))
             for name, settings in config.listeners.items():
                 self._listeners.append(Listener(name, settings))
             for listener in self._listeners:

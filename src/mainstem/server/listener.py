@@ -12,20 +12,24 @@ from mainstem.server.tls.principals import PrincipalMapping
 
 
 class Listener:
-    def __init__(self, name: str, config: ListenerConfig) -> None:
-        """Reads the certificate, if there is one. Raises ConfigError."""
+    def __init__(self, name: str, config: ListenerConfig, *, shared: bool = False) -> None:
+        """Reads the certificate, if there is one. `shared`: other nodes of this machine listen on the same address.
+        Raises ConfigError."""
         self.name = name
         self.config = config
         self.mapping = PrincipalMapping(config.principal_mapping_rules)
         self.certificate = ListenerCertificate(name, config) if config.over_tls else None
         self.addresses: list[Address] = []
         """The addresses that it listens on; known once open."""
+        self._shared = shared
         self._sockets: list[socket.socket] = []
 
     def open(self, backlog: int) -> None:
         """Raises ListenError."""
-        self._sockets = open_listeners(parse_address(self.config.listen), backlog)
+        self._sockets = open_listeners(parse_address(self.config.listen), backlog, shared=self._shared)
         self.addresses = [Address(*each.getsockname()[:2]) for each in self._sockets]
+        if self.config.bootstrap_listen:
+            self._sockets += open_listeners(parse_address(self.config.bootstrap_listen), backlog, shared=True)
 
     def advertised(self, given: str | None = None) -> Address:
         """The address that clients are given: `given` by the node's configuration, else by the listener's own, else

@@ -24,6 +24,9 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     listen: str
     """HOST:PORT; port 0 picks a free one (Kafka's `listeners`)."""
 
+    bootstrap_listen: str = ""
+    """HOST:PORT that several nodes of one machine listen on together, for the first contact of clients; empty: none."""
+
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """listener.security.protocol.map."""
 
@@ -68,9 +71,11 @@ class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ConfigError(f"{where}: a listener's name is of capitals, digits, - and _, 40 at most")
         if name == DEFAULT_NAME and self.protocol != "PLAINTEXT":
             raise ConfigError(f"{where}: the name {DEFAULT_NAME} is of a listener with this protocol")
-        for key, address in (("listen", self.listen), ("advertise", self.advertise)):
+        for key, address in (
+            ("listen", self.listen), ("bootstrap_listen", self.bootstrap_listen), ("advertise", self.advertise),
+        ):  # fmt: skip
             try:
-                if address is not None:
+                if address is not None and (address or key != "bootstrap_listen"):
                     parse_address(address)
             except ListenError as error:
                 raise ConfigError(f"{where}.{key} = {error}") from None

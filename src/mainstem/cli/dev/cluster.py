@@ -22,6 +22,7 @@ import click
 
 from mainstem.cli.clients.client_settings import HttpAddress
 from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.processes.node_process import NodeProcess, how_it_ended
 from mainstem.errors import MainstemError
 from mainstem.security.certificates.library import require_cryptography
 from mainstem.storage.object_stores.urls import parsed_url
@@ -42,7 +43,7 @@ class ClusterFailed(MainstemError):
     """A node of the development cluster did not start."""
 
 
-class DevNode:
+class DevNode(NodeProcess):
     """One node: its files, its addresses, and its process while it has one."""
 
     def __init__(
@@ -59,15 +60,14 @@ class DevNode:
         """`nodes`: how many vote on the metadata. `store`: the shared store, a URL or an absolute directory; None: each
         node has a disk 2 of its own. `secured`: the cluster's certificates and its first user; None: whoever reaches a
         port is let in. `roles` empty: all of them."""
-        self.node_id = node_id
         self.directory = directory / f"node-{node_id}"
+        self._file = self.directory / "mainstem.toml"
+        super().__init__(node_id, ["--config", str(self._file), *(it for key in settings for it in ("--set", key))])
         self.kafka = f"127.0.0.1:{port + node_id}"
         http = f"127.0.0.1:{port + PORTS_PER_KIND + node_id}"
         self.http = HttpAddress(http, {}) if secured is None else secured.http(http)
         self.log = self.directory / "log"
-        self.process: subprocess.Popen[bytes] | None = None
         self.serves_clients = not roles or "broker" in roles
-        self._settings = settings
         self._configuration = "\n".join(
             [
                 f"node_id = {node_id}",
@@ -86,30 +86,17 @@ class DevNode:
             ]
         )
 
-    def start(self) -> None:
+    def begin(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        file = self.directory / "mainstem.toml"
-        file.write_text(self._configuration)
-        settings = [part for setting in self._settings for part in ("--set", setting)]
+        self._file.write_text(self._configuration)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mainstem.cli.main", "serve", "--config", str(file), *settings],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to hand on
-            )  # fmt: skip
-
-    def ended(self) -> int | None:
-        """How the process ended, once; None while it runs or when it was told already."""
-        if self.process is None or (code := self.process.poll()) is None:
-            return None
-        self.process = None
-        return code
+            self.start(log, subprocess.STDOUT)
 
     def wait_ready(self, deadline: float) -> None:
         """Raises `ClusterFailed`."""
         while True:
             if (code := self.ended()) is not None:
-                raise ClusterFailed(f"node {self.node_id} ended with {_how(code)}: {self._last_words()}")
+                raise ClusterFailed(f"node {self.node_id} ended with {how_it_ended(code)}: {self._last_words()}")
             try:
                 reason = HttpNode(self.http).not_ready()
             except MainstemError as error:
@@ -125,20 +112,6 @@ class DevNode:
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return f"{lines[-1] if lines else 'it said nothing'} (log: {self.log})"
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-
-    def wait_stopped(self, deadline: float) -> None:
-        if self.process is None:
-            return
-        try:
-            self.process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
 
 
 @click.command("cluster")
@@ -209,7 +182,7 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for node in cluster:
-            node.start()
+            node.begin()
         deadline = time.monotonic() + START_SECONDS_MAX
         for node in cluster:
             node.wait_ready(deadline)
@@ -285,14 +258,10 @@ def _watch(cluster: list[DevNode], *, restart: bool) -> None:
                 continue
             again = f"mainstem serve --config {os.path.relpath(node.directory / 'mainstem.toml')}"
             click.echo(
-                f"node {node.node_id} ended with {_how(code)}; "
+                f"node {node.node_id} ended with {how_it_ended(code)}; "
                 + ("it is started again" if restart else f"start it again with: {again}")
             )
             if restart:
                 time.sleep(RESTART_SECONDS)
-                node.start()
+                node.begin()
         time.sleep(POLL_SECONDS)
-
-
-def _how(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

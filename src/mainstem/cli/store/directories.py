@@ -53,13 +53,19 @@ def found(file: Path | None, write_dir: str | None, store_dir: str | None) -> Di
     ConfigError, CommandFailed."""
     from mainstem.node.config_sources import load
 
-    return of_config(load(file=file, environment=os.environ, flags={"write_dir": write_dir, "store_dir": store_dir}))
+    config = load(file=file, environment=os.environ, flags={"write_dir": write_dir, "store_dir": store_dir})
+    return of_config(config, is_named=write_dir is not None)
 
 
-def of_config(config: NodeConfig) -> Directories:
-    """As `found`, of a configuration."""
+def of_config(config: NodeConfig, *, is_named: bool) -> Directories:
+    """As `found`, of a configuration; `is_named`: its `write_dir` is that of one node."""
     from mainstem.node.store_directory import CACHE_DIRECTORY
 
+    if config.processes and not is_named:
+        raise CommandFailed(
+            f"the configuration is of {config.processes} nodes: name the directories of one, for example --write-dir "
+            f"{Path(config.write_dir) / f'node-{config.node_id}'}"
+        )
     write, url = Path(config.write_dir).expanduser(), config.shared_store_place
     own = Path(config.store_dir.removeprefix("file://")).expanduser()
     store = own if url is None else write / CACHE_DIRECTORY

@@ -93,7 +93,7 @@ def command(
         return verify(given or config.objects_url, config, cluster, jobs or OBJECT_JOBS, progress, as_json)
     if cluster is not None:
         raise click.UsageError("--cluster goes with an object store")
-    where = directories.of_config(config)
+    where = directories.of_config(config, is_named=write_dir is not None)
     if not without_manifest and not where.manifest.exists():
         raise CommandFailed(
             f"{where.write_dir} has no {directories.MANIFEST_NAME}: name the node's disk 1 with --write-dir, or check "

@@ -72,14 +72,19 @@ def _without_authentication(config: NodeConfig) -> Iterator[tuple[str, str, str]
     sasl = "give it SASL (protocol SASL_SSL under server.listeners)"
     for address in config.listen:
         yield "listen", address, sasl
+    for address in config.server.bootstrap_listen:
+        yield "server.bootstrap_listen", address, sasl
     for name, listener in config.server.listeners.items():
         if listener.protocol.startswith("SASL"):
             continue
-        if not listener.over_tls:
-            yield f"server.listeners.{name}.listen", listener.listen, sasl
-        elif listener.client_auth != "required":
-            remedy = f"{sasl}, or set server.listeners.{name}.client_auth = required"
-            yield f"server.listeners.{name}.listen", listener.listen, remedy
+        key = f"server.listeners.{name}"
+        for inner, address in (("listen", listener.listen), ("bootstrap_listen", listener.bootstrap_listen)):
+            if not address:
+                continue
+            if not listener.over_tls:
+                yield f"{key}.{inner}", address, sasl
+            elif listener.client_auth != "required":
+                yield f"{key}.{inner}", address, f"{sasl}, or set {key}.client_auth = required"
 
 
 def _is_reached(address: str) -> bool:

@@ -1,0 +1,1 @@
+"""Several nodes of this machine, each a process of its own."""
