@@ -12,6 +12,7 @@ import platform
 import resource
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +25,12 @@ from mainstem.cli import security_checks
 from mainstem.cli.check import Check, CheckState
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.parameters import options
-from mainstem.cli.terminal.output import print_json, print_table, size
+from mainstem.cli.terminal.output import counted, print_json, print_table, size
 from mainstem.errors import ConfigError
 from mainstem.model import NodeRole
 
 if TYPE_CHECKING:
+    from mainstem.console.views.of_cluster import ClusterView
     from mainstem.node.config import NodeConfig
 
 PYTHON_MIN = (3, 11)
@@ -266,7 +268,6 @@ def port(name: str, address: str) -> Check:
 def node_health(address: str) -> Iterator[Check]:
     """Whether the node whose HTTP answers at `address` is ready, how its disks stand, and its splitter."""
     from mainstem.cli.clients.http_node import HttpNode
-    from mainstem.cli.cluster.status import crowded
     from mainstem.console.views.of_cluster import ClusterView
     from mainstem.console.views.of_split import SplitView
 
@@ -283,14 +284,26 @@ def node_health(address: str) -> Iterator[Check]:
         yield Check("node", CheckState.OK, f"{found}: ready")
     else:
         yield Check("node", CheckState.FAILED, f"{found}: {reason}", "the node's log says more")
-    for line in crowded(cluster):
-        yield Check("machines", CheckState.WARNING, *line.split(": ", 1))
+    yield from machines(cluster)
     lag = sum(group.lag_bytes for group in split.groups.values())
     lagging = f"{split.splitter}; {size(lag)} to be split"
     if split.splitter.startswith(("unavailable", "failed", "restarting")):
         yield Check("splitter", CheckState.WARNING, lagging, "`mainstem split status` says more")
     else:
         yield Check("splitter", CheckState.OK, lagging)
+
+
+def machines(cluster: ClusterView) -> Iterator[Check]:
+    """The machines that nodes share, and those whose replicas of a write group fail together."""
+    from mainstem.cli.cluster.status import crowded
+
+    lines = crowded(cluster)
+    for line in lines:
+        yield Check("machines", CheckState.WARNING, *line.split(": ", 1))
+    nodes = Counter(node.machine for node in cluster.nodes if node.machine)
+    if nodes and not lines:
+        counts = ", ".join(f"{label} ({counted(count, 'node')})" for label, count in sorted(nodes.items()))
+        yield Check("machines", CheckState.OK, f"{counts}; none has two replicas of a write group")
 
 
 def kafka_answers(address: str) -> Check:
