@@ -134,8 +134,27 @@ def test_a_horizon_that_has_passed_forces_a_pass_over_the_queues_of_the_file() -
     assert chosen(found) == {1: (NO_END, 19), 2: (NO_END, 9)}
     assert found is not None
     assert [(one.number, one.is_whole) for one in found.inputs] == [(0, True), (1, False)]
-    later = PassedQueues(numpy.array([1], numpy.uint64), NOW + 5)
+    later = PassedQueues.of_pass(numpy.array([1], numpy.uint64), NOW + 5)
     assert chosen(plan([files[0]._replace(passed=later)], rules(), NOW)) == {2: (NO_END, 9)}
+
+
+def test_each_queue_of_a_file_that_several_passes_share_has_a_horizon_of_its_own() -> None:
+    file = a_file((1, 0, 9, OLD, 100), (2, 0, 9, OLD, 100), (3, 0, 9, OLD, 100), horizon_ms=NOW)
+    one, both = numpy.array([1], numpy.uint64), numpy.array([1, 2], numpy.uint64)
+    passed = PassedQueues.of_pass(both, NOW)
+    assert set(chosen(plan([file._replace(passed=passed)], rules(but=[3]), NOW))) == {1, 2}
+    passed = passed.with_pass(one, NO_HORIZON)
+    assert set(chosen(plan([file._replace(passed=passed)], rules(but=[3]), NOW))) == {2}, "the first one's are gone"
+    passed = passed.with_pass(numpy.array([2, 3], numpy.uint64), NOW + 1)
+    assert plan([file._replace(passed=passed)], rules(), NOW) is None
+    assert set(chosen(plan([file._replace(passed=passed)], rules(), NOW + 1))) == {2, 3}
+
+
+def test_a_file_with_compacted_queues_beyond_those_that_are_looked_at_is_not_whole() -> None:
+    files = [a_file((1, 0, 9, OLD, 100)), a_file((1, 10, 19, OLD, 100))._replace(reaches_beyond=True)]
+    found = plan(files, rules(), NOW)
+    assert found is not None
+    assert [(one.number, one.is_whole) for one in found.inputs] == [(0, True), (1, False)]
 
 
 def test_little_dirt_in_large_files_waits() -> None:
@@ -199,7 +218,7 @@ def test_at_random_every_pass_is_whole_queues_and_compaction_comes_to_rest(seed:
             if one.is_whole:
                 files[one.number] = old._replace(clean_ms=NOW, horizon_ms=NO_HORIZON, passed=None)
             else:
-                had = mine if old.passed is None else numpy.union1d(mine, old.passed.queue_ids)
-                files[one.number] = old._replace(passed=PassedQueues(had, NO_HORIZON))
+                before = old.passed or PassedQueues.of_pass(mine[:0], NO_HORIZON)
+                files[one.number] = old._replace(passed=before.with_pass(mine, NO_HORIZON))
     else:
         raise AssertionError("five queues take more than six passes")

@@ -31,7 +31,8 @@ from mainstem.storage.compacting.compact_files import (
 )
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
-from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX
+from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX, PASSED_BYTES_MAX
+from mainstem.storage.queue_store.changes.merges import LOOK_SECONDS_MAX
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
@@ -54,13 +55,14 @@ class CompactStore(RealStore):
         self.records: dict[int, list[Told]] = {queue_id: [] for queue_id in range(QUEUES)}
         self.lag_ms = lag_ms
         self.internal = internal
-        self.parts_bytes_max = PARTS_BYTES_MAX
+        self.parts_bytes_max, self.passed_bytes_max = PARTS_BYTES_MAX, PASSED_BYTES_MAX
         self.compactions: LocalCompactionLog
         self.passes = 0
 
     async def open(self) -> None:
         await super().open()
         self.store.compactions.parts_bytes_max = self.parts_bytes_max
+        self.store.compactions.passed_bytes_max = self.passed_bytes_max
         settings = TopicSettings(
             cleanup_policy=frozenset({"compact"}),
             min_compaction_lag_ms=self.lag_ms,
@@ -191,6 +193,8 @@ AT_LENGTH = [at_length(seed, seed > 8) for seed in (3, 4, 5, 6, 7, 9)]
 
 @pytest.mark.parametrize(("seed", "internal"), [(0, False), (1, False), (2, False), (8, True), *AT_LENGTH])
 def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int, internal: bool) -> None:
+    """Two of the stores look at a few queues at a time."""
+
     async def story(real: CompactStore) -> None:
         await real.open()
         for _ in range(10):
@@ -232,41 +236,106 @@ def test_at_random_of_each_key_the_latest_record_stays(tmp_path: Path, seed: int
         await real.store.close()
         await real.files.close()
 
-    asyncio.run(story(CompactStore(tmp_path, seed, internal=internal)))
+    real = CompactStore(tmp_path, seed, internal=internal)
+    if seed in (1, 9):
+        real.parts_bytes_max = 12_000
+    asyncio.run(story(real))
+
+
+async def compacted(real: CompactStore) -> tuple[int, int, list[list[Told]]]:
+    """The most bytes that were remembered, the passes, and what is left of the queues."""
+    await real.open()
+    held = 0
+    for _ in range(4):
+        for _ in range(2):
+            await real.split()
+        while await real.merge(drain=True):
+            pass
+        for _ in range(2):  # a pass of each write group
+            await real.compact(drain=True)
+            held = max(held, real.store.compactions.held_bytes)
+    await real.settle()
+    held = max(held, real.store.compactions.held_bytes)
+    await real.check()
+    found = [await real.read(queue_id) for queue_id in real.records]
+    await real.store.close()
+    await real.files.close()
+    return held, real.passes, found
 
 
 @pytest.mark.parametrize("seed", [3, 7])
-def test_sums_that_have_no_room_are_read_again_and_the_same_is_compacted(tmp_path: Path, seed: int) -> None:
-    async def story(real: CompactStore) -> tuple[int, int, list[list[Told]]]:
-        await real.open()
-        held = 0
-        for _ in range(4):
-            for _ in range(2):
-                await real.split()
-            while await real.merge(drain=True):
-                pass
-            for _ in range(2):  # a pass of each write group
-                await real.compact(drain=True)
-            held = max(held, real.store.compactions.held_bytes)
-        await real.settle()
-        held = max(held, real.store.compactions.held_bytes)
-        await real.check()
-        found = [await real.read(queue_id) for queue_id in real.records]
-        await real.store.close()
-        await real.files.close()
-        return held, real.passes, found
-
+def test_queues_that_have_no_room_beside_each_other_are_compacted_one_after_the_other(
+    tmp_path: Path, seed: int
+) -> None:
     roomy, narrow = tmp_path / "roomy", tmp_path / "narrow"
     roomy.mkdir()
     narrow.mkdir()
-    with_room = CompactStore(roomy, seed)
-    without = CompactStore(narrow, seed)
+    with_room, without = CompactStore(roomy, seed), CompactStore(narrow, seed)
     without.parts_bytes_max = 1
-    held, passes, found = asyncio.run(story(with_room))
-    held_without, passes_without, found_without = asyncio.run(story(without))
-    assert (passes_without, found_without) == (passes, found)
-    assert passes > 2
-    assert 0 < held_without < held, "those of one write group, and of both"
+    _held, passes, found = asyncio.run(compacted(with_room))
+    held_without, passes_without, found_without = asyncio.run(compacted(without))
+    newest = [{one.key: one for one in told if one.key is not None} for told in with_room.records.values()]
+    for one, other, latest in zip(found, found_without, newest, strict=True):
+        for record in {*one} ^ {*other}:
+            assert record.key is not None
+            assert record.value is None, "which tombstones are gone goes by when the pass was"
+            assert latest[record.key] == record
+    assert passes_without > passes > 2
+    assert held_without > 0
+
+
+@pytest.mark.parametrize("parts_bytes_max", [PARTS_BYTES_MAX, 1], ids=["all queues", "one queue after the other"])
+def test_a_look_that_takes_long_goes_on_at_the_next_question(tmp_path: Path, parts_bytes_max: int) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        for _ in range(6):
+            await real.split()
+            while await real.merge(drain=True):
+                pass
+        open_files = real.store.stored.open_files
+        index, reads = open_files.index, 0
+
+        async def slow(known: object, *, keep: bool = True) -> object:
+            nonlocal reads
+            reads += 1
+            real.clock.advance(LOOK_SECONDS_MAX)
+            return await index(known, keep=keep)  # type: ignore[arg-type]
+
+        open_files.index = slow  # type: ignore[method-assign,assignment]
+        questions = 1
+        while (offered := await real.compactions.work(lambda: True, drain=True)).work.more:
+            assert not offered.work.pass_id
+            questions += 1
+            assert questions < 50
+        assert offered.work.pass_id
+        files = [file for _, _, file in real.store.manifest.spans(offered.work.group).described()]
+        assert reads == len(files) > 3, "each once"
+        assert questions in (reads, reads + 1), "one at each question"
+        await real.store.close()
+        await real.files.close()
+
+    real = CompactStore(tmp_path, 5)
+    real.parts_bytes_max = parts_bytes_max
+    asyncio.run(story(real))
+
+
+def test_the_queues_of_passes_are_forgotten_where_they_have_no_room_and_compacted_once_more(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        for _ in range(4):
+            await real.split()
+            while await real.merge(drain=True):
+                pass
+        for _ in range(12):
+            assert await real.compact(drain=True), "of all files but one it is forgotten which queues were in a pass"
+            assert real.store.compactions.held_bytes < 2 * 1_500, "the sums and the queues of one file each"
+        await real.check()
+        await real.store.close()
+        await real.files.close()
+
+    real = CompactStore(tmp_path, 3)
+    real.parts_bytes_max = real.passed_bytes_max = 1
+    asyncio.run(story(real))
 
 
 def test_of_an_internal_topic_no_batch_is_left_out(tmp_path: Path) -> None:
@@ -291,7 +360,8 @@ def test_of_an_internal_topic_no_batch_is_left_out(tmp_path: Path) -> None:
     asyncio.run(story(CompactStore(tmp_path, 1, internal=True)))
 
 
-def test_a_tombstone_stays_until_its_time_is_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts_bytes_max", [PARTS_BYTES_MAX, 1], ids=["all queues", "one queue after the other"])
+def test_a_tombstone_stays_until_its_time_is_over(tmp_path: Path, parts_bytes_max: int) -> None:
     async def story(real: CompactStore) -> None:
         await real.open()
         for _ in range(3):
@@ -320,7 +390,9 @@ def test_a_tombstone_stays_until_its_time_is_over(tmp_path: Path) -> None:
         await real.store.close()
         await real.files.close()
 
-    asyncio.run(story(CompactStore(tmp_path, 9)))
+    real = CompactStore(tmp_path, 9)
+    real.parts_bytes_max = parts_bytes_max
+    asyncio.run(story(real))
 
 
 def test_what_is_younger_than_the_lag_stays(tmp_path: Path) -> None:

@@ -111,8 +111,21 @@ class PassedQueues(NamedTuple):
     """Queues of a file whose parts were compacted, though its `clean_ms` does not say so."""
 
     queue_ids: QueueIds
-    horizon_ms: int
-    """When the first of their tombstones may go."""
+    """Ascending; one at least."""
+    horizons_ms: Integers
+    """Per queue, when the first of its tombstones may go; `NO_HORIZON`: there is none."""
+
+    @classmethod
+    def of_pass(cls, queue_ids: QueueIds, horizon_ms: int) -> PassedQueues:
+        return cls(queue_ids, numpy.full(len(queue_ids), horizon_ms, numpy.int64))
+
+    def with_pass(self, queue_ids: QueueIds, horizon_ms: int) -> PassedQueues:
+        """The same after another pass over these queues (ascending). Of its own ones it says nothing that is over."""
+        kept = ~numpy.isin(self.queue_ids, queue_ids)
+        all_ids = numpy.concatenate((self.queue_ids[kept], queue_ids))
+        horizons_ms = numpy.concatenate((self.horizons_ms[kept], numpy.full(len(queue_ids), horizon_ms, numpy.int64)))
+        order = all_ids.argsort()
+        return PassedQueues(all_ids[order], horizons_ms[order])
 
 
 class CompactFile(NamedTuple):
@@ -123,6 +136,8 @@ class CompactFile(NamedTuple):
     clean_ms: int = NEVER_COMPACTED
     horizon_ms: int = NO_HORIZON
     passed: PassedQueues | None = None
+    reaches_beyond: bool = False
+    """Whether it has compacted queues that are not among the parts."""
 
 
 class PassInput(NamedTuple):
@@ -208,8 +223,9 @@ def standing(files: Sequence[CompactFile], rules_of: RulesOf, now_ms: int) -> Co
     for number, file in enumerate(files):
         if file.passed is not None:
             mine = numpy.flatnonzero(numbers == number)
-            mine = mine[numpy.isin(queue_ids[mine], file.passed.queue_ids)]
-            passed[mine], horizon_ms[mine] = True, file.passed.horizon_ms
+            places = numpy.minimum(file.passed.queue_ids.searchsorted(queue_ids[mine]), len(file.passed.queue_ids) - 1)
+            known = file.passed.queue_ids[places] == queue_ids[mine]
+            passed[mine[known]], horizon_ms[mine[known]] = True, file.passed.horizons_ms[places[known]]
     had = (clean_ms != NEVER_COMPACTED) & ((rules.lag_ms_min == 0) | (parts.newest_ms <= clean_ms - rules.lag_ms_min))
     due = below & (horizon_ms != NO_HORIZON) & (horizon_ms <= now_ms)
     return CompactionStanding(numbers, parts, rules, below, below & ~had & ~passed, due, firsts)
@@ -223,9 +239,9 @@ def plan(
     drain: bool = False,
     input_bytes_max: int = INPUT_BYTES_MAX,
 ) -> PassPlan | None:
-    """The work to compact next of these files, which are all that comes before the first runs of a write group; None
-    when nothing is worth it. `drain`: whatever is dirty, however little. Tombstones of all queues may go; the caller
-    knows of queues that were in another write group before."""
+    """The work to compact next of these files, None when nothing is worth it. Of each queue in them they have all that
+    comes before the first runs of a write group. `drain`: whatever is dirty, however little. Tombstones of all queues
+    may go; the caller knows of queues that were in another write group before."""
     found = standing(files, rules_of, now_ms)
     if not len(found.firsts):
         return None
@@ -251,7 +267,7 @@ def plan(
     mine = found.below & numpy.repeat(chosen, counts)
     left_out = ~mine & (found.below | (parts.newest_ms <= now_ms - rules.lag_ms_min))
     inputs = numpy.unique(found.files[mine])
-    partial = numpy.isin(inputs, found.files[left_out])
+    partial = numpy.isin(inputs, found.files[left_out]) | [files[number].reaches_beyond for number in inputs.tolist()]
     return PassPlan(
         _queue_rows(found, chosen, now_ms),
         tuple(PassInput(int(number), not part) for number, part in zip(inputs, partial.tolist(), strict=True)),

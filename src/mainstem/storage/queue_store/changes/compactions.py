@@ -3,15 +3,18 @@
 A pass works on the merged files of a write group that come before its first runs (`compact_plan`), and is held as a
 merge is: while it is under way nothing else replaces its inputs, and no merge of the write group begins.
 
-The sums of each compacted queue in a file are added up from its index, and kept while there is room for them, those of
-the write group that is looked at in any case; of files without any, memory has a mark. If only some queues of a file
-were in a pass, memory knows which; after a start, or where that took too much room, they are compacted once more."""
+The sums of each compacted queue in a file are added up from its index, and kept while there is room for them; of files
+without any, memory has a mark. A write group whose sums have no room beside each other is looked at in ranges of its
+queues (`gathered_queues`), index by index for each; a look that takes long is continued at the next question, and the
+next one begins at the range in which the last pass was. If only some queues of a file were in a pass, memory knows
+which; after a start, or where that took too much room, they are compacted once more."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +40,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.file_changes import Expecting, FileChanges, all_are_here
+from mainstem.storage.queue_store.changes.gathered_queues import FILE_BYTES, FileParts, GatheredQueues, bytes_of
 from mainstem.storage.queue_store.changes.merge_facts import QUEUES_PER_TURN
 from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, LOOK_SECONDS_MAX, HeldFor, Merge, Merges
 from mainstem.storage.queue_store.changes.orphans import Orphans
@@ -52,21 +56,19 @@ log = logging.getLogger(__name__)
 FILES_PER_TURN = 256
 """Files that are gathered in one turn of the event loop: some milliseconds."""
 
+NO_BOUND = 1 << 62
+"""`_keep_within` bounds what is remembered."""
+
 MARK = numpy.dtype([("mark", "u1")])
 MARK_BYTES_MAX = 16 * 1024 * 1024
 """For so many files; the indexes of more are read whenever something may be compacted."""
 
 PARTS_BYTES_MAX = 64 * 1024 * 1024
-"""Of sums of all write groups, if those of the one that is looked at are not more: some 1.4 million parts of queues."""
+"""Of sums of all write groups, and once more of those in the range that is looked at: some 1.4 million parts of queues.
+They are the same while all have room."""
 
 PASSED_BYTES_MAX = 16 * 1024 * 1024
-"""For two million queues that were in a pass that left others of their file out."""
-
-NO_BOUND = 1 << 62
-"""`_make_room` bounds them."""
-
-FILE_BYTES = 1_000
-"""For the objects of each file."""
+"""For a million queues that were in a pass that left others of their file out."""
 
 LOOK_AGAIN_SECONDS = 600.0
 """A write group of which nothing is worth it is looked at again after this long, or when its files change."""
@@ -115,20 +117,24 @@ class DonePass(NamedTuple):
     """By the monotonic clock."""
 
 
-class _Leading(NamedTuple):
-    """The merged files with compacted queues of a write group before its first runs."""
+@dataclass
+class _Look:
+    """A look at the merged files of a write group before its first runs, for the queues of one range."""
 
+    group: int
     spans: SpanList
-    end: int
-    """They are in the spans before this one; 0: there are none, or one cannot be read."""
-    entries: Sequence[FileRange]
-    parts: Sequence[Parts]
-    """The sums of compacted queues in each."""
+    range: GatheredQueues
+    since_first: bool
+    """Whether all queues before the range were looked at, in the same files."""
+    span: int = 0
+    """It has come to this span…"""
+    file: int = 0
+    """…and this file of it."""
 
 
 class _Chosen(NamedTuple):
     group: int
-    entries: Sequence[FileRange]
+    files: Sequence[FileParts]
     """The files that the plan is of."""
     plan: PassPlan
 
@@ -163,14 +169,20 @@ class Compactions:
         self._clock = clock
         self._topics: frozenset[int] = frozenset()
         """Those that `_parts` knows of."""
-        self._parts: Lru[str, Parts] = Lru(NO_BOUND, _bytes_of)
+        self._parts: Lru[str, Parts] = Lru(NO_BOUND, bytes_of)
         """Of files that have queues of these topics."""
         self.parts_bytes_max = PARTS_BYTES_MAX
         self._without = RowFacts(MARK, self._manifest.files.page_files, MARK_BYTES_MAX)
         """1 for files that have none."""
         self._passed: Lru[str, PassedQueues] = Lru(
-            PASSED_BYTES_MAX, lambda passed: passed.queue_ids.nbytes + FILE_BYTES
+            NO_BOUND, lambda passed: passed.queue_ids.nbytes + passed.horizons_ms.nbytes + FILE_BYTES
         )
+        self.passed_bytes_max = PASSED_BYTES_MAX
+        self._look: _Look | None = None
+        """The look that is not at its end."""
+        self._looking = asyncio.Lock()
+        self._first_queues: dict[int, int] = {}
+        """By write group, where the range begins in which a pass was found last, if that is not the first one."""
         self._nothing: dict[int, _NothingWorth] = {}
         self._passes: dict[str, CompactionPass] = {}
         self._done: dict[str, frozenset[str]] = {}
@@ -208,48 +220,80 @@ class Compactions:
         found, more = await self._chosen(groups, rules, now_ms, drain=False)
         if found is None:
             return MergeWaits(0, more)
-        names = [found.entries[one.number].name for one in found.plan.inputs]
+        names = [found.files[one.number].entry.name for one in found.plan.inputs]
         return MergeWaits(sum(self._manifest.files[name].batch_bytes for name in names), more)
 
     async def _chosen(
         self, groups: int, rules: CompactionRules, now_ms: int, *, drain: bool
     ) -> tuple[_Chosen | None, bool]:
         """Choose what to compact next, and tell whether some files were not looked at yet."""
-        self._forget(rules.topics)
-        if not rules.topics:
-            return None, False
-        give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
-        more = False
-        for step in range(groups):
-            group = (self._next_group + step) % groups
-            if self._merges.holds_of(group) or not self._merges.works_on(group):
-                continue
-            if not drain and self._is_known_for_nothing(group):
-                continue
-            leading = await self._leading(group, rules, give_up)
-            if leading is None:
-                more = True
-                continue
-            if not leading.end:
-                continue
-            entries = leading.entries
-            files = [
-                self._file(entry.name, parts)
-                for entry, parts in zip(entries, leading.parts, strict=True)
-                if entry.name in self._manifest.files
-            ]
+        async with self._looking:
+            self._forget(rules.topics)
+            if not rules.topics:
+                return None, False
+            give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
+            more = False
+            first = self._look.group if self._look is not None else self._next_group
+            for step in range(groups):
+                group = (first + step) % groups
+                if self._merges.holds_of(group) or not self._merges.works_on(group):
+                    continue
+                if not drain and self._is_known_for_nothing(group):
+                    continue
+                found, in_time = await self._chosen_of(group, rules, now_ms, give_up, drain=drain)
+                more = more or not in_time
+                if found is not None or self._look is not None:
+                    return found, more
+            return None, more
+
+    async def _chosen_of(
+        self, group: int, rules: CompactionRules, now_ms: int, give_up: float, *, drain: bool
+    ) -> tuple[_Chosen | None, bool]:
+        """The pass that is worth it in a write group, and whether all of it could be looked at now. The look is kept if
+        the time was not enough for it."""
+        while True:
+            look = self._look if self._look is not None and self._look.group == group else None
+            if look is None or not self._stands(look, min(look.span + 1, len(look.spans))):
+                first = self._first_queues.get(group, 0)
+                spans = self._manifest.spans(group)
+                look = self._look = _Look(group, spans, GatheredQueues(first, self.parts_bytes_max), first == 0)
+            if not await self._gather(look, rules, give_up):
+                return None, False
+            gathered, self._look = look.range, None
+            if not look.span:
+                return None, True
+            files = [self._file(file) for file in gathered.files if file.entry.name in self._manifest.files]
             found = None
-            if files and len(files) == len(entries):
+            if files and len(files) == len(gathered.files):
                 found = await asyncio.to_thread(plan, files, rules.rules_of, now_ms, drain=drain)
-            if self._merges.holds_of(group) or not self._manifest.spans(group).has(leading.spans, 0, leading.end):
-                more = True
+            if self._merges.holds_of(group) or not self._stands(look, look.span):
+                return None, False
+            if self._has_damage(look):
+                return None, True
+            if found is not None:
+                self._first_queues[group] = gathered.first
+                return _Chosen(group, gathered.files, found), True
+            if not gathered.is_last:
+                following = GatheredQueues(gathered.end, self.parts_bytes_max)
+                self._look = _Look(group, look.spans, following, look.since_first)
+                if self._clock.monotonic() >= give_up:
+                    return None, False
                 continue
-            if found is None:
+            self._first_queues.pop(group, None)
+            if look.since_first:
                 until = self._clock.monotonic() + LOOK_AGAIN_SECONDS
-                self._nothing[group] = _NothingWorth(leading.spans, leading.end, until)
-                continue
-            return _Chosen(group, entries, found), more
-        return None, more
+                self._nothing[group] = _NothingWorth(look.spans, look.span, until)
+                return None, True
+
+    def _stands(self, look: _Look, end: int) -> bool:
+        """Whether the spans before number `end` are as they were when the look began."""
+        return self._manifest.spans(look.group).has(look.spans, 0, end)
+
+    def _has_damage(self, look: _Look) -> bool:
+        """Whether one of all the files that were looked at is known to be damaged by now."""
+        upto = look.spans[look.span - 1].upto
+        damaged = (entry for damage in self._stored.damaged.all() for entry in self._manifest.entries(damage.name))
+        return any(entry.group == look.group and entry.upto <= upto for entry in damaged)
 
     def _is_known_for_nothing(self, group: int) -> bool:
         known = self._nothing.get(group)
@@ -259,55 +303,54 @@ class Compactions:
         same = len(spans) >= known.end and spans.has(known.spans, 0, known.end)
         return same and (len(spans) == known.end or bool(spans[known.end].runs))
 
-    async def _leading(self, group: int, rules: CompactionRules, give_up: float) -> _Leading | None:
-        """The files with compacted queues of a write group before its first span with runs, once memory has what they
-        have of these; none if one of all the files there is damaged. None: it has not of all of them, as one is gone or
-        cannot be read, or the time is over."""
-        spans = self._manifest.spans(group)
-        damaged = {damage.name for damage in self._stored.damaged.all()}
-        parts: list[Parts] = []
-        found: list[FileRange] = []  # not all files: a million of them would be the garbage collector's work
-        end = gathered = 0
-        complete = True
-        for span in spans:
+    async def _gather(self, look: _Look, rules: CompactionRules, give_up: float) -> bool:
+        """Go on with a look, up to the first span with runs; back to the first span if a file is known to be damaged.
+        False: the time is over, or a file is gone or cannot be read, so that the look is given up. One index is read in
+        any case, so that each question comes nearer to the end."""
+        gathered = read = 0
+        while look.span < len(look.spans):
+            span = look.spans[look.span]
             if span.runs:
-                break
-            end, gathered = end + 1, gathered + 1
-            for entry in span:
+                return True
+            files = list(span)
+            gathered += 1
+            while look.file < len(files):
                 gathered += 1
                 if gathered >= FILES_PER_TURN:
                     gathered = 0
                     await asyncio.sleep(0)
-                if entry.name in damaged:
-                    self._make_room(())
-                    return _Leading(spans, 0, [], [])
-                has = await self._parts_in(entry.name, rules, give_up) if complete else None
-                complete = has is not None
-                if has is not None and has is not NO_PARTS:
-                    found.append(entry)
-                    parts.append(has)
-        self._make_room({entry.name for entry in found})
-        return _Leading(spans, end, found, parts) if complete else None
+                entry = files[look.file]
+                if entry.name in self._stored.damaged:
+                    look.span = 0
+                    return True
+                file = self._manifest.files.get(entry.name)
+                if file is None:
+                    self._look = None
+                    return False
+                if look.range.overlaps(file.first_queue, file.last_queue):
+                    if read and self._clock.monotonic() >= give_up:
+                        return False
+                    known = self._known_parts(entry.name)
+                    read += known is None
+                    parts = known if known is not None else await self._read_parts(entry.name, rules)
+                    if parts is None:
+                        self._look = None
+                        return False
+                    look.range.add(entry, parts)
+                look.file += 1
+            look.span, look.file = look.span + 1, 0
+        return True
 
-    def _make_room(self, needed: Collection[str]) -> None:
-        """Forget the sums of files that were looked at longest ago, but for those that are `needed`."""
-        for name in list(self._parts) if self._parts.held > self.parts_bytes_max else ():
-            if name not in needed or name not in self._manifest.files:
-                self._parts.pop(name)
-            if self._parts.held <= self.parts_bytes_max:
-                break
-
-    async def _parts_in(self, name: str, rules: CompactionRules, give_up: float) -> Parts | None:
-        """The sums of compacted queues in a file; `NO_PARTS`: it has none. None: that cannot be told now."""
+    def _known_parts(self, name: str) -> Parts | None:
+        """The sums of compacted queues in a file, if memory has them; `NO_PARTS`: it has none."""
         known = self._parts.get(name)
-        if known is not None:
-            return known
+        row = self._manifest.files.row_of(name)
+        return NO_PARTS if known is None and row is not None and self._without.get(row) is not None else known
+
+    async def _read_parts(self, name: str, rules: CompactionRules) -> Parts | None:
+        """The same from its index. None: that cannot be read now."""
         row = self._manifest.files.row_of(name)
         if row is None:
-            return None
-        if self._without.get(row) is not None:
-            return NO_PARTS
-        if self._clock.monotonic() >= give_up:
             return None
         try:
             index = await self._stored.open_files.index(self._stored.search.known(name), keep=False)
@@ -319,6 +362,7 @@ class Compactions:
             self._without.put(row, (1,))
             return NO_PARTS
         self._parts.put(name, parts)
+        _keep_within(self._parts, self.parts_bytes_max)
         return parts
 
     def _forget(self, topics: frozenset[int]) -> None:
@@ -328,19 +372,22 @@ class Compactions:
             self._parts.clear()
             self._without.clear()
             self._nothing.clear()
+            self._first_queues.clear()
+            self._look = None
         self._without.keep(self._manifest.files.pages)
         for name in [name for name in self._passed if name not in self._manifest.files]:
             self._passed.pop(name)
         self._passes = {one: each for one, each in self._passes.items() if self._merges.under_way(one) is not None}
 
-    def _file(self, name: str, parts: Parts) -> CompactFile:
-        file = self._manifest.files[name]
-        return CompactFile(parts, file.batch_bytes, file.clean_ms, file.horizon_ms, self._passed.get(name))
+    def _file(self, found: FileParts) -> CompactFile:
+        name = found.entry.name
+        file, passed = self._manifest.files[name], self._passed.get(name)
+        return CompactFile(found.parts, file.batch_bytes, file.clean_ms, file.horizon_ms, passed, found.reaches_beyond)
 
     def _begun(
         self, pass_id: str, found: _Chosen, covered: frozenset[int], now_ms: int, in_force: Callable[[], bool]
     ) -> CompactionPass:
-        chosen = tuple(found.entries[one.number] for one in found.plan.inputs)
+        chosen = tuple(found.files[one.number].entry for one in found.plan.inputs)
         files = tuple(self._manifest.files[entry.name] for entry in chosen)
         whole = tuple(one.is_whole for one in found.plan.inputs)
         queues = found.plan.queues
@@ -414,11 +461,11 @@ class Compactions:
                 continue
             for file in outputs[old.name]:
                 queue_ids = mine[(mine >= file.first_queue) & (mine <= file.last_queue)]
-                horizons = [file.horizon_ms]
-                if known is not None:
-                    queue_ids = numpy.union1d(queue_ids, known.queue_ids)
-                    horizons.append(known.horizon_ms)
-                self._passed.put(file.name, PassedQueues(queue_ids, _first_horizon(horizons)))
+                before = known or PassedQueues.of_pass(queue_ids[:0], NO_HORIZON)
+                passed = before.with_pass(queue_ids, file.horizon_ms)
+                if len(passed.queue_ids):
+                    self._passed.put(file.name, passed)
+                    _keep_within(self._passed, self.passed_bytes_max)
 
     def _note(self, pass_id: str, begun: CompactionPass, names: frozenset[str], files: Sequence[StoreFile]) -> None:
         self._done[pass_id] = names
@@ -438,7 +485,8 @@ class Compactions:
     @property
     def held_bytes(self) -> int:
         """Of what is remembered of files."""
-        return self._parts.held + self._passed.held
+        look = self._look
+        return self._parts.held + self._passed.held + (look.range.held_bytes if look is not None else 0)
 
     def samples(self) -> Iterable[Sample]:
         """Current values, for `/metrics`."""
@@ -450,8 +498,10 @@ class Compactions:
             self.removed_bytes)  # fmt: skip
 
 
-def _bytes_of(parts: Parts) -> int:
-    return sum(column.nbytes for column in parts) + FILE_BYTES
+def _keep_within(remembered: Lru[str, Parts] | Lru[str, PassedQueues], bytes_max: int) -> None:
+    """Forget the files that were looked at longest ago."""
+    while remembered.held > bytes_max and len(remembered) > 1:
+        remembered.pop(next(iter(remembered)))
 
 
 def _as_clean(output: StoreFile, old: StoreFile, began_ms: int, *, whole: bool) -> StoreFile:
