@@ -29,6 +29,10 @@ from mainstem.protocol.messages.configs import (
     ReplacedConfig,
     ReplacedConfigsResource,
 )
+from mainstem.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from mainstem.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -191,6 +195,12 @@ def _of_group(name: str) -> Iterator[Question]:
     yield Question(f"DescribeGroups {name}", DescribeGroupsRequest(
         groups=(name,), include_authorized_operations=True),
         5)  # fmt: skip
+    yield Question(f"ConsumerGroupDescribe {name}", ConsumerGroupDescribeRequest(
+        group_ids=(name,), include_authorized_operations=True),
+        1)  # fmt: skip
+    yield Question(f"ConsumerGroupHeartbeat {name}", ConsumerGroupHeartbeatRequest(
+        group_id=name, member_id="nobody", member_epoch=7),
+        1)  # fmt: skip
     yield Question(f"JoinGroup {name}", JoinGroupRequest(
         group_id=name, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="nobody",
         protocol_type="consumer", protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),)),

@@ -43,6 +43,7 @@ from mainstem.protocol.messages import (
     topics,
 )
 from mainstem.protocol.messages import acls as acl_messages
+from mainstem.protocol.messages import consumer_group_heartbeat as consumer_groups
 from mainstem.protocol.messages import describe_log_dirs as log_dirs
 from mainstem.protocol.messages import describe_quorum as quorum
 from mainstem.protocol.messages import describe_topic_partitions as topic_partitions
@@ -147,6 +148,17 @@ def finding(version: int, topic_id: UUID) -> group_membership.FindCoordinatorReq
 def joining(version: int, topic_id: UUID) -> group_membership.JoinGroupRequest:
     return group_membership.JoinGroupRequest(
         group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=()
+    )
+
+
+def beating(version: int, topic_id: UUID) -> consumer_groups.ConsumerGroupHeartbeatRequest:
+    return consumer_groups.ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
     )
 
 
@@ -271,6 +283,9 @@ CASES = [
     Case(37, growing, (ALTER,)),
     Case(42, lambda version, _: group_administration.DeleteGroupsRequest(groups_names=("g",)),
          (rule(Operation.DELETE, GROUP, "g"),)),
+    Case(68, beating, (READ_GROUP, DESCRIBE)),
+    Case(69, lambda version, _: consumer_groups.ConsumerGroupDescribeRequest(
+        group_ids=("g",), include_authorized_operations=False), (DESCRIBE_GROUP,)),
     Case(44, altering_some(2, "t"), (rule(Operation.ALTER_CONFIGS),)),
     Case(44, altering_some(8, "1"), (rule(Operation.ALTER_CONFIGS, CLUSTER),)),
     Case(48, lambda version, _: quotas.DescribeClientQuotasRequest(components=(), strict=False),

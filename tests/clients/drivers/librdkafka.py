@@ -86,6 +86,10 @@ def producer(bootstrap: str, **settings: Any) -> Producer:
 
 def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
     """A consumer that starts at the beginning and commits only when told to."""
+    classic = {
+        "session.timeout.ms": 45_000,  # a machine that is busy for a while drops no member
+        "heartbeat.interval.ms": 300,
+    }
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -93,8 +97,7 @@ def consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,
-            "session.timeout.ms": 45_000,  # a machine that is busy for a while drops no member
-            "heartbeat.interval.ms": 300,
+            **({} if settings.get("group.protocol") == "consumer" else classic),
             **KEEP_TRYING,
             **settings,
         }

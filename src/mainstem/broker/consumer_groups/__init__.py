@@ -1,4 +1,4 @@
-"""Consumer groups: Kafka's classic protocol.
+"""Consumer groups: Kafka's classic protocol, and the one in which the coordinator assigns (`modern`, KIP-848).
 
 `machine` is the protocol without I/O, one instance per partition of `__consumer_offsets`. It is split by job:
 `rebalancing` (JoinGroup, SyncGroup, heartbeats, leaving) and `offsets` (and their expiry); the nouns are in `members`.

@@ -14,6 +14,10 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """`group.min.session.timeout.ms`"""
     session_timeout_ms_max: int = 1_800_000
     """`group.max.session.timeout.ms`"""
+    consumer_session_timeout_ms: int = 45_000
+    """`group.consumer.session.timeout.ms`: of members whose partitions the coordinator assigns."""
+    consumer_heartbeat_interval_ms: int = 5_000
+    """`group.consumer.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
     rebalance_delay_ms: int = 3_000
     """`group.initial.rebalance.delay.ms`: how long an empty consumer group waits for more members after the
     first."""
@@ -67,6 +71,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         """Raises `ConfigError` on a value that cannot work."""
         at_least_one = (
             "session_timeout_ms_min",
+            "consumer_session_timeout_ms",
+            "consumer_heartbeat_interval_ms",
             "group_size_max",
             "groups_max",
             "group_metadata_bytes_max",
@@ -88,6 +94,11 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         for name in ("rebalance_delay_ms", "offset_metadata_bytes_max"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"groups.{name} is {getattr(self, name)}; it must not be negative")
+        if self.consumer_session_timeout_ms <= self.consumer_heartbeat_interval_ms:
+            raise ConfigError(
+                f"groups.consumer_session_timeout_ms is {self.consumer_session_timeout_ms}; it must be longer than"
+                f" consumer_heartbeat_interval_ms, {self.consumer_heartbeat_interval_ms}"
+            )
         if self.session_timeout_ms_max < self.session_timeout_ms_min:
             raise ConfigError(
                 f"groups.session_timeout_ms_max is {self.session_timeout_ms_max}; it must be at least"

@@ -6,12 +6,14 @@ Consumer groups go to partitions as in Kafka, so that public tools find them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import coordinator_partition_of
+from mainstem.broker.consumer_groups.modern.described import not_described
+from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, refused
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
 from mainstem.broker.consumer_groups.served_partitions import NO_LEADER, NO_PARTITION, ServedPartitions
@@ -22,6 +24,11 @@ from mainstem.broker.machines.runtime import heard
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedConsumerGroup,
+)
 from mainstem.protocol.messages.group_administration import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -130,6 +137,20 @@ class ConsumerGroupCoordinator:
         assert isinstance(answer, HeartbeatResponse)
         return answer
 
+    async def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, call: RequestContext, may_describe: Callable[[str], bool]
+    ) -> ConsumerGroupHeartbeatResponse:
+        """The heartbeat of a member whose partitions the coordinator assigns. `may_describe`: which topics it sees."""
+        sender = HeartbeatCaller(_caller(call), may_describe)
+        try:
+            answer = await self._submit(
+                request.group_id, lambda machine, ticket, now: machine.consumer_heartbeat(ticket, request, sender, now)
+            )
+        except CoordinatorRefusal as refusal:
+            return refused(refusal.code)
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """A request in the form of version 3 and later: `members` names the members that leave."""
         try:
@@ -220,6 +241,17 @@ class ConsumerGroupCoordinator:
             described.update(zip(group_ids, found, strict=True))
         return DescribeGroupsResponse(groups=tuple(described[group_id] for group_id in request.groups))
 
+    async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
+        """The groups whose partitions the coordinator assigns, in the order asked for."""
+        described: dict[str, DescribedConsumerGroup] = {}
+        for index, names in await self._by_partition(group_ids):
+            try:
+                found = await _describe_modern(self.served.led(index), names)
+            except CoordinatorRefusal as refusal:
+                found = [not_described(name, refusal.code) for name in names]
+            described.update(zip(names, found, strict=True))
+        return [described[group_id] for group_id in group_ids]
+
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """The consumer groups of the partitions that this node serves, filtered as the request says."""
         self.served.look()
@@ -282,6 +314,13 @@ def _caller(call: RequestContext) -> Caller:
 async def _describe(partition: CoordinatorPartition, group_ids: Sequence[str]) -> list[DescribedGroup]:
     found: list[DescribedGroup] = await partition.submit(
         lambda machine, ticket, now: machine.describe(ticket, group_ids, now)
+    )
+    return found
+
+
+async def _describe_modern(partition: CoordinatorPartition, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
+    found: list[DescribedConsumerGroup] = await partition.submit(
+        lambda machine, ticket, now: machine.describe_modern(ticket, group_ids, now)
     )
     return found
 

@@ -20,13 +20,31 @@ from mainstem.broker.consumer_groups import offsets
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern import described, group_changes
+from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
+from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, heartbeat, refused
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
+from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics, no_topics
 from mainstem.broker.consumer_groups.offsets import Offsets, TopicId
 from mainstem.broker.consumer_groups.rebalancing import assignment, joining, presence, rebalance
-from mainstem.broker.consumer_groups.step import Caller, ConsumerGroupRecord, Counts, LogRecord, OffsetRecord, Step
+from mainstem.broker.consumer_groups.step import (
+    Caller,
+    ConsumerGroupRecord,
+    Counts,
+    LogRecord,
+    ModernRecord,
+    OffsetRecord,
+    Step,
+)
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
 from mainstem.broker.machines.result import Moment, Result, Ticket, UnknownRecord
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_group_heartbeat import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+)
+from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
     OffsetCommitKey,
@@ -40,11 +58,12 @@ from mainstem.protocol.messages.group_membership import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    MemberResponse,
     SyncGroupRequest,
 )
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000
@@ -56,8 +75,8 @@ EXPIRY_PAUSE_MS = 10
 
 class ConsumerGroupMachine:
     """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine;
-    `topic_id_of` gives the id of the topic that has a name, as this node knows it now; `holdings` is charged
-    for the members' memory."""
+    `topic_id_of` gives the id of the topic that has a name, as this node knows it now, and `topics` all of them;
+    `holdings` is charged for the members' memory."""
 
     def __init__(
         self,
@@ -66,13 +85,17 @@ class ConsumerGroupMachine:
         counts: Counts | None = None,
         topic_id_of: TopicId = lambda name: ZERO_UUID,
         holdings: Holdings | None = None,
+        topics: CurrentTopics | None = None,
     ) -> None:
         self.counts = counts or Counts()
         self.groups: dict[str, ConsumerGroup] = {}
+        self.modern: dict[str, ModernGroup] = {}
+        """The groups whose partitions this machine assigns; no id is in `groups` as well."""
         self.offsets = Offsets()
         self.unknown: dict[bytes, UnknownRecord] = {}
         """Per key the record that a later version wrote, to be handed on."""
         self._topic_id_of = topic_id_of
+        self._topics = topics or no_topics()
         self._holdings = holdings or Holdings(config.members_bytes_max)
         self._config = config
         self._new_id = new_id
@@ -90,12 +113,33 @@ class ConsumerGroupMachine:
             self.unknown.pop(write_key(record.key), None)
         if isinstance(record, OffsetRecord):
             self.offsets.replay(record)
-            if record.value is not None:
+            if record.value is not None and record.key.group not in self.modern:
                 self._group(record.key.group)
+        elif isinstance(record, ModernRecord):
+            self._replay_modern(record)
         elif record.value is not None:
             self._group(record.key.group).restore(record.value)
         else:
             self._forget(record.key.group)
+
+    def _replay_modern(self, record: ModernRecord) -> None:
+        group_id = record.key.group
+        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
+            self._forget_modern(group_id)
+        elif record.value is not None or group_id in self.modern:
+            group = self.modern.get(group_id)
+            if group is None:
+                group = self.modern[group_id] = ModernGroup(group_id, self._holdings)
+            if group_id in self.groups and not self.groups[group_id].members:
+                self._forget(group_id)
+            group.replay(record.key, record.value)
+
+    def _forget_modern(self, group_id: str) -> None:
+        group = self.modern.pop(group_id, None)
+        if group is not None:
+            group.abandon()
+        if self.offsets.has(group_id):
+            self._group(group_id)
 
     def _replay_unknown(self, record: UnknownRecord) -> None:
         """Keep a record of a later version; what was known under its key no longer holds."""
@@ -106,8 +150,10 @@ class ConsumerGroupMachine:
         else:
             if isinstance(key, OffsetCommitKey):
                 self.offsets.replay(OffsetRecord(key, None))
-            else:
+            elif isinstance(key, GroupMetadataKey):
                 self._forget(key.group)
+            else:
+                self._replay_modern(ModernRecord(key, None))
         if record.value is None:
             self.unknown.pop(record.key, None)
         else:
@@ -122,6 +168,8 @@ class ConsumerGroupMachine:
         """The whole log has been replayed: each member found in it has one session timeout in which to send a
         heartbeat."""
         step = self._step(now)
+        for modern in list(self.modern.values()):
+            self._recovered_modern(step, modern)
         for group in list(self.groups.values()):
             self._forget_if_vacant(group)
             for member_id in group.members:
@@ -130,10 +178,25 @@ class ConsumerGroupMachine:
         self._timers.set(TimerKey(TimerKind.EXPIRY), now.monotonic_ms + interval_ms)
         return self._finish(step)
 
+    def _recovered_modern(self, step: Step, group: ModernGroup) -> None:
+        """Start the timers of a group's members. A node of an earlier version knows no such groups, so it may have let
+        members of the classic protocol join one meanwhile: theirs it is then."""
+        if group.group_id in self.groups:
+            for key in group.tombstones():
+                step.write(ModernRecord(key, None))
+            return
+        it = GroupStep(step, group, self._topics)
+        unknown = [member.member_id for member in group.members.values() if member.metadata is None]
+        if unknown:
+            group_changes.remove(it, unknown)
+        for member_id in group.members:
+            it.restart_session(member_id)
+            it.time_revocation(member_id)
+
     def sections(self) -> list[str | bytes]:
         """The contents of a snapshot, one after the other: consumer groups by their ids, then the keys of unknown
         records."""
-        return [*self.groups, *self.unknown]
+        return [*self.groups, *self.modern, *self.unknown]
 
     def snapshot(self, section: str | bytes) -> Iterator[LogRecord]:
         """The records that make a section as it is now; none when it is gone."""
@@ -149,6 +212,10 @@ class ConsumerGroupMachine:
         group = self.groups.get(group_id)
         if group is not None and group.persisted is not None:
             yield ConsumerGroupRecord(GroupMetadataKey(group=group_id), group.persisted)
+        modern = self.modern.get(group_id)
+        if modern is not None:
+            for modern_key, part in modern.snapshot():
+                yield ModernRecord(modern_key, part)
         for key, value in self.offsets.of_group(group_id):
             yield OffsetRecord(key, value)
 
@@ -158,6 +225,10 @@ class ConsumerGroupMachine:
         step = self._step(now)
         timeout_ms, config = request.session_timeout_ms, self._config
         group = self.groups.get(request.group_id)
+        modern = self.modern.get(request.group_id)
+        if modern is not None and not modern.empty:
+            step.answer(ticket, rebalance.refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return self._finish(step)
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         elif group is None and request.member_id:
@@ -165,7 +236,9 @@ class ConsumerGroupMachine:
         elif group is None and not self._has_room:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         else:
-            group = group or self._group(request.group_id)
+            for key in () if modern is None else modern.tombstones():
+                step.write(ModernRecord(key, None))
+            group = self._group(request.group_id)
             joining.join(step, group, ticket, request, caller)
             return self._finish(step, group)
         step.answer(ticket, rebalance.refused_join(request.member_id, code))
@@ -190,24 +263,83 @@ class ConsumerGroupMachine:
     def leave(self, ticket: Ticket, request: LeaveGroupRequest, now: Moment) -> Result:
         """A request in the form of version 3 and later: `members` names the members that leave."""
         step = self._step(now)
+        if request.group_id in self.modern:
+            members = self._leave_modern(step, self.modern[request.group_id], request)
+            step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+            return self._finish(step)
         group = self.groups.get(request.group_id) or ConsumerGroup(request.group_id)
         members = presence.leave(step, group, request.members)
         step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
         return self._finish(step, group)
+
+    def _leave_modern(self, step: Step, group: ModernGroup, request: LeaveGroupRequest) -> tuple[MemberResponse, ...]:
+        """An administrator removes static members, by their instance ids."""
+        answers, removed = [], []
+        for identity in request.members:
+            holder = group.static_members.get(identity.group_instance_id or "")
+            code = ErrorCode.NONE
+            if holder is None or holder in removed:
+                code = ErrorCode.UNKNOWN_MEMBER_ID
+            elif identity.member_id not in ("", holder):
+                code = ErrorCode.FENCED_INSTANCE_ID
+            else:
+                removed.append(holder)
+            answers.append(
+                MemberResponse(
+                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
+                )
+            )
+        if removed:
+            group_changes.remove(GroupStep(step, group, self._topics), removed)
+        return tuple(answers)
+
+    def consumer_heartbeat(
+        self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatCaller, now: Moment
+    ) -> Result:
+        """ConsumerGroupHeartbeat. A join turns an empty classic group into one that this machine assigns."""
+        step = self._step(now)
+        group_id, joins = request.group_id, request.member_epoch == JOIN_EPOCH
+        classic, group = self.groups.get(group_id), self.modern.get(group_id)
+        if classic is not None and (not joins or classic.members or classic.pending_members):
+            step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
+        elif group is None and not joins:
+            step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
+        elif group is None and classic is None and not self._has_room:
+            step.answer(ticket, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            if group is None:
+                group = self.modern[group_id] = ModernGroup(group_id, self._holdings)
+            step.answer(ticket, heartbeat(GroupStep(step, group, self._topics), request, sender))
+            if group.vacant:
+                self._forget_modern(group_id)
+            elif classic is not None and classic.persisted is not None:
+                step.write(ConsumerGroupRecord(GroupMetadataKey(group=group_id), None))
+        return self._finish(step)
 
     # --- offsets -------------------------------------------------------------------------------------
 
     def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
         """Topics are given by name and, where it is known, by id."""
         step = self._step(now)
+        modern = self.modern.get(request.group_id)
+        if modern is not None:
+            code = described.commit_error(modern, request, caller.version)
+            step.answer(ticket, offsets.commit(step, code, request, self._topic_id_of))
+            return self._finish(step)
         group = self.groups.get(request.group_id)
-        step.answer(ticket, offsets.commit(step, group, request, caller, self._topic_id_of, room=self._has_room))
+        room = self._has_room
+        step.answer(ticket, offsets.commit_classic(step, group, request, caller, self._topic_id_of, room=room))
         return self._finish(step, group)
 
     def fetch(self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment) -> Result:
         """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
         step = self._step(now)
-        step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
+        modern = self.modern.get(request.group_id)
+        code = ErrorCode.NONE if modern is None else described.fetch_error(modern, request)
+        if code is ErrorCode.NONE:
+            step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
+        else:
+            step.answer(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=(), error_code=code))
         return self._finish(step)
 
     def committed(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
@@ -220,13 +352,13 @@ class ConsumerGroupMachine:
 
     def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:
         step = self._step(now)
-        group = self.groups.get(request.group_id)
+        group = self._any_group(request.group_id)
         if group is None:
             response = OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=())
         else:
             response = offsets.delete(step, group, self.offsets, request)
         step.answer(ticket, response)
-        return self._finish(step, group)
+        return self._finish(step, self.groups.get(request.group_id))
 
     def forget_topic(self, ticket: Ticket, topic: str, topic_id: UUID, now: Moment) -> Result:
         """The topic is gone: forget its offsets, but keep those of another topic of the same name. The answer
@@ -262,6 +394,21 @@ class ConsumerGroupMachine:
         step.answer(ticket, [self._described(group_id) for group_id in group_ids])
         return self._finish(step)
 
+    def describe_modern(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DescribedConsumerGroup`, in the order asked for."""
+        step = self._step(now)
+        found = []
+        for group_id in group_ids:
+            group = self.modern.get(group_id)
+            if group is not None:
+                found.append(described.described(group, self._topics))
+                continue
+            what = "is not a consumer group" if group_id in self.groups else "not found"
+            why = f"Group {group_id} {what}."
+            found.append(described.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why))
+        step.answer(ticket, found)
+        return self._finish(step)
+
     def list_groups(self, ticket: Ticket, now: Moment) -> Result:
         """The answer is a list of `ListedGroup`."""
         step = self._step(now)
@@ -274,6 +421,7 @@ class ConsumerGroupMachine:
             )
             for group in self.groups.values()
         ]
+        listed += [described.listed(group) for group in self.modern.values()]
         step.answer(ticket, listed)
         return self._finish(step)
 
@@ -282,11 +430,11 @@ class ConsumerGroupMachine:
         step = self._step(now)
         results = []
         for group_id in group_ids:
-            group = self.groups.get(group_id)
+            group = self._any_group(group_id)
             code = ErrorCode.NONE
             if group is None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not ConsumerGroupState.EMPTY:
+            elif not group.empty:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 offsets.delete_group(step, group, self.offsets)
@@ -303,6 +451,11 @@ class ConsumerGroupMachine:
             if key.kind == TimerKind.EXPIRY:
                 self._expire(step)
                 continue
+            if key.group_id in self.modern:
+                it = GroupStep(step, self.modern[key.group_id], self._topics)
+                over = group_changes.session_over if key.kind == TimerKind.SESSION else group_changes.revocation_over
+                over(it, key.member_id)
+                continue
             group = self.groups.get(key.group_id)
             if group is None:
                 continue
@@ -317,11 +470,12 @@ class ConsumerGroupMachine:
 
     def _expire(self, step: Step) -> None:
         if not self._to_expire:
-            self._to_expire.extend(self.groups)
+            self._to_expire.extend([*self.groups, *self.modern])
         for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
-            group = self.groups.get(self._to_expire.popleft())
+            group = self._any_group(self._to_expire.popleft())
             if group is not None:
                 offsets.expire(step, group, self.offsets)
+            if isinstance(group, ConsumerGroup):
                 self._forget_if_vacant(group)
         pause_ms = EXPIRY_PAUSE_MS if self._to_expire else self._config.offsets_retention_check_interval_ms
         self._timers.set(TimerKey(TimerKind.EXPIRY), step.now.monotonic_ms + pause_ms)
@@ -338,8 +492,16 @@ class ConsumerGroupMachine:
         return step.result
 
     @property
+    def group_count(self) -> int:
+        """How many consumer groups there are, of both kinds."""
+        return len(self.groups) + len(self.modern)
+
+    @property
     def _has_room(self) -> bool:
-        return len(self.groups) < self._config.groups_max
+        return self.group_count < self._config.groups_max
+
+    def _any_group(self, group_id: str) -> ConsumerGroup | ModernGroup | None:
+        return self.groups.get(group_id) or self.modern.get(group_id)
 
     def _group(self, group_id: str) -> ConsumerGroup:
         group = self.groups.get(group_id)
@@ -358,11 +520,11 @@ class ConsumerGroupMachine:
             self.groups.pop(group.group_id, None)
 
     def _described(self, group_id: str) -> DescribedGroup:
-        group = self.groups.get(group_id)
+        group, modern = self.groups.get(group_id), group_id in self.modern
         if group is None:
             return DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"Group {group_id} not found.",
+                error_message=f"Group {group_id} {'is not a classic group' if modern else 'not found'}.",
                 group_id=group_id,
                 group_state=ConsumerGroupState.DEAD.value,
                 protocol_type="",

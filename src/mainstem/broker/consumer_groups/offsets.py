@@ -18,7 +18,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
-from mainstem.broker.consumer_groups.step import Caller, ConsumerGroupRecord, OffsetRecord, Step
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
+from mainstem.broker.consumer_groups.step import Caller, ConsumerGroupRecord, ModernRecord, OffsetRecord, Step
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.kernel import untrack
 from mainstem.protocol.error_codes import ErrorCode
@@ -153,7 +154,7 @@ class Offsets:
                     yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
 
 
-def commit(
+def commit_classic(
     step: Step,
     group: ConsumerGroup | None,
     request: OffsetCommitRequest,
@@ -169,6 +170,11 @@ def commit(
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group is not None and code is ErrorCode.NONE and request.member_id in group.members:
         step.restart_session(group, request.member_id)
+    return commit(step, code, request, topic_id_of)
+
+
+def commit(step: Step, code: ErrorCode, request: OffsetCommitRequest, topic_id_of: TopicId) -> OffsetCommitResponse:
+    """Commit offsets, unless `code` says why the sender may not."""
     topics = []
     for topic in request.topics:
         partitions = []
@@ -278,9 +284,11 @@ def _lost(partition: int) -> OffsetFetchResponsePartitions:
     )
 
 
-def delete(step: Step, group: ConsumerGroup, offsets: Offsets, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def delete(
+    step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
     """Forget offsets of topics that no member consumes."""
-    if group.state is not ConsumerGroupState.EMPTY and not group.consumers:
+    if isinstance(group, ConsumerGroup) and not group.empty and not group.consumers:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=())
     topics = []
     for topic in request.topics:
@@ -303,7 +311,7 @@ def forget(step: Step, key: OffsetCommitKey) -> None:
 _MS_PER_MINUTE = 60_000
 
 
-def expire(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
+def expire(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets) -> None:
     """Forget a consumer group's expired offsets, and the group itself when it is empty and has none left. If a part of
     the log is lost nothing expires: the lost part may hold a later commit, which would be undone if that part were
     found again."""
@@ -313,24 +321,29 @@ def expire(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
         if not group.subscribes_to(key.topic) and _expired(step, group, value):
             forget(step, key)
             step.counts.offset_expirations += 1
-    if group.state is ConsumerGroupState.EMPTY and not group.pending_members and not offsets.has(group.group_id):
+    awaited = isinstance(group, ConsumerGroup) and group.pending_members
+    if group.empty and not awaited and not offsets.has(group.group_id):
         delete_group(step, group, offsets)
 
 
-def delete_group(step: Step, group: ConsumerGroup, offsets: Offsets) -> None:
+def delete_group(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets) -> None:
     """Forget an empty consumer group with all its offsets."""
-    assert group.state is ConsumerGroupState.EMPTY
-    for member_id in group.pending_members:
-        step.stop_timer(TimerKind.SESSION, group, member_id)
+    assert group.empty
     for key, _ in list(offsets.of_group(group.group_id)):
         forget(step, key)
+    if isinstance(group, ModernGroup):
+        for part in group.tombstones():
+            step.write(ModernRecord(part, None))
+        return
+    for member_id in group.pending_members:
+        step.stop_timer(TimerKind.SESSION, group, member_id)
     step.write(ConsumerGroupRecord(GroupMetadataKey(group=group.group_id), None))
 
 
-def _expired(step: Step, group: ConsumerGroup, value: OffsetCommitValue) -> bool:
+def _expired(step: Step, group: ConsumerGroup | ModernGroup, value: OffsetCommitValue) -> bool:
     now_ms = step.now.wall_ms
     since_ms = value.commit_timestamp
-    if group.protocol_type is not None:
+    if isinstance(group, ConsumerGroup) and group.protocol_type is not None:
         if group.state is ConsumerGroupState.EMPTY:
             if group.persisted is not None and group.persisted.current_state_timestamp >= 0:
                 since_ms = group.persisted.current_state_timestamp

@@ -15,6 +15,7 @@ from uuid import UUID
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable
@@ -34,9 +35,10 @@ Event = Callable[[ConsumerGroupMachine, Ticket, Moment], Result]
 
 
 class TopicsNow(NamedTuple):
-    """The present topics, as far as offsets depend on them."""
+    """The present topics, as far as offsets and subscriptions depend on them."""
 
     id_of: TopicId
+    topics: CurrentTopics
     current: Callable[[], Awaitable[None]]
     """Returns once this node knows of all topics deleted or made before the call. Raises `MainstemError`."""
 
@@ -123,7 +125,9 @@ class CoordinatorPartition:
         await self._know_topics()
 
     def make(self) -> ConsumerGroupMachine:
-        return ConsumerGroupMachine(self._config, self._new_id, self._counts, self._topics.id_of, self._held)
+        return ConsumerGroupMachine(
+            self._config, self._new_id, self._counts, self._topics.id_of, self._held, self._topics.topics
+        )
 
     async def sort_out(self, machine: ConsumerGroupMachine) -> None:
         """Find the offsets of topics that are gone. An offset without a topic id, as older versions wrote it, is taken
@@ -171,9 +175,9 @@ class CoordinatorPartition:
             if (forgotten := self.topic_deleted(name, topic_id)) is not None:
                 forgotten.add_done_callback(heard)
         logger.debug(
-            "consumer group coordinator, %s: %d groups from %d records", self.name, len(machine.groups), records
+            "consumer group coordinator, %s: %d groups from %d records", self.name, machine.group_count, records
         )
-        self._loaded(len(machine.groups), records)
+        self._loaded(machine.group_count, records)
 
     def failed(self) -> None:
         self._counts.log_failures += 1

@@ -19,6 +19,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC, make_topic
 from mainstem.broker.consumer_groups.internal_topic.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, TopicsNow
 from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts
@@ -73,7 +74,8 @@ class ServedPartitions:
         self._queue_admin = queue_admin
         self._clock = clock
         self._new_id = new_id
-        self._topics_now = TopicsNow(self._topic_id_of, metadata_current)
+        topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics)
+        self._topics_now = TopicsNow(self._topic_id_of, topics, metadata_current)
         self._feature_level = feature_level
         self._supervision = supervision or Supervision(clock.monotonic)
         self._counts = Counts()

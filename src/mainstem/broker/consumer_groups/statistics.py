@@ -7,17 +7,25 @@ from collections.abc import Iterable, Iterator
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroupState
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition
 from mainstem.broker.consumer_groups.step import Counts
 from mainstem.model import Sample
 
-_LIVE_STATES = tuple(state for state in ConsumerGroupState if state is not ConsumerGroupState.DEAD)
+_LIVE_STATES = tuple(
+    dict.fromkeys(
+        [
+            *(state.value for state in ConsumerGroupState if state is not ConsumerGroupState.DEAD),
+            *(state.value for state in ModernGroupState),
+        ]
+    )
+)
 
 
 def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdings: Holdings) -> Iterator[Sample]:
     """The metrics of the partitions that a node serves. May run in another thread: it copies what it walks
     over first."""
-    states: Counter[ConsumerGroupState] = Counter()
+    states: Counter[str] = Counter()
     members = offsets = loading = incomplete = doubtful = 0
     for partition in partitions:
         machine = partition.machine
@@ -28,10 +36,13 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
         doubtful += machine.offsets.doubtful_count
         incomplete += bool(partition.gaps)
         for group in list(machine.groups.values()):
-            states[group.state] += 1
+            states[group.state.value] += 1
             members += len(group.members)
+        for modern in list(machine.modern.values()):
+            states[modern.state.value] += 1
+            members += len(modern.members)
     for state in _LIVE_STATES:
-        labels = (("state", state.value),)
+        labels = (("state", state),)
         yield Sample("mainstem_consumer_groups", "gauge", "Consumer groups by state.", states[state], labels)
     yield Sample("mainstem_consumer_group_members", "gauge", "Members of consumer groups.", members)
     yield Sample(

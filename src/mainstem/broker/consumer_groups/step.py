@@ -12,6 +12,7 @@ from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
+from mainstem.protocol.messages.consumer_group_records import ModernKey, ModernValue
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -42,7 +43,14 @@ class ConsumerGroupRecord(NamedTuple):
     value: GroupMetadataValue | None
 
 
-LogRecord = OffsetRecord | ConsumerGroupRecord | UnknownRecord
+class ModernRecord(NamedTuple):
+    """A part of a consumer group whose partitions the coordinator assigns; without a value: the part is gone."""
+
+    key: ModernKey
+    value: ModernValue | None
+
+
+LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | UnknownRecord
 
 
 @dataclass(slots=True)

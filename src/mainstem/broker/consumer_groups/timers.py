@@ -18,6 +18,7 @@ class TimerKind:
     JOIN = 1
     SYNC = 2
     EXPIRY = 3
+    REVOCATION = 4
 
 
 class TimerKey(NamedTuple):

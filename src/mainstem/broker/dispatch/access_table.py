@@ -158,6 +158,8 @@ ACCESS: Mapping[int, Access] = {
     51: Inside("ALTER on the cluster"),  # its request has two lists
     55: Whole(Operation.DESCRIBE, _cluster),
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
+    68: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
+    69: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
     74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     75: Inside("DESCRIBE on each topic"),
 }  # fmt: skip

@@ -19,6 +19,8 @@ from mainstem.broker.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_delegation_token,
     create_partitions,
@@ -151,6 +153,8 @@ ROUTES: tuple[Route, ...] = (
     _route(51, alter_user_scram_credentials.handle),
     _route(55, describe_quorum.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
+    _route(68, consumer_group_heartbeat.handle),
+    _route(69, consumer_group_describe.handle),
     _route(74, list_config_resources.handle),
     _route(75, describe_topic_partitions.handle, shows_the_way=True),
 )

@@ -34,6 +34,7 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
     }
     offsets = of_all_partitions(admin, group, owners)
     state = description.state.name.lower()
+    kind = description.type.name.lower() if hasattr(description, "type") else "classic"  # older clients see no others
     if state == "dead" and not offsets:
         raise RequestRefused(f"there is no consumer group {group}; `mainstem group list` shows those there are")
     if as_json:
@@ -45,11 +46,11 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
             {"member": member.member_id, "client_id": member.client_id, "host": member.host}
             for member in description.members
         ]
-        print_json({"group": group, "state": state, "members": members, "partitions": rows})
+        print_json({"group": group, "type": kind, "state": state, "members": members, "partitions": rows})
         return
     lag = sum(queue.lag for queue in offsets)
     members_told = counted(len(description.members), "member")
-    print_text(f"consumer group {group}: {state}, {members_told}, lag {lag:,}\n")
+    print_text(f"consumer group {group}: {state}, {kind}, {members_told}, lag {lag:,}\n")
     rows_drawn = []
     for queue in offsets:
         owner = owners.get((queue.topic, queue.partition))

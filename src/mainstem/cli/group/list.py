@@ -18,8 +18,8 @@ def command(bootstrap: str, as_json: bool) -> None:
     admin = kafka_node.admin(bootstrap)  # held until the answer is there: a request ends with its client
     future = admin.list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)
     found = kafka_node.outcome(future, "the consumer groups were not listed")
-    groups = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
+    groups = sorted((group.group_id, group.type.name.lower(), group.state.name.lower()) for group in found.valid)
     if as_json:
-        print_json({"groups": [{"group": group, "state": state} for group, state in groups]})
+        print_json({"groups": [{"group": group, "type": kind, "state": state} for group, kind, state in groups]})
     else:
-        print_table(["~GROUP", "STATE"], groups, empty="no consumer groups")
+        print_table(["~GROUP", "TYPE", "STATE"], groups, empty="no consumer groups")

@@ -1,7 +1,8 @@
 """The records of the internal topic `__consumer_offsets`, in Kafka's own format.
 
-The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a group's metadata. A null
-value deletes what the key names. Values are written in the last version that older readers understand too.
+The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a classic group's metadata, the kinds
+of `consumer_group_records` a part of a group whose partitions the coordinator assigns. A null value deletes what the
+key names. Values are written in the last version that older readers understand too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_group_records import MODERN_KEYS, ModernKey, write_modern_key
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
     ZERO_UUID,
@@ -85,7 +87,10 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata))
 
 
-def read_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey:
+RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey
+
+
+def read_key(buffer: Buffer) -> RecordKey:
     """Decode a record's key. Raises `UnsupportedVersion` for kinds of records this version does not know
     (skip those when replaying) and `MalformedMessage`."""
     version = read_version(buffer)
@@ -93,12 +98,18 @@ def read_key(buffer: Buffer) -> OffsetCommitKey | GroupMetadataKey:
         return read_versioned(OffsetCommitKey, buffer)
     if version == GROUP_METADATA_KEY_VERSION:
         return read_versioned(GroupMetadataKey, buffer)
+    modern = MODERN_KEYS.get(version)
+    if modern is not None:
+        return read_versioned(modern, buffer)
     raise UnsupportedVersion(f"a record of __consumer_offsets has a key of version {version}")
 
 
-def write_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
-    offset_commit = isinstance(key, OffsetCommitKey)
-    return write_versioned(key, OFFSET_COMMIT_KEY_VERSION if offset_commit else GROUP_METADATA_KEY_VERSION)
+def write_key(key: RecordKey) -> bytes:
+    if isinstance(key, OffsetCommitKey):
+        return write_versioned(key, OFFSET_COMMIT_KEY_VERSION)
+    if isinstance(key, GroupMetadataKey):
+        return write_versioned(key, GROUP_METADATA_KEY_VERSION)
+    return write_modern_key(key)
 
 
 def read_offset_commit_value(buffer: Buffer) -> OffsetCommitValue:

@@ -7,12 +7,15 @@ not know are handed on as they are: a later version wrote them, and will want th
 from __future__ import annotations
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, OffsetRecord
+from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, ModernRecord, OffsetRecord
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
 from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_group_records import read_modern_value, write_modern_value
 from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     read_group_metadata_value,
@@ -52,6 +55,8 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
     value = record.value
     if value is None:
         body = None
+    elif not isinstance(value, OffsetCommitValue | GroupMetadataValue):
+        body = write_modern_value(value)
     elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
         body = write_offset_with_topic_id(value)
     elif isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
@@ -70,6 +75,8 @@ def decode(record: Record) -> LogRecord | None:
         key = read_key(record.key)
         if isinstance(key, OffsetCommitKey):
             return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+        if not isinstance(key, GroupMetadataKey):
+            return ModernRecord(key, None if record.value is None else read_modern_value(key, record.value))
         return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))
     except UnsupportedVersion:
         return UnknownRecord(record.key, record.value, record.timestamp, record.headers)

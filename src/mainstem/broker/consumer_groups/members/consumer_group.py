@@ -113,6 +113,10 @@ class ConsumerGroup:
         return not self.members and not self.pending_members and self.persisted is None
 
     @property
+    def empty(self) -> bool:
+        return self.state is ConsumerGroupState.EMPTY
+
+    @property
     def consumers(self) -> bool:
         return self.protocol_type == PROTOCOL_TYPE
 

@@ -1,0 +1,158 @@
+"""The assignors of the coordinator: subscriptions in, a target assignment out.
+
+`uniform` gives every member as many partitions as any other, plus or minus one, where all subscribe to the same topics,
+and moves as few as that needs. It leaves no partition that would bring two members closer to each other if it moved
+from one to the other, also among members that subscribe to different topics. `range` gives each member a contiguous
+range of every topic, so that partitions of one number in topics of one size go to one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from mainstem.broker.consumer_groups.modern.modern_group import Partitions
+
+
+class Subscriber(NamedTuple):
+    """A member as the assignors see it."""
+
+    topics: frozenset[UUID]
+    """Those that exist, of those to which it subscribes."""
+    target: Partitions
+    """Its partitions by the last target assignment."""
+    instance_id: str | None = None
+
+
+Sizes = Mapping[UUID, int]
+"""Topic id → how many partitions it has."""
+
+Assignor = Callable[[Mapping[str, Subscriber], Sizes], dict[str, Partitions]]
+"""Members by id, and the sizes of all topics to which any of them subscribes; the answer names every member, and has
+every partition of a topic with a subscriber once."""
+
+
+def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+    found: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
+    ordered = sorted(members, key=lambda member_id: (members[member_id].instance_id or member_id, member_id))
+    for topic_id, size in sizes.items():
+        subscribers = [member_id for member_id in ordered if topic_id in members[member_id].topics]
+        start = 0
+        for position, member_id in enumerate(subscribers):
+            share = size // len(subscribers) + (position < size % len(subscribers))
+            if share:
+                found[member_id][topic_id] = frozenset(range(start, start + share))
+            start += share
+    return dict(found)
+
+
+def assign_uniformly(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+    if len({member.topics for member in members.values()}) <= 1:
+        return _assign_alike(members, sizes)
+    return _assign_mixed(members, sizes)
+
+
+def _assign_alike(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+    """All members subscribe to the same topics."""
+    if not members:
+        return {}
+    kept, free = _kept(members, sizes)
+    total = sum(sizes.values()) if next(iter(members.values())).topics else 0
+    least, extras = divmod(total, len(members))
+    for member_id in sorted(members, key=lambda member_id: (-len(kept[member_id]), member_id)):
+        has = kept[member_id]
+        share = least
+        if extras and len(has) > least:
+            share, extras = least + 1, extras - 1
+        free += has[share:]
+        del has[share:]
+    for member_id in sorted(members, key=lambda member_id: (-len(kept[member_id]), member_id)):
+        has = kept[member_id]
+        share = least
+        if extras and len(has) <= least:
+            share, extras = least + 1, extras - 1
+        while len(has) < share and free:
+            has.append(free.pop())
+    assert not free, f"{len(free)} partitions are left over"
+    return {member_id: _by_topic(has) for member_id, has in kept.items()}
+
+
+def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+    kept, free = _kept(members, sizes)
+    load = {member_id: len(has) for member_id, has in kept.items()}
+    owned: dict[UUID, dict[str, list[int]]] = {
+        topic_id: {member_id: [] for member_id in sorted(members) if topic_id in members[member_id].topics}
+        for topic_id in sizes
+    }
+    for member_id, has in kept.items():
+        for topic_id, index in has:
+            owned[topic_id][member_id].append(index)
+    for topic_id, index in sorted(free, key=lambda it: (len(owned[it[0]]), it)):
+        least = min(owned[topic_id], key=lambda member_id: load[member_id])
+        owned[topic_id][least].append(index)
+        load[least] += 1
+    moved = True
+    while moved:  # each move brings two loads closer to each other, so there is an end
+        moved = False
+        for of_topic in owned.values():
+            while (pair := _further_apart(of_topic, load)) is not None:
+                most, least = pair
+                of_topic[least].append(of_topic[most].pop())
+                load[most] -= 1
+                load[least] += 1
+                moved = True
+    found: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
+    for topic_id, of_topic in owned.items():
+        for member_id, indexes in of_topic.items():
+            if indexes:
+                found[member_id][topic_id] = frozenset(indexes)
+    return dict(found)
+
+
+def _further_apart(of_topic: Mapping[str, Sequence[int]], load: Mapping[str, int]) -> tuple[str, str] | None:
+    """The members with most and least partitions among a topic's, if one of the topic's partitions should move."""
+    givers = [member_id for member_id, indexes in of_topic.items() if indexes]
+    if not givers:
+        return None
+    most = max(givers, key=lambda member_id: load[member_id])
+    least = min(of_topic, key=lambda member_id: load[member_id])
+    return (most, least) if load[most] > load[least] + 1 else None
+
+
+def _kept(
+    members: Mapping[str, Subscriber], sizes: Sizes
+) -> tuple[dict[str, list[tuple[UUID, int]]], list[tuple[UUID, int]]]:
+    """The partitions that each member has and may keep, and those that nobody has, both in order."""
+    taken: set[tuple[UUID, int]] = set()
+    kept: dict[str, list[tuple[UUID, int]]] = {}
+    for member_id, member in members.items():
+        has = [
+            (topic_id, index)
+            for topic_id, indexes in member.target.items()
+            if topic_id in member.topics
+            for index in indexes
+            if index < sizes.get(topic_id, 0) and (topic_id, index) not in taken
+        ]
+        taken.update(has)
+        kept[member_id] = sorted(has)
+    subscribed = frozenset[UUID]().union(*(member.topics for member in members.values()))
+    free = [
+        (topic_id, index)
+        for topic_id in sorted(subscribed & sizes.keys(), reverse=True)
+        for index in range(sizes[topic_id] - 1, -1, -1)
+        if (topic_id, index) not in taken
+    ]
+    return kept, free
+
+
+def _by_topic(partitions: Sequence[tuple[UUID, int]]) -> Partitions:
+    found: dict[UUID, set[int]] = {}
+    for topic_id, index in partitions:
+        found.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+
+ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": assign_uniformly, "range": assign_ranges})
+"""By their names in requests; the first is the one that a group has whose members name none."""

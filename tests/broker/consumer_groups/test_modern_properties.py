@@ -1,0 +1,191 @@
+"""No two members ever hold one partition, whatever they do and lose, and all partitions are assigned once it is quiet.
+The assignors are checked for themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.consumer_groups.heartbeats import GROUP, Consumer, Table
+
+from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
+from mainstem.broker.consumer_groups.modern.modern_group import Partitions, ReconciliationState
+from mainstem.protocol.error_codes import ErrorCode
+
+TOPICS = ("flights", "delays", "gates")
+SUBSCRIPTIONS = st.lists(st.sampled_from(TOPICS), min_size=1, max_size=3, unique=True).map(tuple)
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "beat",
+                "beat",
+                "beat",
+                "beat",
+                "lost",
+                "leave",
+                "crash",
+                "resubscribe",
+                "restart",
+                "compact",
+                "wait",
+                "grow",
+            ]
+        ),
+        st.integers(0, 4),
+        SUBSCRIPTIONS,
+    ),
+    max_size=60,
+)
+
+
+def check_owners(table: Table, consumers: list[Consumer]) -> None:
+    """No partition is held by two clients, nor owned by two members in the group's own books."""
+    held = Counter(partition for consumer in consumers for partition in consumer.owned)
+    assert not [partition for partition, count in held.items() if count > 1]
+    group = table.machine.modern.get(GROUP)
+    if group is None:
+        return
+    owned: Counter[tuple[UUID, int]] = Counter()
+    for member in group.members.values():
+        for part in (member.current.assigned, member.current.revoking):
+            for topic_id, indexes in part.items():
+                for index in indexes:
+                    owned[topic_id, index] += 1
+                    assert group.owner(topic_id, index) == member.member_id
+    assert not [partition for partition, count in owned.items() if count > 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(actions=ACTIONS, assignor=st.sampled_from(sorted(ASSIGNORS)))
+def test_no_partition_is_held_by_two_and_all_are_assigned_in_the_end(
+    actions: list[tuple[str, int, tuple[str, ...]]], assignor: str
+) -> None:
+    table = Table(flights=4, delays=3, gates=1)
+    consumers = [Consumer(table, f"member-{number}", TOPICS, server_assignor=assignor) for number in range(5)]
+    alive = {0}
+    for action, number, topics in actions:
+        consumer = consumers[number]
+        if action == "beat":
+            alive.add(number)
+            consumer.beat()
+        elif action == "lost" and consumer.epoch > 0:
+            consumer.beat(loses_answer=True)
+        elif action == "leave" and consumer.epoch > 0:
+            consumer.leave()
+            alive.discard(number)
+        elif action == "crash" and consumer.epoch > 0:  # a new process, under another id; the old one stays behind
+            consumers[number] = Consumer(table, f"{consumer.member_id}'", topics, server_assignor=assignor)
+        elif action == "resubscribe":
+            consumer.resubscribe(*topics)
+        elif action == "restart":
+            table.restart()
+        elif action == "compact":
+            table.compact()
+        elif action == "wait":
+            table.wait(1_000)
+        elif action == "grow":
+            table.make_topic("gates", table.topics["gates"].partitions + 1)
+        check_owners(table, consumers)
+    for _ in range(12):  # those who crashed are gone after their sessions
+        for number in sorted(alive):
+            consumers[number].beat()
+            check_owners(table, consumers)
+        table.wait(5_000)
+    for _ in range(12):
+        for number in sorted(alive):
+            assert consumers[number].beat() in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+            check_owners(table, consumers)
+    wanted = {name for number in alive for name in consumers[number].topics}
+    everything = {
+        (table.topics[name].topic_id, index) for name in wanted for index in range(table.topics[name].partitions)
+    }
+    assert {partition for number in alive for partition in consumers[number].owned} == everything
+    group = table.machine.modern.get(GROUP)
+    if alive:
+        assert group is not None
+        assert group.state.value == "Stable"
+        assert all(member.current.state == ReconciliationState.STABLE for member in group.members.values())
+
+
+@st.composite
+def subscribers(draw: st.DrawFn, *, alike: bool) -> tuple[dict[str, Subscriber], dict[UUID, int]]:
+    sizes = {UUID(int=number): draw(st.integers(1, 12)) for number in range(1, draw(st.integers(2, 5)))}
+    every = frozenset(sizes)
+    some = st.just(every) if alike else st.sets(st.sampled_from(sorted(sizes)), max_size=4).map(frozenset)
+    targets = st.dictionaries(st.sampled_from(sorted(sizes)), st.frozensets(st.integers(0, 14), min_size=1), max_size=3)
+    members = draw(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.tuples(some, targets), max_size=8))
+    return {name: Subscriber(topics, target) for name, (topics, target) in members.items()}, sizes
+
+
+def loads(assigned: dict[str, Partitions]) -> list[int]:
+    return [sum(map(len, partitions.values())) for partitions in assigned.values()]
+
+
+@pytest.mark.parametrize("assignor", sorted(ASSIGNORS))
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), alike=st.booleans())
+def test_assignors_give_each_partition_of_a_subscribed_topic_to_one_subscriber(
+    assignor: str, data: st.DataObject, alike: bool
+) -> None:
+    members, sizes = data.draw(subscribers(alike=alike))
+    assigned = ASSIGNORS[assignor](members, sizes)
+    assert assigned.keys() == members.keys()
+    given_out = [
+        (topic_id, index)
+        for member_id, partitions in assigned.items()
+        for topic_id, indexes in partitions.items()
+        for index in indexes
+        if topic_id in members[member_id].topics
+    ]
+    assert len(given_out) == sum(loads(assigned))
+    subscribed = frozenset[UUID]().union(*(member.topics for member in members.values()))
+    assert sorted(given_out) == sorted((topic_id, index) for topic_id in subscribed for index in range(sizes[topic_id]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=subscribers(alike=True))
+def test_uniform_is_balanced_within_one_and_moves_nothing_twice(
+    case: tuple[dict[str, Subscriber], dict[UUID, int]],
+) -> None:
+    members, sizes = case
+    assigned = ASSIGNORS["uniform"](members, sizes)
+    if members:
+        assert max(loads(assigned)) - min(loads(assigned)) <= 1
+    settled = {name: Subscriber(member.topics, assigned[name]) for name, member in members.items()}
+    assert ASSIGNORS["uniform"](settled, sizes) == assigned
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=subscribers(alike=False))
+def test_uniform_leaves_no_pair_that_one_partition_would_bring_closer(
+    case: tuple[dict[str, Subscriber], dict[UUID, int]],
+) -> None:
+    members, sizes = case
+    assigned = ASSIGNORS["uniform"](members, sizes)
+    load = dict(zip(assigned, loads(assigned), strict=True))
+    for member_id, partitions in assigned.items():
+        for topic_id in partitions:
+            others = [other for other in members if topic_id in members[other].topics]
+            assert all(load[member_id] <= load[other] + 1 for other in others)
+
+
+def test_uniform_moves_as_few_as_a_new_member_needs() -> None:
+    sizes = {UUID(int=1): 12}
+    before = ASSIGNORS["uniform"]({name: Subscriber(frozenset(sizes), {}) for name in "abc"}, sizes)
+    members = {name: Subscriber(frozenset(sizes), before.get(name, {})) for name in "abcd"}
+    after = ASSIGNORS["uniform"](members, sizes)
+    assert sorted(loads(after)) == [3, 3, 3, 3]
+    for name in "abc":
+        assert after[name][UUID(int=1)] < before[name][UUID(int=1)]
+
+
+def test_range_pairs_partitions_of_one_number() -> None:
+    sizes = {UUID(int=1): 5, UUID(int=2): 5}
+    members = {name: Subscriber(frozenset(sizes), {}) for name in "ab"}
+    assigned = ASSIGNORS["range"](members, sizes)
+    assert assigned["a"] == dict.fromkeys(sizes, frozenset({0, 1, 2}))
+    assert assigned["b"] == dict.fromkeys(sizes, frozenset({3, 4}))
