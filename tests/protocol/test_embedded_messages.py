@@ -180,8 +180,8 @@ def test_old_values_are_still_read() -> None:
 
 
 def test_unknown_records_are_told_from_broken_ones() -> None:
-    with pytest.raises(UnsupportedVersion, match="version 3"):
-        read_key(b"\x00\x03\x00\x01g")
+    with pytest.raises(UnsupportedVersion, match="version 9"):
+        read_key(b"\x00\x09\x00\x01g")
     with pytest.raises(MalformedMessage):
         read_key(b"\x00")
     with pytest.raises(MalformedMessage):

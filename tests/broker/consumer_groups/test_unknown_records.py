@@ -16,8 +16,8 @@ from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey, write_key
 from mainstem.protocol.records import NewRecord, Record, build_batch, read_records, stored_batches
 
-KEY = b"\x00\x07a kind of a later version"
-OTHER_KEY = b"\x00\x08another"
+KEY = b"\x00\x6fa kind of a later version"
+OTHER_KEY = b"\x00\x70another"
 OF_LATER = NewRecord(1_234, KEY, b"its value", (("h", b"1"),))
 KNOWN_KEY = write_key(OffsetCommitKey(group=GROUP, topic="flights", partition=2))
 VALUE_OF_LATER = b"\x00\x09a value of a later version"
