@@ -147,7 +147,9 @@ def test_a_group_reads_on_where_it_stands_and_can_be_moved(mainstem: Shell) -> N
     mainstem("produce", "shared", stdin=b"".join(b"%d\n" % number for number in range(300)))
     assert len(mainstem("consume", "shared", "-g", "readers").split()) == 300
     assert mainstem("consume", "shared", "-g", "readers") == ""
-    assert json.loads(mainstem("group", "list", "--json"))["groups"] == [{"group": "readers", "state": "empty"}]
+    assert json.loads(mainstem("group", "list", "--json"))["groups"] == [
+        {"group": "readers", "type": "classic", "state": "empty"}
+    ]
     before = json.loads(mainstem("group", "describe", "readers", "--json"))
     assert sum(queue["lag"] for queue in before["partitions"]) == 0
     mainstem("group", "reset-offsets", "readers", "--to", "beginning")
