@@ -158,7 +158,7 @@ class ModernGroup:
             return ModernGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ModernGroupState.ASSIGNING
-        for member in self.members.values():
+        for member in list(self.members.values()):  # metrics are read in another thread
             at_target = member.current.epoch in (self.assignment_epoch, STATIC_LEAVE_EPOCH)
             if not at_target or member.current.state != ReconciliationState.STABLE:
                 return ModernGroupState.RECONCILING
