@@ -153,8 +153,7 @@ def test_moves_are_told_that_are_under_way_have_been_or_would_be() -> None:
     of_node = explain_node(known, 3)
     assert of_node is not None
     assert (
-        "Node 3 is being drained: 1 write groups are left; it waits: write group 0: node 2 is away."
-        in of_node.sentences
+        "Node 3 is being drained: write groups left: 1; it waits: write group 0: node 2 is away." in of_node.sentences
     )
     assert "Write group 1 moves: the replica on node 3 goes, as its successor has a vote." in of_node.sentences
     assert (of_node.begun, of_node.planned) == ([], planned[1:])

@@ -194,7 +194,7 @@ def _leaving(known: ExplainedCluster, node_id: int, group: int | None = None) ->
             if drain.empty:
                 yield f"Node {node_id} is drained and empty: it may stop for good."
                 continue
-            left = f"{len(drain.groups_left)} write groups are left" if group is None else "its replica goes elsewhere"
+            left = f"write groups left: {len(drain.groups_left)}" if group is None else "its replica goes elsewhere"
             yield f"Node {node_id} is being drained: {left}{_waits(drain.waits_for, group)}."
     for lost in known.view.lost_nodes:
         if lost.node == node_id and (group is None or group in lost.groups_left):
