@@ -9,6 +9,8 @@ range of every topic, so that partitions of one number in topics of one size go 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heapreplace
+from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -89,10 +91,14 @@ def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
     for member_id, has in kept.items():
         for topic_id, index in has:
             owned[topic_id][member_id].append(index)
-    for topic_id, index in sorted(free, key=lambda it: (len(owned[it[0]]), it)):
-        least = min(owned[topic_id], key=lambda member_id: load[member_id])
-        owned[topic_id][least].append(index)
-        load[least] += 1
+    for topic_id, of_one in groupby(sorted(free, key=lambda it: (len(owned[it[0]]), it)), key=lambda it: it[0]):
+        ranking = [(load[member_id], member_id) for member_id in owned[topic_id]]
+        heapify(ranking)
+        for _, index in of_one:
+            lowest, least = ranking[0]
+            owned[topic_id][least].append(index)
+            load[least] = lowest + 1
+            heapreplace(ranking, (lowest + 1, least))
     moved = True
     while moved:  # each move brings two loads closer to each other, so there is an end
         moved = False
