@@ -18,6 +18,7 @@ from tests.broker.consumer_groups.transcript import protocols
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from mainstem.protocol.messages.group_administration import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -332,3 +333,35 @@ def test_committed_offsets_never_go_back(seed: int) -> None:
 
     print(f"seed {seed}")
     simulated(story, seed)
+
+
+async def beat(coordinator: ConsumerGroupCoordinator, member_id: str, epoch: int, **said: Any) -> Any:
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **said)
+    return await coordinator.consumer_heartbeat(request, CALL, lambda topic: True)
+
+
+def test_another_coordinator_goes_on_in_the_middle_of_a_reconciliation() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        cluster.metadata.add_topic("shared", 4)
+        first = await cluster.settled(GROUP)
+        joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ("shared",), "topic_partitions": ()}
+        everything = (await beat(first, "a", 0, **joining)).assignment.topic_partitions
+        assert sum(len(row.partitions) for row in everything) > 1
+        waiting = await beat(first, "b", 0, **joining)
+        assert (waiting.member_epoch, waiting.assignment.topic_partitions) == (2, ())
+        kept = (await beat(first, "a", 1)).assignment.topic_partitions
+        cluster.store.move(cluster.write_group_of(GROUP), 2)
+        assert (await beat(first, "a", 1)).error_code == ErrorCode.NOT_COORDINATOR
+        second = await cluster.settled(GROUP)
+        assert second is cluster.coordinators[2]
+        assert (await beat(second, "b", 2)).assignment is None  # the other has not given up anything yet
+        assert (await beat(second, "a", 1, topic_partitions=kept)).member_epoch == 2
+        given = (await beat(second, "b", 2)).assignment.topic_partitions
+        shares = [{index for row in rows for index in row.partitions} for rows in (everything, kept, given)]
+        assert shares[2] == shares[0] - shares[1]
+        (described,) = await second.describe_consumer_groups([GROUP])
+        assert (described.group_state, described.group_epoch) == ("Stable", 2)
+        (elsewhere,) = await first.describe_consumer_groups([GROUP])
+        assert elsewhere.error_code == ErrorCode.NOT_COORDINATOR
+
+    simulated(story)
