@@ -1,5 +1,5 @@
-"""A librdkafka consumer that names its rack, under load: it reads from the node there, whoever leads, and loses and
-repeats nothing when that node is killed and comes back."""
+"""Consumers that name their rack: they read from the node there, whoever leads, and lose and repeat nothing when that
+node is killed and comes back. librdkafka asks for all partitions anew each time, kafka-python keeps fetch sessions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from kafka import KafkaConsumer, TopicPartition
+from tests.clients.drivers import kafka_python, librdkafka
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Queue
@@ -51,8 +54,8 @@ def test_a_reader_stays_in_its_rack_and_loses_nothing_when_the_node_there_dies(c
                 goes_on(load, topic)
                 reads_on(reader)
             after = {node_id: served_bytes(cluster, node_id) for node_id in RACKS}
-            assert [after[one] for one in others] == [before[one] for one in others], "they send it away"
-            assert after[NEAR] > before[NEAR]
+            more = {node_id: after[node_id] - before[node_id] for node_id in RACKS}
+            assert sum(more[node_id] for node_id in others) < more[NEAR], "leaders send it away, unless the node lags"
             cluster.kill(NEAR)
             goes_on(load, topic)
             reads_on(reader)
@@ -64,6 +67,34 @@ def test_a_reader_stays_in_its_rack_and_loses_nothing_when_the_node_there_dies(c
         eventually(lambda: reader.count >= whole, seconds=PATIENCE_SECONDS, what=f"{whole} records")
     assert not reader.failures
     assert reader.found == expected
+
+
+def test_a_consumer_with_fetch_sessions_goes_to_its_rack_and_back(cluster: Cluster) -> None:
+    topics = [f"sessions-{number}" for number in range(PARTITIONS)]
+    for topic in topics:
+        cluster.create_topic(topic, 1)
+    topic = eventually(
+        lambda: next((topic for topic in topics if cluster.leader(topic, 0) not in (NEAR, -1)), ""),
+        seconds=PATIENCE_SECONDS,
+        what="a queue that is led in another rack",
+    )
+    reader = kafka_python.consumer(cluster.bootstrap, client_rack=RACKS[NEAR])
+    try:
+        reader.assign([TopicPartition(topic, 0)])
+        before = served_bytes(cluster, NEAR)
+        assert read_more(cluster, reader, topic, 0) == list(range(100))
+        assert served_bytes(cluster, NEAR) > before
+        cluster.kill(NEAR)
+        assert read_more(cluster, reader, topic, 100) == list(range(100, 200))
+    finally:
+        reader.close()
+    cluster.start(NEAR)
+
+
+def read_more(cluster: Cluster, reader: KafkaConsumer, topic: str, first: int) -> list[int]:
+    """The offsets of a hundred messages that are sent to partition 0 now."""
+    librdkafka.produce(cluster.bootstrap, topic, [Message(b"%d" % number) for number in range(first, first + 100)])
+    return [message.offset for message in kafka_python.take(reader, 100)]
 
 
 def reads_on(reader: SlowReader) -> None:
