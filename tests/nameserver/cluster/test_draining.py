@@ -4,6 +4,7 @@ replicas of lost nodes are rebuilt on others, unless those return first."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -234,7 +235,11 @@ def test_a_node_that_is_drained_and_dead_is_removed_and_refused_when_it_comes_ba
     simulate(scenario())
 
 
-def test_a_node_that_is_not_drained_is_not_removed_and_one_that_only_serves_clients_needs_no_drain() -> None:
+def test_a_node_that_is_not_drained_is_not_removed_and_one_that_only_serves_clients_needs_no_drain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
     async def scenario() -> None:
         async with draining_cluster(88) as (cluster, _):
             leader = await cluster.elected()
@@ -256,5 +261,7 @@ def test_a_node_that_is_not_drained_is_not_removed_and_one_that_only_serves_clie
             cluster.network.heal()
             await cluster.until(broker.supervision.ended.done)
             assert "node 5 was removed from this cluster" in str(broker.supervision.why_not())
+            assert "node 5 is dead" in caplog.text
+            assert "node 5 is alive" not in caplog.text, "it is gone"
 
     simulate(scenario())

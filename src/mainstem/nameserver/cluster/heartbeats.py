@@ -309,10 +309,10 @@ class Heartbeats:
         return self.liveness().verdict(node_id, self._ports.clock.monotonic())
 
     def _judge(self, liveness: NodeLiveness, now: float) -> None:
-        before = self.verdicts
-        self.verdicts = liveness.verdicts(self._replica.state.node_table.nodes, now)
+        before, nodes = self.verdicts, self._replica.state.node_table.nodes
+        self.verdicts = liveness.verdicts(nodes, now)
         self._verdicts_term = self._group.term
-        for node_id in before.keys() | self.verdicts.keys():
+        for node_id in (before.keys() | self.verdicts.keys()) & nodes.keys():
             old, new = before.get(node_id), self.verdicts.get(node_id)
             if (old and old.state) == (new and new.state):
                 continue
