@@ -20,7 +20,8 @@ from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 
 CHUNK = 4096
 CHUNKS_PER_READ = 4
-CONTENT = bytes((position * 7 + position // 251) % 256 for position in range(100 * CHUNK + 1234))
+POSITIONS = numpy.arange(100 * CHUNK + 1234)
+CONTENT = (POSITIONS * 7 + POSITIONS // 251).astype(numpy.uint8).tobytes()
 
 
 class FarFile:

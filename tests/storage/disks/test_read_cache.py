@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import google_crc32c
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError
 
 CHUNK = 4096
-CONTENT = bytes((position * 7 + position // 251) % 256 for position in range(100 * CHUNK + 1234))
+POSITIONS = numpy.arange(100 * CHUNK + 1234)
+CONTENT = (POSITIONS * 7 + POSITIONS // 251).astype(numpy.uint8).tobytes()
 
 
 class Disk:
