@@ -35,6 +35,7 @@ from mainstem.console.views.of_cluster import (
     WriteGroupView,
 )
 from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
+from mainstem.node.config_sources import load
 
 
 def all_commands() -> list[list[str]]:
@@ -354,6 +355,57 @@ def test_a_removal_tells_the_documented_keys_or_why_it_cannot_be(capsys: pytest.
     with serving({"/v1/cluster/remove": (409, b'{"error": "node 3 is alive: stop it first"}')}) as address:
         assert run([*words, address]) == 1
         assert "node 3 is alive: stop it first" in capsys.readouterr().err
+
+
+def cluster_of(host: str, **more: object) -> bytes:
+    disk = {"path": "/w", "used_bytes": 0, "free_bytes": 1, "total_bytes": 1}
+    nodes = [
+        {
+            "node_id": number, "host": host, "port": 9090 + number, "http": f"{host}:{9190 + number}",
+            "rpc": f"{host}:{9290 + number}", "roles": ["broker"] if number == 3 else ["storage", "nameserver"],
+        }
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    view = {"cluster_id": "c", "nodes": nodes, "write_groups": [], "write_disk": disk, "store_disk": None, "topics": 0}
+    return json.dumps(view | {"partitions": 0, "next_node_id": 5} | more).encode()
+
+
+def test_a_node_is_prepared_that_serve_would_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / 'a "node"'
+    words = ["cluster", "add", str(directory), "--http"]
+    with serving({"/v1/cluster": (200, cluster_of("127.0.0.1"))}) as address:
+        assert run([*words, address, "--roles", "broker, storage", "--rack", "r", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert keys_of(told, documented_keys()["cluster add"]) == documented_keys()["cluster add"]
+        config = load(file=Path(told["file"]), environment={}, flags={})
+        assert (config.node_id, config.roles, config.rack) == (5, ("broker", "storage"), "r")
+        assert (config.listen, config.http, config.rpc) == (("127.0.0.1:9094",), "127.0.0.1:9194", "127.0.0.1:9294")
+        assert config.nameserver.peer_addresses == {1: "127.0.0.1:9291", 2: "127.0.0.1:9292"}
+        assert Path(config.write_dir).parent == directory
+        assert run([*words, address]) == 1
+        assert "is there already" in capsys.readouterr().err
+        directory = tmp_path / "other"
+        words[2] = str(directory)
+        assert run([*words, address, "--node-id", "2"]) == 1
+        assert "node 2 is part of the cluster already" in capsys.readouterr().err
+        assert run([*words, address, "--roles", "broker,cook"]) == 2
+        assert "'cook' is not a role" in capsys.readouterr().err
+        assert run([*words, address, "--kafka", "9092"]) == 2
+        assert "is not an address" in capsys.readouterr().err
+        assert not directory.exists()
+    with serving({"/v1/cluster": (200, cluster_of("10.0.0.7", shared_store="s3://bucket/it"))}) as address:
+        assert run([*words, address]) == 1
+        assert "name the address with --kafka" in capsys.readouterr().err
+        named = ["--kafka", "10.0.0.8:9092", "--node-http", "10.0.0.8:9080", "--rpc", "10.0.0.8:9070"]
+        assert run([*words, address, *named]) == 0
+        assert f"mainstem serve --config {directory}/mainstem.toml" in capsys.readouterr().out
+        text = (directory / "mainstem.toml").read_text()
+        assert 'store_dir = "s3://bucket/it"' in text
+        assert "shared_store = true" in text
+    with serving({"/v1/cluster": (200, cluster_of("127.0.0.1", nodes=[]))}) as address:
+        words[2] = str(tmp_path / "third")
+        assert run([*words, address, *named]) == 1
+        assert "nobody could let a new node in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])

@@ -227,6 +227,11 @@ class MetadataLookups:
         """Per write group the nodes of its replicas, preferred leader first; empty until groups are placed."""
         return dict(self._state.placements)
 
+    def next_node_id(self) -> int:
+        """An id that no node has or had, as far as removed nodes are remembered."""
+        table = self._state.node_table
+        return max([0, *table.nodes, *table.removed]) + 1
+
     @property
     def draining(self) -> frozenset[int]:
         """The nodes that give away what they hold, and those that have."""

@@ -101,6 +101,7 @@ def test_a_node_is_drained_into_a_new_one_and_nothing_is_lost(tmp_path: Path) ->
             cluster.stop(DRAINED)
             mainstem(asked, "cluster", "remove", str(DRAINED))
             assert DRAINED not in {node["node_id"] for node in cluster.get("/v1/cluster", 1)["nodes"]}
+            assert mainstem_json(asked, "cluster", "add", str(tmp_path / "next"))["node"] == NEW + 1
             cluster.nodes.pop(DRAINED)
             drained.start()
             eventually(lambda: drained.output_lines("was removed from this cluster"), what="a removed node that ends")

@@ -6,7 +6,7 @@ from mainstem.cli.lazy_group import LazyCommand, LazyGroup
 
 command = LazyGroup(
     name="cluster",
-    help="Look at the cluster, move its leaders, drain, replace and remove its nodes.",
+    help="Look at the cluster, move its leaders, add, drain, replace and remove its nodes.",
     commands_by_name={
         "status": LazyCommand("mainstem.cli.cluster.status", "Show nodes, write groups and disks."),
         "explain": LazyCommand("mainstem.cli.cluster.explain", "Say why a queue, write group or node is where it is."),
@@ -15,6 +15,7 @@ command = LazyGroup(
         "recover": LazyCommand(
             "mainstem.cli.cluster.recover", "Have a stopped node believe what its directories hold."
         ),
+        "add": LazyCommand("mainstem.cli.cluster.add", "Prepare a node that joins the cluster."),
         "drain": LazyCommand("mainstem.cli.cluster.drain", "Have a node give away all that it holds."),
         "rebalance": LazyCommand("mainstem.cli.cluster.rebalance", "Spread replicas evenly over nodes and racks."),
         "remove": LazyCommand("mainstem.cli.cluster.remove", "Take an empty, stopped node out of the cluster."),

@@ -173,6 +173,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     lost_nodes: Sequence[LostNodeView] = []
     moves: Sequence[MoveView] = []
     """Those that write group leaders tell of."""
+    next_node_id: int = 1
+    """Above the ids of all nodes that there are, and of those that were removed: for a node that joins."""
     metadata_leader: int = -1
     """The node id of the metadata's leader; -1: this node knows none."""
     feature_level: int = 1

@@ -112,6 +112,7 @@ class LocalClusterViews:
             ],
             topics=topics,
             partitions=partitions,
+            next_node_id=self._nameserver.lookups.next_node_id(),
             metadata_leader=self._nameserver.lookups.metadata_leader,
             feature_level=self._nameserver.lookups.feature_level,
             feature_level_newest=OWN_LEVELS.newest,
