@@ -46,7 +46,7 @@ def command(
 
     The command asks the cluster who is there, writes DIRECTORY/mainstem.toml, and prints how to start the node. Its
     disks are DIRECTORY/write and DIRECTORY/store, unless the cluster shares a store. On a cluster of this machine alone
-    its ports are those above the highest in use; elsewhere name all three addresses. Add to the file whatever your nodes
+    its ports are those above the highest in use; elsewhere name all three addresses. Add to the file what other nodes
     have besides, as certificates for node RPC.
 
     The node joins by itself, and holds nothing until `cluster rebalance`, `cluster drain` or `cluster replace` gives
