@@ -15,7 +15,7 @@ from tests.storage.small_node import QUEUE, new_batch
 
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, QueueTable
 from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome
-from mainstem.raft import HardState, Membership, Message, RaftConfig, Snapshot
+from mainstem.raft import ChangeKind, HardState, Membership, MembershipChange, Message, RaftConfig, Snapshot
 from mainstem.raft.messages import Append, Heartbeat, InstallSnapshot
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.errors import NotTheLeader, StorageFailed
@@ -266,15 +266,40 @@ def test_a_duplicate_waits_for_as_many_copies_as_the_first() -> None:
     told(story)
 
 
+def store_of(leader: Member) -> LocalMessageStore:
+    write_loop = SimpleNamespace(ended=None, out_of_space=False, backlog_bytes=0, wake=lambda: None)
+    read_path = SimpleNamespace(plan_reads=lambda logs, slots: None)
+    producers, clock = SimpleNamespace(asked=[]), SimpleNamespace(now_ms=lambda: 1)
+    parts: list[Any] = [write_loop, read_path, None, None, producers, clock]
+    store = LocalMessageStore([leader.group], [0] * SLOTS, *parts, backlog_bytes_max=1)
+    store.serve(0, serving=True)
+    return store
+
+
+def test_as_many_copies_are_waited_for_where_a_majority_becomes_less_meanwhile() -> None:
+    """At the end of a move four members become three: three copies are a majority of the four, and two are of the
+    three."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        old, other, _ = sorted(set(cluster.members) - {leader.node_id})
+        cluster.until(lambda: all(one.group.applied_index == 1 for one in cluster.members.values()))
+        cluster.cut = {old, other}
+        ticket = store_of(leader).append([new_batch(QUEUE)], -1, copies_min=3)
+        leader.group.propose_membership(MembershipChange(ChangeKind.REMOVE, old), 1)
+        cluster.until(lambda: leader.cell(COMMITTED_END) == 1)
+        assert not ticket.done(), "committed by two of three, and three copies are demanded"
+        cluster.cut = {old}
+        cluster.until(ticket.done)
+        assert (await ticket)[0].outcome is Outcome.OK
+
+    told(story, (1, 2, 3, 4))
+
+
 def test_a_request_of_duplicates_and_news_waits_for_all_of_them_and_no_longer() -> None:
     async def story(cluster: Cluster) -> None:
         leader = cluster.leader()
-        write_loop = SimpleNamespace(ended=None, out_of_space=False, backlog_bytes=0, wake=lambda: None)
-        read_path = SimpleNamespace(plan_reads=lambda logs, slots: None)
-        producers, clock = SimpleNamespace(asked=[]), SimpleNamespace(now_ms=lambda: 1)
-        parts: list[Any] = [write_loop, read_path, None, None, producers, clock]
-        store = LocalMessageStore([leader.group], [0] * SLOTS, *parts, backlog_bytes_max=1)
-        store.serve(0, serving=True)
+        store = store_of(leader)
         first, second = (new_batch(QUEUE, producer=(7, 0, sequence)) for sequence in range(2))
         known = store.append([first], -1, copies_min=3)
         cluster.until(known.done)

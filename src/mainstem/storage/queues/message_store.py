@@ -149,7 +149,7 @@ class LocalMessageStore:
             group = self._groups[number]
             if copies_min and not here:
                 copies = copies_min if isinstance(copies_min, int) else copies_min.get(number, 0)
-                if copies > group.consensus.quorum:
+                if copies > group.consensus.quorum_fewest:
                     group.wait_for_copies(index, ticket, copies)
                     continue
             group.wait_for(index, ticket, here=here)

@@ -148,8 +148,8 @@ class WriteGroup:
             block.join(ticket, here=here)
 
     def wait_for_copies(self, index: int, ticket: Ticket, copies_min: int) -> None:
-        """Make a ticket wait until block `index` is committed, and durable on that many nodes: more than a majority,
-        otherwise `wait_for` is enough."""
+        """Make a ticket wait until block `index` is committed, and durable on that many nodes: more than
+        `consensus.quorum_fewest`, otherwise `wait_for` is enough."""
         self._waiters.await_copies(index, copies_min, ticket)
         self._settle_copies()
 

@@ -128,9 +128,10 @@ class WriteGroupConsensus:
         return self.core.membership_at(self.core.commit_index) if self.core is not None else Membership.of(())
 
     @property
-    def quorum(self) -> int:
-        """How many voters make a majority."""
-        return self.core.membership.quorum if self.core is not None else 0
+    def quorum_fewest(self) -> int:
+        """How many voters commit what is appended now, at least: before that a voter may be taken away, as at the end
+        of a move, and then a majority is one of those that are left."""
+        return (len(self.core.membership.voters) - 1) // 2 + 1 if self.core is not None else 0
 
     def peers(self) -> list[PeerView]:
         """The progress of every other member, on the leader; empty elsewhere."""
