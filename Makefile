@@ -8,6 +8,7 @@
 #                whether the simulations find planted bugs)
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
+#                NODES=elastic as well, and their replicas move, as nodes join, are drained, die for long, and go,
 #                JOBS=2 plays on two cores and prints failures only
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
@@ -62,7 +63,7 @@ test-all:
 
 simulate:
 	@tools/prepare
-	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole,$(NODES)),--whole) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic,$(NODES)),--$(NODES)) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
 
 bench:
 	@tools/prepare java

@@ -25,15 +25,17 @@ def more_at_length(seeds: Iterable[int], always: int = 1) -> list[Any]:
     return [seed if place < always else at_length(seed) for place, seed in enumerate(seeds)]
 
 
-def seed_that_finds(play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = ()) -> int:
-    """The first of these seeds with which a check of one of these invariants fails. Raises `AssertionError`, with
-    what was seen instead, when there is none."""
+def seed_that_finds(
+    play: Play, letters: str, seeds: Iterable[int], directory: Path, faults: Sequence[str] = (), *, says: str = ""
+) -> int:
+    """The first of these seeds with which a check of one of these invariants fails, that which `says` so. Raises
+    `AssertionError`, with what was seen instead, when there is none."""
     others = []
     for seed in seeds:
         try:
             play(seed, directory / str(seed), faults=faults)
         except Violation as violation:
-            if violation.breaks and violation.breaks in letters:
+            if violation.breaks and violation.breaks in letters and says in str(violation):
                 return seed
             others.append(str(violation))
     raise AssertionError(f"no check of {letters} failed; what did: {others or 'nothing'}")

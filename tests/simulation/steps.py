@@ -1,6 +1,6 @@
 """Plays a seed and writes down every step, to show that a seed alone decides a run, or where two plays of it part.
 
-    python -m tests.simulation.steps cluster|role|whole SEED FILE [--garbage N]
+    python -m tests.simulation.steps role|cluster|whole|elastic SEED FILE [--garbage N]
 
 A step is a callback that the simulated loop is given: when, and where its task stands. Behind the steps stand all files
 of all disks as the run left them. Play a seed twice, under another PYTHONHASHSEED, PYTHONMALLOC or `--garbage`, and
@@ -28,12 +28,13 @@ from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.harness.files_in_memory import memory
 from tests.simulation.cluster.run import Run as ClusterRun
+from tests.simulation.elastic.run import ElasticRun
 from tests.simulation.run import play as play_role
 from tests.simulation.whole.run import WholeRun
 
 ROOT = Path(__file__).parents[2]
 
-KINDS = ("cluster", "role", "whole")
+KINDS = {"cluster": ClusterRun, "whole": WholeRun, "elastic": ElasticRun}
 
 DEPTH_MAX = 40
 """Awaits within awaits that are written down of a step."""
@@ -89,7 +90,7 @@ def write_steps(kind: str, seed: int, file: TextIO) -> None:
             machine = play_role(seed, Path(directory)).machine
             disks = [machine.disk1, machine.disk2]
         else:
-            run = (WholeRun if kind == "whole" else ClusterRun)(seed, Path(directory))
+            run = KINDS[kind](seed, Path(directory))
             file.write(f"{run.play().trace}\n")
             disks = [disk for node in run.cluster.nodes.values() for disk in (node.disk1, node.disk2)]
     for number, disk in enumerate(disks):
@@ -120,7 +121,7 @@ def first_difference(one: Iterable[str], other: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.steps", description=__doc__)
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=("role", *KINDS))
     parser.add_argument("seed", type=int)
     parser.add_argument("file", type=Path)
     parser.add_argument("--garbage", type=int, default=700, help="allocations until garbage is collected; 0: never")

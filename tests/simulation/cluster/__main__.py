@@ -1,5 +1,5 @@
-"""`python -m tests.simulation.cluster [SEEDS] [--whole] [--jobs N] [--plant NAME]`: play runs, print seeds, stop at a
-failure, say how many were played in an hour.
+"""`python -m tests.simulation.cluster [SEEDS] [--whole|--elastic] [--jobs N] [--plant NAME]`: play runs, print seeds,
+stop at a failure, say how many were played in an hour.
 
 SEEDS is `first..last` or a count, which is counted from a random seed on.
 """
@@ -23,6 +23,8 @@ from tests.harness.files_in_memory import memory
 from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
 from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
+from tests.simulation.elastic.planted import ELASTIC_BREAKS, ELASTIC_PLANTS
+from tests.simulation.elastic.run import play as play_elastic_clusters
 from tests.simulation.light import GARBAGE_THRESHOLDS
 from tests.simulation.oracle import Violation
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
@@ -32,10 +34,14 @@ PROGRESS_SECONDS = 60.0
 """How often a long, quiet run says how far it is."""
 
 
+KINDS = {"storage": play_storage_roles, "whole": play_whole_nodes, "elastic": play_elastic_clusters}
+
+
 class Wanted(NamedTuple):
     """How seeds are to be played."""
 
-    whole: bool
+    nodes: str
+    """Which kind: one of `KINDS`."""
     plant: str | None
     faults: list[str]
     seconds: float | None
@@ -62,8 +68,8 @@ def seeds_of(text: str) -> range:
 
 
 def play_one(wanted: Wanted, seed: int) -> Played:
-    play = play_whole_nodes if wanted.whole else play_storage_roles
-    plants = PLANTS | WHOLE_PLANTS
+    play = KINDS[wanted.nodes]
+    plants = PLANTS | WHOLE_PLANTS | ELASTIC_PLANTS
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=memory()) as directory:
         try:
@@ -109,12 +115,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of load and faults")
     parser.add_argument("--quiet", action="store_true", help="print failures only, and how far it is now and then")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
-    breaks = BREAKS | WHOLE_BREAKS
+    parser.add_argument("--elastic", action="store_true", help="as --whole, and replicas move from node to node")
+    breaks = BREAKS | WHOLE_BREAKS | ELASTIC_BREAKS
     parser.add_argument("--plant", choices=sorted(breaks), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
-    whole = options.whole or options.plant in WHOLE_PLANTS
-    wanted = Wanted(whole, options.plant, options.faults.split(","), options.seconds)
+    nodes = "storage"
+    if options.elastic or options.plant in ELASTIC_PLANTS:
+        nodes = "elastic"
+    elif options.whole or options.plant in WHOLE_PLANTS:
+        nodes = "whole"
+    wanted = Wanted(nodes, options.plant, options.faults.split(","), options.seconds)
     letters = breaks[options.plant] if options.plant else ""
     count, failed, found = 0, [], []
     began = told = time.monotonic()
@@ -156,6 +167,7 @@ def _line(played: Played, outcomes: Outcomes) -> str:
         f"seed {played.seed}: trace {outcomes.trace}, {outcomes.blocks} blocks, {outcomes.acknowledged} batches "
         f"acknowledged, {outcomes.elections} terms, {outcomes.snapshots} snapshots, "
         f"{outcomes.merges.get('merged', 0)} merges, {played.seconds:.2f} s"
+        + "".join(f", {what}: {count}" for what, count in outcomes.moves.items())
     )
 
 

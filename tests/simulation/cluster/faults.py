@@ -120,9 +120,17 @@ class Faults:
             name, fault = rng.choice(self._kinds)
             self.happened[name] = self.happened.get(name, 0) + 1
             self._cluster.history.note(name, round(self._cluster.loop.time(), 6))
-            task = asyncio.get_running_loop().create_task(fault(), name=name)
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._begin(fault(), name)
+
+    def bring_up(self, node: SimulatedNode) -> asyncio.Task[None]:
+        """Have a node start that is off; healing waits for that."""
+        return self._begin(self._restarted(node, at_once=True), f"node {node.node_id} starts")
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -131,7 +139,7 @@ class Faults:
 
     async def heal(self) -> None:
         """Everything works from now on, and every node is up."""
-        if self._tasks:
+        while self._tasks:
             _, pending = await asyncio.wait(self._tasks, timeout=HEALING_SECONDS)
             require(not pending, f"not healed after {HEALING_SECONDS:g} s: {pending}")
         self._network.quality = Quality()
@@ -379,9 +387,9 @@ class Faults:
             storage.groups[group].consensus.pump()
 
     async def _step_clock(self) -> None:
-        clocks = [node.clock for node in self._cluster.nodes.values()]
+        clocks, voting = [node.clock for node in self._cluster.nodes.values()], self._cluster.settings.nodes
         step_ms = self._rng.choice(CLOCK_STEPS_MS)
-        if step_ms >= YEAR_MS and sum(clock.ahead_ms_max >= YEAR_MS for clock in clocks) >= (len(clocks) - 1) // 2:
+        if step_ms >= YEAR_MS and sum(clock.ahead_ms_max >= YEAR_MS for clock in clocks) >= (voting - 1) // 2:
             return  # a majority is never that far off
         self._node().clock.step(step_ms)
 

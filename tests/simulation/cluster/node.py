@@ -222,6 +222,8 @@ class SimulatedNode:
         """The work of a splitter that merges, with its calls."""
         self.damaged: list[str] = []
         """Files on disk 1 that have a bit flipped."""
+        self.may_refuse = False
+        """Whether it may refuse to start though nothing is wrong with its disks."""
         self.refusal: Exception | None = None
         """Why it did not start the last time; None: it did, or died meanwhile."""
         self._uuids = itertools.count(1)
@@ -271,7 +273,7 @@ class SimulatedNode:
             self.serving = None
             self.refusal = error
             faulty = faulty or self.disk1.troubles + self.disk2.troubles > troubles
-            if faulty or self.damaged or isinstance(error, PowerLoss):
+            if faulty or self.damaged or self.may_refuse or isinstance(error, PowerLoss):
                 self.lose_power(keep_all=True)
                 return False
             raise Violation(f"node {self.node_id} does not start: {error!r}") from error
@@ -499,6 +501,7 @@ class SimulatedNode:
             self._observe_snapshots(group, life)
             self._observe_promises(group, life)
         self._observe_kept(storage)
+        self._observe_agreements(storage, life)
         self.disk2.removing = lambda path: self._check_removed(storage, life, path)
         state.block_applied = block_applied  # type: ignore[method-assign]
         state.command_applied = command_applied  # type: ignore[method-assign]
@@ -528,6 +531,18 @@ class SimulatedNode:
             self.cluster.kept_spans += sum(span.upto <= kept_upto for span in manifest.spans(group))
 
         changes.supersede = superseded  # type: ignore[method-assign]
+
+    def _observe_agreements(self, storage: Storage, life: Life) -> None:
+        rejoin = storage.replication.rejoin
+
+        async def rejoined(
+            number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False
+        ) -> None:
+            if life.alive and not abstains_to:
+                self.cluster.promises.agrees(self.node_id, number)
+            await rejoin(number, hard_state, abstains_to=abstains_to, waits_for_leader=waits_for_leader)
+
+        storage.replication.rejoin = rejoined  # type: ignore[method-assign]
 
     def _observe_promises(self, group: WriteGroup, life: Life) -> None:
         """Hold what this life begins with, and what it drops, against what the node has told others."""

@@ -80,6 +80,12 @@ class Promises:
             "N",
         )
 
+    def agrees(self, node_id: int, group: int) -> None:
+        """A life of a node takes part again as members agreed that may all have lost the ends of their logs: the one
+        with the longest log leads, and nobody knows more."""
+        told = self._of(node_id, group)
+        told.abstains_to = told.durable_index = 0
+
     def abstains(
         self,
         node_id: int,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -88,6 +88,8 @@ class Outcomes:
     splits: dict[str, int] = field(default_factory=dict)
     merges: dict[str, int] = field(default_factory=dict)
     compactions: dict[str, int] = field(default_factory=dict)
+    moves: dict[str, int] = field(default_factory=dict)
+    """The operator's doings, and machines that were lost, where replicas move."""
 
 
 class NodeSplitters(Splitters):
@@ -112,6 +114,9 @@ class Run:
 
     compactors: Mapping[int, Compactors] = MappingProxyType({})
     """By node; none where no topic is compacted."""
+    _ending_seconds = HEALED_SECONDS
+    """Simulated; what clients have begun has ended by then."""
+    _splitters_at_work: list[asyncio.Task[None]]
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         """`faults`: only these kinds."""
@@ -126,6 +131,7 @@ class Run:
         self.faults = Faults(self.cluster, random.Random(rng.random()), faults)
         self.rivals: list[Rival] = []
         self._rivalry = random.Random(f"{seed} rivals") if RIVALS in faults else None
+        self._splitters_at_work = []
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
@@ -170,12 +176,26 @@ class Run:
         finally:
             self.loop.set_exception_handler(lambda _loop, _context: None)
             logging.disable(logging.CRITICAL)
-            for node in self.cluster.nodes.values():
+            nodes = self._nodes_ever()
+            for node in nodes:
                 node.disk1.turn_off()
                 node.disk2.turn_off()
-            await self.loop.bury([life for node in self.cluster.nodes.values() for life in node.lives])
-            await let_go(storage for node in self.cluster.nodes.values() for storage in node.opened)
+            await self.loop.bury([life for node in nodes for life in node.lives])
+            await let_go(storage for node in nodes for storage in node.opened)
             logging.disable(logging.NOTSET)
+
+    def _nodes_ever(self) -> Sequence[SimulatedNode]:
+        """All that ever had a life."""
+        return list(self.cluster.nodes.values())
+
+    def _replicas(self, group: int) -> Collection[SimulatedNode]:
+        """The nodes that have a write group in the end."""
+        return self.cluster.nodes.values()
+
+    def _held_queues(self, node: SimulatedNode) -> list[int]:
+        """The queues that a node has in the end."""
+        held = [group for group in range(self.cluster.settings.groups) if node in self._replicas(group)]
+        return [queue_id for queue_id in self._queue_ids if self.cluster.group_of(queue_id) in held]
 
     # --- the story ----------------------------------------------------------------------------------------
 
@@ -184,18 +204,18 @@ class Run:
         await self._create_topics()
         working = [self.loop.create_task(self._looked_after(task)) for task in self._load()]
         breaking = self.loop.create_task(self._looked_after(self.faults.run()))
-        nodes = self.cluster.nodes.values()
-        splitting = [self.loop.create_task(self._looked_after(self._split_and_merge(node))) for node in nodes]
+        for node in self.cluster.nodes.values():
+            self._begin_splitting(node)
         for _ in range(int(self._seconds * 2)):
             await asyncio.sleep(0.5)
             self.cluster.check_tasks()
         breaking.cancel()
-        for task in splitting:
+        for task in self._splitters_at_work:
             task.cancel()
         async with asyncio.timeout(HEALED_SECONDS):
             await self.faults.heal()
         self.clients.ending = True
-        async with asyncio.timeout(HEALED_SECONDS):
+        async with asyncio.timeout(self._ending_seconds):
             await asyncio.gather(*working)
         await self._settle()
 
@@ -247,6 +267,9 @@ class Run:
         yield from (rival.run() for rival in self.rivals)
         if self._reads_replicas:
             yield ReplicaReader(self.clients, list(queue_ids), self._replicas).run()
+
+    def _begin_splitting(self, node: SimulatedNode) -> None:
+        self._splitters_at_work.append(self.loop.create_task(self._looked_after(self._split_and_merge(node))))
 
     async def _split(self, node: SimulatedNode) -> None:
         """The splitters of one node, well-behaved or not; they run on its host and die with it."""
@@ -339,7 +362,7 @@ class Run:
         cluster = self.cluster
         for _ in range(int(HEALED_SECONDS / 0.2)):
             applied = [
-                [node.storage.groups[group].applied_index for node in cluster.nodes.values()]
+                [node.storage.groups[group].applied_index for node in self._replicas(group)]
                 for group in range(cluster.settings.groups)
             ]
             if all(len(set(of_group)) == 1 for of_group in applied):
@@ -352,7 +375,7 @@ class Run:
         for queue_id in self._queue_ids:
             queue = self.cluster.history.queue(queue_id)
             start, end = queue.log_start, queue.end
-            for node in self.cluster.nodes.values():
+            for node in self._replicas(self.cluster.group_of(queue_id)):
                 table = node.storage.table
                 slot = table.find(queue_id)
                 require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone", "M")
@@ -365,10 +388,10 @@ class Run:
                 )
         for group in range(self.cluster.settings.groups):
             dumps = {
-                node_id: [
+                node.node_id: [
                     entry for entry in await producers_of(node.storage, group)
                     if topic_number_of(entry[0]) not in self.cluster.history.forsaken
-                ] for node_id, node in self.cluster.nodes.items()
+                ] for node in self._replicas(group)
             }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():
@@ -379,7 +402,7 @@ class Run:
     async def _read_all(self, node: SimulatedNode) -> None:
         """Every queue from its start to its end, on this node. Coordinators may write on, as members' sessions end."""
         applied = {group.group: group.applied_index for group in node.storage.groups}
-        for queue_id in self._queue_ids:
+        for queue_id in self._held_queues(node):
             queue = self.cluster.history.queue(queue_id)
             offset, end = queue.log_start, queue.end_after(applied[node.storage.group_of(queue_id)])
             while offset < end:
@@ -451,7 +474,7 @@ class Run:
         `split` of each write group: coordinators may write on meanwhile."""
         await self._check_extents(node, split)
         storage, history = node.storage, self.cluster.history
-        for queue_id in self._queue_ids:
+        for queue_id in self._held_queues(node):
             queue, group = history.queue(queue_id), storage.group_of(queue_id)
             offset, end_of_split = queue.log_start, queue.end_after(split[group])
             served: list[int] = []
@@ -509,7 +532,7 @@ class Run:
         await node.call(extents(), patience=60)
         if split is None:
             return
-        for queue_id in self._queue_ids:
+        for queue_id in self._held_queues(node):
             queue = history.queue(queue_id)
             end = queue.end_after(split[storage.group_of(queue_id)])
             require(

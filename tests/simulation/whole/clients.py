@@ -310,7 +310,7 @@ class Producer:
         queue = cluster.history.queue(batch.queue_id)
         require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
         kept = queue.batches[queue.place(base_offset)]
-        demanded = max(batch.topic.settings.min_insync_replicas, len(cluster.nodes) // 2 + 1)
+        demanded = max(batch.topic.settings.min_insync_replicas, cluster.settings.copies // 2 + 1)
         copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
         require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}", "A")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster
@@ -43,13 +44,18 @@ class WholeSettings(Settings):
         )
 
     @property
+    def copies(self) -> int:
+        """Replicas of each write group."""
+        return self.nodes
+
+    @property
     def is_async(self) -> bool:
         return self.journal.durability is Durability.ASYNC
 
     def config(self, node_id: int) -> NodeConfig:
         peers = {str(number): f"10.0.0.{number}:9093" for number in range(1, self.nodes + 1)}
         nameserver = NameserverConfig(
-            node_id=node_id, peers=peers, write_groups=self.groups, replication_factor=self.nodes,
+            node_id=node_id, peers=peers, write_groups=self.groups, replication_factor=self.copies,
             log_bytes_max=self.metadata_bytes_max, feature_level="automatic" if self.begins_old else "operator",
         )  # fmt: skip
         nameserver.validate()
@@ -68,6 +74,7 @@ class WholeSettings(Settings):
 class WholeCluster(SimulatedCluster):
     """`nodes` are whole ones; their metadata says which topics there are."""
 
+    node_kind: ClassVar[type[WholeNode]] = WholeNode
     settings: WholeSettings
     compacts: bool = False
     """Whether anybody compacts what is to be compacted."""
@@ -77,7 +84,7 @@ class WholeCluster(SimulatedCluster):
         super().__init__(seed, loop, directory, settings)
         rng = random.Random(seed + 1)
         self.nodes = {
-            node_id: WholeNode(self, node_id, directory, rng.randrange(1 << 30)) for node_id in list(self.nodes)
+            node_id: self.node_kind(self, node_id, directory, rng.randrange(1 << 30)) for node_id in list(self.nodes)
         }
         self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
         self.ledger = Ledger(self.history, loop.now_ms, self.clocks_off)
@@ -96,8 +103,8 @@ class WholeCluster(SimulatedCluster):
         """How far a majority of the clocks may have agreed to be behind, and ahead, at any time so far: no further than
         as many of them ever were, each for itself. Nodes that begin without feature levels go by their own clocks until
         the level is raised."""
-        clocks = [node.clock for node in self.nodes.values()]
-        outvoted = len(clocks) - len(clocks) // 2 - 1
+        clocks, voting = [node.clock for node in self.nodes.values()], self.settings.nodes
+        outvoted = voting - voting // 2 - 1
         behind = sorted(clock.ahead_ms_min for clock in clocks)
         ahead = sorted(clock.ahead_ms_max for clock in clocks)
         if self.settings.begins_old:
@@ -105,7 +112,7 @@ class WholeCluster(SimulatedCluster):
         return behind[-1 - outvoted], ahead[outvoted]
 
     def holders(self, group: int, index: int) -> int:
-        """How many nodes have a committed block in their journals."""
+        """How many nodes have a committed block in their journals, or had it until others took their places."""
         return sum(node.holds(group, index) for node in self.nodes.values())
 
     def check_tasks(self) -> None:

@@ -54,8 +54,7 @@ class Watched(OpeningWatch):
     def storage_opened(self, storage: Storage) -> None:
         node = self._node
         node.read_at_start = node.journal_bytes_read - self._before
-        node.observe(storage, self._life)
-        node.watch_coordinators(storage)
+        node.watch_storage(storage, self._life)
 
 
 class WholeNode(SimulatedNode):
@@ -116,9 +115,13 @@ class WholeNode(SimulatedNode):
             raise
         stack.push_async_callback(self._close_door, life)
         cluster.clients_network.open_door(life, roles.dispatcher)
+        self._before_balance(roles)
         roles.balance()
         self._stack, self.roles = stack, roles
         return roles.storage
+
+    def _before_balance(self, roles: Roles) -> None:
+        """The roles are open, and the node is about to lead what it should."""
 
     async def _close_door(self, life: Life) -> None:
         self.cluster.clients_network.close_door(life)
@@ -219,6 +222,10 @@ class WholeNode(SimulatedNode):
         nameserver.lookups.topics = listed  # type: ignore[method-assign]
         nameserver.lookups.was_deleted = known_deleted  # type: ignore[method-assign]
         nameserver.waits.current = known_to_be_current  # type: ignore[method-assign]
+
+    def watch_storage(self, storage: Storage, life: Life) -> None:
+        self.observe(storage, life)
+        self.watch_coordinators(storage)
 
     def watch_coordinators(self, storage: Storage) -> None:
         """Appends of coordinators are sent, too."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import (
     COMPACTING_SHARE,
     COMPACTION,
@@ -28,7 +29,7 @@ from tests.simulation.whole.faults import WholeFaults
 from tests.simulation.whole.members import GroupMember
 from tests.simulation.whole.reborn import Reborn
 
-from mainstem.model import Topic
+from mainstem.model import Topic, topic_number_of
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import encode_command
@@ -49,13 +50,14 @@ class WholeRun(Run):
         self._rng = rng = random.Random(seed)
         self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
         self.loop = ClusterLoop()
-        settings = WholeSettings(rng)
+        settings = self._settings(rng)
         if LEFT_BEHIND in faults:
             settings.forget_soon()
-        self.cluster: WholeCluster = WholeCluster(rng.randrange(1 << 30), self.loop, directory, settings)
+        self.cluster: WholeCluster = self._new_cluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
         self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
         self.faults: WholeFaults = WholeFaults(self.cluster, random.Random(rng.random()), faults)
+        self._splitters_at_work = []
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
         }
@@ -66,6 +68,12 @@ class WholeRun(Run):
             self.compactors = compactors_of(self.cluster, seed)
             self.cluster.compacts = True
             self.work.compaction = compaction
+
+    def _settings(self, rng: random.Random) -> WholeSettings:
+        return WholeSettings(rng)
+
+    def _new_cluster(self, *arguments: Any) -> WholeCluster:
+        return WholeCluster(*arguments)
 
     # --- the story ----------------------------------------------------------------------------------------
 
@@ -171,16 +179,19 @@ class WholeRun(Run):
                 continue
 
     async def _settle_deleted(self) -> None:
-        """Queues of topics that are there exist on every node, those of others on none."""
+        """Queues of topics that are there exist on every node that has their write groups, those of others on none."""
         numbers = {topic.number for topic in self._topics}
         for _ in range(int(HEALED_SECONDS / POLL_SECONDS)):
-            wrong = {
-                node.node_id: sorted(set(node.storage.table.topics()) ^ numbers) for node in self.cluster.nodes.values()
-            }
+            wrong = {node.node_id: self._wrong_topics(node, numbers) for node in self.cluster.nodes.values()}
             if not any(wrong.values()):
                 return
             await asyncio.sleep(POLL_SECONDS)
         raise Violation(f"topics {sorted(numbers)} exist; queues that are too many or missing, by node: {wrong}", "M")
+
+    def _wrong_topics(self, node: SimulatedNode, numbers: set[int]) -> list[int]:
+        """Topics of which a node lacks queues that it should have, or has some though they do not exist."""
+        there, held = set(node.storage.table.topics()), set(map(topic_number_of, self._held_queues(node)))
+        return sorted((there - numbers) | (held - there))
 
     async def _last_words(self) -> None:
         """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be."""

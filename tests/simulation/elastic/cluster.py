@@ -1,0 +1,162 @@
+"""A cluster of whole nodes of which some join later, and others leave; an operator may ask any of them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+from tests.simulation.cluster.lives import ClusterLoop, Life
+from tests.simulation.elastic.copies import Copies
+from tests.simulation.whole.cluster import WholeCluster, WholeSettings
+from tests.simulation.whole.node import WholeNode
+
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, WriteGroupsPlaced
+from mainstem.nameserver.state.drain_plan import Standings
+from mainstem.node.config import NodeConfig
+from mainstem.node.node_roles import Roles
+from mainstem.node.views.cluster_views import LocalClusterViews
+from mainstem.raft import KIND_MEMBERSHIP, Membership
+from mainstem.storage.role import Storage
+
+COPIES = 3
+
+
+class ElasticSettings(WholeSettings):
+    """As of whole nodes; there are more write groups than nodes have in common, and the lost are given up soon."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.nodes = COPIES
+        self.groups = rng.choice([2, 3, 4])
+        self.spares = rng.choice([1, 1, 2])
+        """Nodes that join later."""
+        self.snapshots = True
+        self.begins_old = False
+        self.rebuild_after_seconds = rng.choice([1, 2, 4])
+
+    @property
+    def copies(self) -> int:
+        return COPIES
+
+    def config(self, node_id: int) -> NodeConfig:
+        config = super().config(node_id)
+        nameserver = msgspec.structs.replace(
+            config.nameserver, heartbeat_ms=300, suspect_ms=900, refused_ms=900, dead_ms=2000,
+            rebuild_after_seconds=self.rebuild_after_seconds,
+        )  # fmt: skip
+        nameserver.validate()
+        return msgspec.structs.replace(config, nameserver=nameserver, rpc=f"10.0.0.{node_id}:9093")
+
+
+class ElasticNode(WholeNode):
+    """Has what operators ask, and empties drained and lost nodes when it leads the metadata."""
+
+    cluster: ElasticCluster
+    views: LocalClusterViews
+    """Of its newest life."""
+
+    def _before_balance(self, roles: Roles) -> None:
+        nameserver, setup = roles.nameserver, roles.setup
+        assert roles.held is not None
+        reports = roles.reports
+
+        async def standings() -> Standings:
+            return await reports.standings([node.node_id for node in nameserver.lookups.nodes() if node.stores])
+
+        draining = nameserver.draining(standings)
+        setup.background.begin(draining.run, "drains")
+        self.views = LocalClusterViews(
+            config=setup.config,
+            nameserver=nameserver,
+            storage=roles.storage,
+            write_dir=setup.ports.write_dir,
+            store_dir=setup.ports.store_dir,
+            rpc=(f"10.0.0.{self.node_id}", 9093),
+            node=setup.identity,
+            reports=reports,
+            leader_of=roles.held.leadership.leader,
+            draining=draining,
+        )
+
+    def is_without(self, group: int) -> bool:
+        """Whether nothing is here of a write group."""
+        storage = self.storage
+        replica = storage.groups[group]
+        position = storage.stored.manifest.position(group).position
+        return replica.consensus.core is None and not replica.last_index and not position
+
+    # --- what is watched ----------------------------------------------------------------------------------
+
+    def watch_metadata(self, nameserver: Nameserver, life: Life) -> None:
+        super().watch_metadata(nameserver, life)
+        copies = self.cluster.copies
+
+        def heard(event: Event) -> None:
+            if isinstance(event, WriteGroupsPlaced):
+                copies.founded(event.placements)
+
+        copies.founded(nameserver.lookups.placements())
+        nameserver.subscribe(heard)
+
+    def watch_storage(self, storage: Storage, life: Life) -> None:
+        super().watch_storage(storage, life)
+        self._watch_memberships(storage, life)
+        for group in storage.groups:
+            self._watch_departure(group.group, storage, life)
+
+    def _watch_memberships(self, storage: Storage, life: Life) -> None:
+        cluster, apply = self.cluster, storage.state.block_applied
+
+        def applied(header, directory, payload, watched):  # type: ignore[no-untyped-def]
+            apply(header, directory, payload, watched)
+            if life.alive and header.kind == KIND_MEMBERSHIP:
+                membership = storage.groups[header.group].blocks.memberships.get(header.index)
+                if membership is not None:
+                    cluster.guard(lambda: cluster.copies.committed(header.group, header.index, membership))
+
+        storage.state.block_applied = applied  # type: ignore[method-assign]
+
+    def _watch_departure(self, group: int, storage: Storage, life: Life) -> None:
+        cluster, consensus = self.cluster, storage.groups[group].consensus
+        leave = consensus.leave
+
+        def left() -> None:
+            if life.alive:
+                cluster.guard(lambda: cluster.copies.removes(self.node_id, group))
+            leave()
+
+        consensus.leave = left  # type: ignore[method-assign]
+
+
+class ElasticCluster(WholeCluster):
+    """`nodes` are those that have started and were not removed."""
+
+    node_kind: ClassVar[type[WholeNode]] = ElasticNode
+    settings: ElasticSettings
+    nodes: dict[int, ElasticNode]  # type: ignore[assignment]
+
+    def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: ElasticSettings) -> None:
+        super().__init__(seed, loop, directory, settings)
+        self.copies = Copies(settings.copies, self.history, self._known_members)
+        self.removed: dict[int, ElasticNode] = {}
+        """Nodes that are not of the cluster any more."""
+        rng = random.Random(seed + 2)
+        first = settings.nodes + 1
+        self.spares = [
+            ElasticNode(self, node_id, directory, rng.randrange(1 << 30))
+            for node_id in range(first, first + settings.spares)
+        ]
+        """Nodes that have not started yet."""
+
+    def _known_members(self, group: int) -> tuple[int, Membership]:
+        """The newest membership that a node which lives knows to be committed, and up to which block it knows that: it
+        may not have applied it."""
+        known = [
+            (core.commit_index, core.membership_at(core.commit_index))
+            for node in self.nodes.values()
+            if node.serving is not None and (core := node.serving.groups[group].consensus.core) is not None
+        ]
+        return max(known, key=lambda one: one[0], default=(-1, Membership.of(())))
