@@ -303,6 +303,7 @@ class StorageParts:
             consensus.node_id,
             groups,
             state,
+            self.journal,
             store,
             self.checkpointer,
             self.producers,

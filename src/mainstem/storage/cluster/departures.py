@@ -3,6 +3,8 @@
     asked    a replica that placement has elsewhere, and that hears from no leader, asks the others for the members
     left     a confirmed leader said that this node is none: it leaves the write group, and remembers that
     emptied  queues and log, then the manifest, then a checkpoint; the write group's blocks in the journal are dead then
+             and its segments indexed anew without them: if the write group comes back, the same offsets lie in
+             younger ones
 
 Only a committed membership deletes anything, never the metadata or its absence, and it deletes only data of that write
 group: runs that hold other write groups too stay until those are gone as well. Files are removed as orphans are. A
@@ -26,6 +28,8 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.write_group_replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
 from mainstem.storage.errors import StorageError
+from mainstem.storage.journal.encoding.format import sequence_of
+from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.state import write_group_queues
@@ -50,6 +54,7 @@ class Departures:
         node_id: int,
         groups: Sequence[WriteGroup],
         state: AppliedState,
+        journal: Journal,
         store: QueueStore,
         checkpointer: Checkpointer,
         producers: ColdProducers,
@@ -60,6 +65,7 @@ class Departures:
         self._node_id = node_id
         self._groups = groups
         self._state = state
+        self._journal = journal
         self._store = store
         self._checkpointer = checkpointer
         self._producers = producers
@@ -148,7 +154,12 @@ class Departures:
     async def _forget(self, group: WriteGroup) -> None:
         """Remove everything of a write group, as if it had never been here; no other task changes it meanwhile. The
         order matters: while log or manifest hold anything, the next start does it again."""
-        state = self._state
+        state, journal = self._state, self._journal
+        state.journal_map.superseded(group.group, 1, group.blocks.places())
+        try:
+            await journal.index_anew({sequence_of(position) for position in state.journal_map.dead})
+        except OSError as error:
+            raise StorageError(f"write group {group.group} is not removed: {error}") from error
         await self._producers.replace(group.group, b"")
         await write_group_queues.replace(
             state.table, lambda queue_ids: self._placement.groups_of(queue_ids) == group.group, b""

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from tests.simulation.cluster.clients import Producer
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.planted import BREAKS, RETURN_PLANTS, planted
 from tests.simulation.cluster.run import HEALED_SECONDS, LEFT_BEHIND, NodeSplitters, Run
-from tests.simulation.find import at_length
+from tests.simulation.find import at_length, more_at_length
 from tests.simulation.merger import Mergers
 from tests.simulation.oracle import Violation, require
 
@@ -281,11 +282,42 @@ class RetentionWhileAway(ThereAndBack):
                 await asyncio.sleep(0.5)
 
 
-def returning(directory: Path, number: int) -> RetentionWhileAway:
+class BackToItsJournal(RetentionWhileAway):
+    """One write group leaves a node that had split its beginning, and comes back with its whole log: no other node
+    splits. What the journal has of before begins in the middle, and stays for the sake of the other write groups."""
+
+    async def _story(self) -> None:
+        cluster = self.cluster
+        require(cluster.settings.groups > 1, "a seed with one write group")
+        cluster.settings.forget_soon()
+        new, working = await self._begin()
+        old = cluster.nodes[self._rng.choice(list(cluster.placements[0]))]
+        splitting = self.loop.create_task(self._looked_after(self._split(old)))
+        away = cluster.group_of(self._queue_ids[0])
+        await self._until(lambda: old.storage.groups[away].blocks.first_index() > 1)
+        splitting.cancel()
+        await asyncio.sleep(3.0)
+        self._move_group(away, old, new)
+        await self._until(lambda: self._has_left(old, away))
+        self._move_group(away, new, old)
+        await self._until(lambda: self._has_left(new, away))
+        await self._end_load(working)
+        new.lose_power()
+        del cluster.nodes[new.node_id]
+        try:
+            await self._settle()
+        finally:
+            cluster.nodes[new.node_id] = new
+
+
+Returning = TypeVar("Returning", bound=RetentionWhileAway)
+
+
+def returning(directory: Path, number: int, story: type[Returning]) -> Returning:
     """The run of the so many-th seed that has more than one write group."""
     directory.mkdir()
     for seed in range(1, 100):
-        run = RetentionWhileAway(seed, directory, seconds=1.0, faults=[LEFT_BEHIND])
+        run = story(seed, directory, seconds=1.0, faults=[LEFT_BEHIND])
         if run.cluster.settings.groups > 1:
             number -= 1
             if not number:
@@ -302,12 +334,17 @@ RETURNS = 6
 def test_a_group_that_comes_back_has_its_history_whatever_retention_dropped(tmp_path: Path) -> None:
     came_back = 0
     for number in range(1, 1 + RETURNS):
-        run = returning(tmp_path / str(number), number)
+        run = returning(tmp_path / str(number), number, RetentionWhileAway)
         run.play()
         came_back += run.came_back
         if came_back == 2:
             return
     raise AssertionError(f"in {came_back} of {RETURNS} runs a snapshot named what retention had dropped")
+
+
+@pytest.mark.parametrize("number", more_at_length([1, 2, 3, 4]))
+def test_a_group_that_comes_back_is_not_read_from_what_the_journal_has_of_before(number: int, tmp_path: Path) -> None:
+    returning(tmp_path / str(number), number, BackToItsJournal).play()
 
 
 @pytest.mark.long  # finds a planted bug
@@ -316,7 +353,7 @@ def test_runs_that_stay_dropped_are_found_as_a_hole(tmp_path: Path) -> None:
 
     def play_all() -> None:
         for number in range(1, 1 + RETURNS):
-            returning(tmp_path / str(number), number).play()
+            returning(tmp_path / str(number), number, RetentionWhileAway).play()
 
     with planted(name, RETURN_PLANTS), pytest.raises(Violation, match="a hole in the split history") as found:
         play_all()
