@@ -188,13 +188,13 @@ class Run:
         """All that ever had a life."""
         return list(self.cluster.nodes.values())
 
-    def _replicas(self, group: int) -> Collection[SimulatedNode]:
+    def _holders_of(self, group: int) -> Collection[SimulatedNode]:
         """The nodes that have a write group in the end."""
         return self.cluster.nodes.values()
 
     def _held_queues(self, node: SimulatedNode) -> list[int]:
         """The queues that a node has in the end."""
-        held = [group for group in range(self.cluster.settings.groups) if node in self._replicas(group)]
+        held = [group for group in range(self.cluster.settings.groups) if node in self._holders_of(group)]
         return [queue_id for queue_id in self._queue_ids if self.cluster.group_of(queue_id) in held]
 
     # --- the story ----------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Run:
         cluster = self.cluster
         for _ in range(int(HEALED_SECONDS / 0.2)):
             applied = [
-                [node.storage.groups[group].applied_index for node in self._replicas(group)]
+                [node.storage.groups[group].applied_index for node in self._holders_of(group)]
                 for group in range(cluster.settings.groups)
             ]
             if all(len(set(of_group)) == 1 for of_group in applied):
@@ -375,7 +375,7 @@ class Run:
         for queue_id in self._queue_ids:
             queue = self.cluster.history.queue(queue_id)
             start, end = queue.log_start, queue.end
-            for node in self._replicas(self.cluster.group_of(queue_id)):
+            for node in self._holders_of(self.cluster.group_of(queue_id)):
                 table = node.storage.table
                 slot = table.find(queue_id)
                 require(slot != NO_SLOT, f"node {node.node_id}: queue {queue_id:#x} is gone", "M")
@@ -391,7 +391,7 @@ class Run:
                 node.node_id: [
                     entry for entry in await producers_of(node.storage, group)
                     if topic_number_of(entry[0]) not in self.cluster.history.forsaken
-                ] for node in self._replicas(group)
+                ] for node in self._holders_of(group)
             }  # fmt: skip
             first = next(iter(dumps.values()))
             for node_id, dump in dumps.items():

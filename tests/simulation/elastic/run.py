@@ -80,7 +80,7 @@ class ElasticRun(WholeRun):
         assert roles is not None
         return dict(roles.nameserver.lookups.placements())
 
-    def _replicas(self, group: int) -> Collection[SimulatedNode]:
+    def _holders_of(self, group: int) -> Collection[SimulatedNode]:
         return [self.cluster.nodes[node_id] for node_id in self._placements[group]]
 
     async def _settle(self) -> None:

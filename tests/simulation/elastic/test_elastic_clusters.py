@@ -21,10 +21,8 @@ from tests.simulation.elastic.run import play
 from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.steps import parting
 
-SOON = 5
-"""A seed in which a node is rebuilt and another one emptied within half a minute."""
-
-SEEDS = [SOON, *range(1, 5), *range(6, 13)]
+SEEDS = range(1, 13)
+"""In the first a node is rebuilt within half a minute, in the second one another one is emptied."""
 
 SEEDS_TO_FIND = 10
 """Runs within which a planted bug is found; most do."""
@@ -35,7 +33,7 @@ KINDS = {
 """The moves, and ends of moves, that an operator brings about, and a machine that is lost."""
 
 
-@pytest.mark.parametrize("seed", more_at_length(SEEDS))
+@pytest.mark.parametrize("seed", more_at_length(SEEDS, always=2))
 def test_the_invariants_hold_while_replicas_move_under_random_faults(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path / str(seed))
     assert {"joined", "balanced"} <= outcomes.moves.keys()
@@ -61,4 +59,4 @@ def test_bugs_planted_where_replicas_move_are_found_by_checks_of_their_own(name:
 
 @pytest.mark.long  # that of whole nodes sees most of it, at each change
 def test_what_elastic_clusters_do_depends_on_nothing_but_the_seed(tmp_path: Path) -> None:
-    assert not parting("elastic", SOON, tmp_path)
+    assert not parting("elastic", SEEDS[1], tmp_path)
