@@ -516,6 +516,26 @@ def test_a_leader_that_is_cut_off_has_nothing_confirmed() -> None:
     told(story)
 
 
+def test_members_that_answer_are_active_at_any_time_and_silent_ones_soon_are_not() -> None:
+    async def story(cluster: Cluster) -> None:
+        consensus = cluster.leader().group.consensus
+
+        def inactive() -> set[int]:
+            return {peer.node_id for peer in consensus.peers() if not peer.active}
+
+        cluster.until(lambda: not inactive())
+        for _ in range(50):
+            for one in cluster.members.values():
+                one.group.tick()
+            assert not inactive(), "a majority may just have been counted"
+            cluster.turn(ticks=False)
+        silent = consensus.peers()[0].node_id
+        cluster.cut = {silent}
+        cluster.until(lambda: inactive() == {silent})
+
+    told(story)
+
+
 def test_nothing_is_proposed_by_who_does_not_lead() -> None:
     async def story(cluster: Cluster) -> None:
         leader = cluster.leader()

@@ -31,7 +31,7 @@ class PeerView(NamedTuple):
     match_index: int
     next_index: int
     active: bool
-    """True when it was heard since the last count of the majority."""
+    """True when it was heard since the count of the majority before the last: just behind a count nobody was heard."""
     forgetful: bool = False
     """True when it came back with less than it had acknowledged."""
 
@@ -52,6 +52,7 @@ class Progress:
         "sent_commit_index",
         "snapshot_index",
         "state",
+        "was_active",
     )
 
     def __init__(self, node_id: int, next_index: int) -> None:
@@ -60,6 +61,9 @@ class Progress:
         self.match_index = 0
         self.next_index = next_index
         self.active = False
+        """True when it was heard since the last count of the majority."""
+        self.was_active = False
+        """True when it was heard between the last two."""
         self.forgetful = False
         """True when it came back with less than it had acknowledged; older answers may still arrive."""
         self.paused = False
@@ -77,7 +81,8 @@ class Progress:
 
     @property
     def view(self) -> PeerView:
-        return PeerView(self.node_id, self.state, self.match_index, self.next_index, self.active, self.forgetful)
+        active = self.active or self.was_active
+        return PeerView(self.node_id, self.state, self.match_index, self.next_index, active, self.forgetful)
 
     def sent(self, last_index: int, size: int) -> None:
         """Note that entries up to `last_index`, of `size` bytes, are on their way (replicate)."""

@@ -86,7 +86,7 @@ class Replication:
         membership = self._log.memberships.current
         heard = sum(node_id == self._config.node_id or self.peers[node_id].active for node_id in membership.voters)
         for progress in self.peers.values():
-            progress.active = False
+            progress.was_active, progress.active = progress.active, False
         return heard >= membership.quorum
 
     # --- answers -------------------------------------------------------------------------------------------

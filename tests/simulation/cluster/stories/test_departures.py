@@ -284,7 +284,7 @@ class RetentionWhileAway(ThereAndBack):
 
 class BackToItsJournal(RetentionWhileAway):
     """One write group leaves a node that had split its beginning, and comes back with its whole log: no other node
-    splits. What the journal has of before begins in the middle, and stays for the sake of the other write groups."""
+    splits. Its blocks of before begin in the middle in the journal, and stay for the sake of the other write groups."""
 
     async def _story(self) -> None:
         cluster = self.cluster
