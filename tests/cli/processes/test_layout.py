@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.cli.processes.layout import node_configs
+from mainstem.cli.processes.layout import node_configs, note_voters
 from mainstem.errors import ConfigError
 from mainstem.node.config import NodeConfig
 from mainstem.node.config_sources import load
@@ -46,6 +46,19 @@ def test_a_machine_alone_is_a_cluster_with_an_odd_number_of_voters(processes: in
         assert each.nameserver.peers["1"] == "127.0.0.1:9193"
         assert each.nameserver.storage_nodes_min == processes, "a new cluster waits for all"
         assert each.nameserver.write_groups == max(4, processes), "each has one to lead"
+
+
+def test_a_cluster_keeps_its_first_voters_when_it_gets_more_nodes_or_fewer(tmp_path: Path) -> None:
+    """Its id follows from them."""
+    where = f"write_dir={tmp_path / 'd1'}"
+    note_voters(configured(2, where))
+    assert list(node_configs(configured(5, where))[4].nameserver.peers) == ["1"]
+    (tmp_path / "d1" / "first_voters").write_text("3\n")
+    note_voters(configured(2, where))
+    assert list(node_configs(configured(2, where))[0].nameserver.peers) == ["1", "2", "3"]
+    (tmp_path / "d1" / "first_voters").write_text("many")
+    with pytest.raises(ConfigError, match="first_voters"):
+        node_configs(configured(2, where))
 
 
 def test_machines_of_one_cluster_keep_the_peers_that_are_configured() -> None:

@@ -91,7 +91,7 @@ def test_clients_find_all_nodes_by_one_port_and_a_killed_one_returns(tmp_path: P
     stopped = [line.split()[1] for line in log if line.endswith("mainstem: stopped")]
     assert stopped == ["3", "2", "1"]
     for disk in ("d1", "d2"):
-        assert sorted(path.name for path in (tmp_path / disk).iterdir()) == ["node-1", "node-2", "node-3"]
+        assert sorted(path.name for path in (tmp_path / disk).glob("node-*")) == ["node-1", "node-2", "node-3"]
 
 
 def node_of(supervisor: int, index: int) -> int:

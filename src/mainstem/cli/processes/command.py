@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from mainstem.cli.processes.layout import machine_of, node_configs
+from mainstem.cli.processes.layout import machine_of, node_configs, note_voters
 from mainstem.cli.processes.log_stream import LogStream
 from mainstem.cli.processes.supervised_process import SupervisedProcess
 from mainstem.cli.processes.supervisor import Supervisor
@@ -22,8 +22,9 @@ STDOUT, STDERR = 1, 2
 
 def run_processes(config: NodeConfig, arguments: Sequence[str], log_form: str) -> int:
     """Run all nodes of the configuration until a signal, or until one cannot start. `arguments`: those of this command.
-    Returns the exit code. Raises ConfigError."""
+    Returns the exit code. Raises ConfigError, OSError."""
     configs = node_configs(config)
+    note_voters(config)
     log = LogStream(partial(_write_to, STDERR), log_form)
     processes = [
         SupervisedProcess(

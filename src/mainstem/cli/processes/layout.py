@@ -2,6 +2,9 @@
 
 Each node has ports of its own, which count up from those of the configuration, and directories of its own below
 `write_dir` and `store_dir`, which are named by the node's number. All of them have the label of the machine.
+
+A cluster's id follows from its first voters. So a machine that is a cluster of its own notes in `write_dir` how many these
+were, and keeps to that when it is given more nodes, or fewer.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.node.config import NodeConfig
 from mainstem.server.addresses import parse_address
 from mainstem.server.config import ServerConfig
+from mainstem.whole_file import write_whole
 
 VOTERS = 3
 """Nodes of a machine alone that vote on its metadata: with three one may be away, and more make each change slower."""
+
+VOTERS_NAME = "first_voters"
 
 NODE_ID = "{node_id}"
 """Stands in paths of files that each node has of its own."""
@@ -55,6 +61,14 @@ def node_config(config: NodeConfig, index: int) -> NodeConfig:
     except ConfigError as error:
         raise ConfigError(f"node {node_id} of processes = {config.processes}: {error}") from None
     return made
+
+
+def note_voters(config: NodeConfig) -> None:
+    """Note the first voters of a machine that is a cluster of its own, before its nodes start. Raises OSError."""
+    file = _voters_file(config)
+    if not config.nameserver.peers and not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, f"{_voters(config)}\n".encode())
 
 
 def machine_of(config: NodeConfig) -> str:
@@ -123,8 +137,24 @@ def _peers(config: NodeConfig) -> dict[str, str]:
     if not rpc.port:
         raise ConfigError("rpc has port 0: nodes find each other at fixed ports")
     local = Address("127.0.0.1", rpc.port) if rpc.host in _WILDCARDS else rpc
-    voters = VOTERS if config.processes >= VOTERS else 1
-    return {str(config.node_id + index): _moved(str(local), index) for index in range(voters)}
+    return {str(config.node_id + index): _moved(str(local), index) for index in range(_voters(config))}
+
+
+def _voters(config: NodeConfig) -> int:
+    """Those that the cluster began with, or that a new one begins with. Raises ConfigError."""
+    file = _voters_file(config)
+    try:
+        return int(file.read_text())
+    except FileNotFoundError:
+        return VOTERS if config.processes >= VOTERS else 1
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{file}: {error}; it holds the number of the first voters, or name nameserver.peers"
+        ) from None
+
+
+def _voters_file(config: NodeConfig) -> Path:
+    return Path(config.write_dir).expanduser() / VOTERS_NAME
 
 
 def _moved(address: str, index: int) -> str:
