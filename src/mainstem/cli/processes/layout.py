@@ -3,8 +3,8 @@
 Each node has ports of its own, which count up from those of the configuration, and directories of its own below
 `write_dir` and `store_dir`, which are named by the node's number. All of them have the label of the machine.
 
-A cluster's id follows from its first voters. So a machine that is a cluster of its own notes in `write_dir` how many these
-were, and keeps to that when it is given more nodes, or fewer.
+A cluster's id follows from its first voters. So a machine that is a cluster of its own notes in `write_dir` how many
+these were, and keeps to that when it is given more nodes, or fewer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def note_voters(config: NodeConfig) -> None:
     file = _voters_file(config)
     if not config.nameserver.peers and not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, f"{_voters(config)}\n".encode())
+        write_whole(file, f"{_voters(config)}\n".encode(), 0o644)
 
 
 def machine_of(config: NodeConfig) -> str:
