@@ -41,8 +41,8 @@ _RANGES = {
 _ERROR_CODES = st.sampled_from([int(code) for code in ErrorCode])
 # kio holds times of 64 bits in a `timedelta` or a `datetime`, which end long before 64 bits do.
 _TIMES_MS = st.integers(0, 2**31) | st.just(-1)
-_MOMENTS = frozenset({"issue_timestamp", "expiry_timestamp", "max_timestamp"})
-"""Fields of delegation tokens, in which kio has no -1 for what is unknown."""
+_MOMENTS = frozenset({"issue_timestamp", "expiry_timestamp", "max_timestamp", "transaction_start_time"})
+"""Fields of delegation tokens and transactions, in which kio has no -1 for what is unknown."""
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _UUIDS = st.uuids() | st.just(UUID(int=0))
 

@@ -11,16 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import coordinator_partition_of
 from mainstem.broker.consumer_groups.modern.described import not_described
 from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, refused
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
-from mainstem.broker.consumer_groups.served_partitions import NO_LEADER, NO_PARTITION, ServedPartitions
+from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.machines.internal_topic import coordinator_partition_of
 from mainstem.broker.machines.machine_log import Gap
 from mainstem.broker.machines.runtime import heard
+from mainstem.broker.machines.served_topic import NO_PARTITION
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
@@ -96,11 +97,7 @@ class ConsumerGroupCoordinator:
 
     async def leader_of(self, group_id: str) -> int:
         """The node that coordinates a consumer group; -1 when there is none now."""
-        try:
-            topic = await self.served.open()
-        except CoordinatorRefusal:
-            return NO_LEADER
-        return self.served.leader(topic, coordinator_partition_of(group_id, topic.partitions))
+        return await self.served.leader_of(group_id)
 
     # --- membership ----------------------------------------------------------------------------------
 
@@ -286,8 +283,7 @@ class ConsumerGroupCoordinator:
     async def _submit(self, group_id: str, event: Event, *, nameless: bool = False) -> Any:
         if not group_id and not nameless:
             raise CoordinatorRefusal(ErrorCode.INVALID_GROUP_ID)
-        topic = await self.served.open()
-        return await self.served.led(coordinator_partition_of(group_id, topic.partitions)).submit(event)
+        return await (await self.served.led_for(group_id)).submit(event)
 
     async def _confirm(self, group_id: str) -> None:
         """Raises `CoordinatorRefusal` unless this node is beyond doubt the consumer group's coordinator."""

@@ -117,6 +117,26 @@ from mainstem.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from mainstem.protocol.messages.transaction_administration import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from mainstem.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from mainstem.protocol.schema import declaration_of
 
 
@@ -180,6 +200,11 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             # Version 6 (two-phase commit) is declared but unreleased: never advertised.
             _declare("InitProducerId", InitProducerIdRequest, InitProducerIdResponse, version_max=5),
             _declare("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+            _declare("AddPartitionsToTxn", AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+            _declare("AddOffsetsToTxn", AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+            _declare("EndTxn", EndTxnRequest, EndTxnResponse),
+            _declare("WriteTxnMarkers", WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+            _declare("TxnOffsetCommit", TxnOffsetCommitRequest, TxnOffsetCommitResponse),
             _declare("DescribeAcls", DescribeAclsRequest, DescribeAclsResponse),
             _declare("CreateAcls", CreateAclsRequest, CreateAclsResponse),
             _declare("DeleteAcls", DeleteAclsRequest, DeleteAclsResponse),
@@ -212,6 +237,9 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+            _declare("DescribeProducers", DescribeProducersRequest, DescribeProducersResponse),
+            _declare("DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse),
+            _declare("ListTransactions", ListTransactionsRequest, ListTransactionsResponse),
             _declare("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
             _declare("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
             _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
@@ -223,6 +251,10 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
 
 __all__ = [
     "API_MESSAGES",
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
     "AlterClientQuotasRequest",
     "AlterClientQuotasResponse",
     "AlterConfigsRequest",
@@ -268,14 +300,20 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
     "DescribeQuorumRequest",
     "DescribeQuorumResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
     "ElectLeadersRequest",
     "ElectLeadersResponse",
+    "EndTxnRequest",
+    "EndTxnResponse",
     "ExpireDelegationTokenRequest",
     "ExpireDelegationTokenResponse",
     "FetchRequest",
@@ -300,6 +338,8 @@ __all__ = [
     "ListOffsetsResponse",
     "ListPartitionReassignmentsRequest",
     "ListPartitionReassignmentsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
     "MetadataRequest",
     "MetadataResponse",
     "OffsetCommitRequest",
@@ -320,4 +360,8 @@ __all__ = [
     "SaslHandshakeResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
 ]
