@@ -73,6 +73,10 @@ class FeatureLevel(enum.IntEnum):
     """Nodes that have only some of the roles; nodes that are drained; the machines that nodes run on; preferred leaders
     that change."""
 
+    TRANSACTIONAL = 8
+    """Batches of transactions and their markers in the logs of write groups; open and aborted transactions in
+    checkpoints, snapshots, and files of the queue store."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)
@@ -195,8 +199,13 @@ class Outcome(enum.Enum):
     """The missing batches may be on their way, refused elsewhere for now; a retry in their order will
     succeed."""
     COLD_PRODUCER = "what is known of the producer is on disk"
-    """The storage loads the producer and checks again: this outcome never reaches a client."""
+    """The storage loads the producer, or asks the coordinator for its transaction, and checks again: this outcome never
+    reaches a client."""
     TOO_LARGE = "batch too large for a journal segment"
+    INVALID_TXN_STATE = "the producer's transaction does not allow this batch"
+    """It is open and the batch is no part of it, or its coordinator has not been told of the queue."""
+    CONCURRENT_TRANSACTIONS = "the producer's last transaction is not finished yet"
+    TRANSACTION_COORDINATOR_FENCED = "a newer transaction coordinator has written to the queue"
     STORAGE_BUSY = "storage busy"
     """Refused for now (disk 1 nearly full, or too much in flight); a retry may succeed."""
     UNDECIDED = "not known whether the batch will be committed"
@@ -406,6 +415,48 @@ class BatchAppend(NamedTuple):
     crc: int
     log_append_time: bool = False
     """The store overwrites the timestamps with its own clock (message.timestamp.type=LogAppendTime)."""
+
+
+class AppendTransaction(NamedTuple):
+    """The transaction that a Produce request names."""
+
+    transactional_id: str
+    adds_queues: bool = False
+    """Its coordinator takes each queue into the transaction that the request brings a batch for (KIP-890, Produce 12
+    and newer); otherwise the client has told it of them before."""
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction in one queue, as its coordinator has decided."""
+
+    queue_id: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+class ActiveProducer(NamedTuple):
+    """An idempotent or transactional producer, as a queue knows it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """-1: none of this epoch."""
+    last_timestamp_ms: int
+    coordinator_epoch: int = -1
+    """That of its last marker; -1: none is known."""
+    transaction_start: int = -1
+    """The first offset of its open transaction; -1: none is open."""
+
+
+class AbortedRange(NamedTuple):
+    """A transaction of one queue that was aborted: the producer's batches from the first offset up to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The marker's."""
 
 
 class AppendResult(NamedTuple):

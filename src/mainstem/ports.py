@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload, runti
 from mainstem.errors import MainstemError
 from mainstem.model import (
     BUFFERS,
+    AbortedRange,
+    ActiveProducer,
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     Buffer,
     ForwardedClient,
@@ -25,6 +28,7 @@ from mainstem.model import (
     MoveUnderWay,
     NewTopic,
     Node,
+    Outcome,
     QueueOffsets,
     QueueRange,
     QueueRead,
@@ -37,6 +41,7 @@ from mainstem.model import (
     ScramMechanism,
     TimestampOffset,
     Topic,
+    TransactionMarker,
     WantedReads,
     WriteGroupNodes,
 )
@@ -108,6 +113,7 @@ class MessageStore(Protocol):
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         """Append whole batches, in order. The copy is made before this returns; the future resolves when
         every batch is as durable as `acks` asks (0: at once, 1: leader, -1: committed, and on `copies_min` nodes
@@ -116,7 +122,10 @@ class MessageStore(Protocol):
 
         `owner_epoch` is what `QueueAdmin.own` gave the writer of an internal queue. If the writer is not the present
         owner of each of the queues, or writes without an epoch to a queue that has an owner, every batch is `FENCED`
-        and nothing is appended."""
+        and nothing is appended.
+
+        `transaction`: that of the batches that are part of one. Without it, a batch that would begin a transaction in
+        its queue is `INVALID_TXN_STATE`."""
         ...
 
     def read_at_once(self, plan: ReadPlan) -> None:
@@ -157,7 +166,12 @@ class ClientStore(Protocol):
     """The part of a `MessageStore` that handlers use for one client, which may be told for whom it is."""
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        self,
+        batches: Sequence[BatchAppend],
+        acks: int,
+        *,
+        copies_min: int | Mapping[int, int] = 0,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]: ...
 
     async def read(self, reads: ReadPlan, bytes_max: int) -> list[QueueSlice]: ...
@@ -242,6 +256,57 @@ class QueueAdmin(Protocol):
 
     async def usage(self, queue_ids: Sequence[int]) -> list[QueueUsage | None]:
         """Bytes held per queue; None for a queue that does not exist here."""
+        ...
+
+
+class TransactionMarkers(Protocol):
+    """Ends transactions in queues, wherever these are led. A coordinator holds one, on any node."""
+
+    async def write(self, markers: Sequence[TransactionMarker]) -> list[Outcome]:
+        """Write markers, each of any queue, behind everything that was appended; one outcome each, when all are
+        committed. It does no harm to write a marker again.
+
+        Raises nothing for a single marker; each may be: `OK`; `STALE_PRODUCER_EPOCH` where the queue knows a newer
+        epoch of the producer; `TRANSACTION_COORDINATOR_FENCED` where a newer coordinator has ended a transaction of it;
+        `UNKNOWN_QUEUE` where the queue is gone; `INVALID_TXN_STATE` while the cluster's feature level has no
+        transactions; any other outcome of an append, after which the marker should be written again."""
+        ...
+
+    async def producers(self, queue_ids: Sequence[int]) -> list[list[ActiveProducer] | Outcome]:
+        """The active producers of each queue, by their ids; or why they cannot be told: `UNKNOWN_QUEUE`, `NOT_LEADER`,
+        `STORAGE_BUSY`."""
+        ...
+
+
+class TransactionVerification(Protocol):
+    """Asks the coordinator of a transaction whether a producer may write to queues. The leader of a queue asks once for
+    each producer, epoch and transaction, before it appends the first batch."""
+
+    async def verify(
+        self, transaction: AppendTransaction, producer_id: int, producer_epoch: int, queue_ids: Sequence[int]
+    ) -> Mapping[int, Outcome]:
+        """The outcome for each queue. `OK`: the transaction is open and the queue is part of it; with `adds_queues` the
+        coordinator has taken it in. `INVALID_TXN_STATE`: it is not; `STALE_PRODUCER_EPOCH`: the producer is fenced;
+        `CONCURRENT_TRANSACTIONS`: the last transaction is not finished; `STORAGE_BUSY`: the coordinator cannot be
+        reached now. A queue that is missing is `STORAGE_BUSY`."""
+        ...
+
+
+class StoredTransactions(Protocol):
+    """The aborted transactions of what the split has moved from the journal to files."""
+
+    async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
+        """The aborted transactions that have offsets in [`from_offset`, `to_offset`): they begin before `to_offset`,
+        and their marker is at or behind `from_offset`. By their first offsets."""
+        ...
+
+
+class CommittedReads(Protocol):
+    """What readers of committed transactions are told besides batches."""
+
+    async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
+        """The aborted transactions that have offsets in each of these ranges, as (queue id, from offset, to offset), by
+        their first offsets. The ranges end at the last stable offset at most."""
         ...
 
 

@@ -24,7 +24,7 @@ from mainstem.broker.started import EncodedFrame
 from mainstem.broker.topics.known_topics import ProduceTopics
 from mainstem.kernel import MalformedProduce, ProduceScan, Verdict
 from mainstem.kernel.pure.producer_states import PATIENCE
-from mainstem.model import BatchAppend, Node, Outcome, QueueRange, Topic
+from mainstem.model import AppendTransaction, BatchAppend, Node, Outcome, QueueRange, Topic
 from mainstem.ports import joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
@@ -388,6 +388,7 @@ def test_a_store_may_write_its_results_into_the_scan() -> None:
             *,
             copies_min: int | Mapping[int, int] = 0,
             owner_epoch: int | None = None,
+            transaction: AppendTransaction | None = None,
         ) -> Any:
             assert isinstance(batches, ProduceScan)
             batches.settle(super().append(batches, acks, copies_min=copies_min).result())

@@ -23,6 +23,7 @@ from mainstem.kernel import ProduceScan
 from mainstem.kernel.pure.producer_states import PATIENCE, UNKNOWN_PATIENCE
 from mainstem.model import (
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     Buffer,
     Outcome,
@@ -109,6 +110,7 @@ class MemoryStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         if self.refuse is None and not self._admits(batches, owner_epoch):
             return PromptFuture.settled([AppendResult(Outcome.FENCED) for _ in batches])

@@ -19,6 +19,7 @@ from tests.fakes.memory_store import MemoryStore
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import (
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     Outcome,
     WriteGroupNodes,
@@ -192,6 +193,7 @@ class NodeStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         return self._shared.append_on(self._node_id, batches, acks, owner_epoch)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from mainstem.model import (
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     Outcome,
     QueueOffsets,
@@ -72,6 +73,7 @@ class WiredStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         attached = b"".join(bytes(batch.data) for batch in batches)
         fields = [(len(batch.data), WiredBatch(batch.queue_id, *batch[2:])) for batch in batches]

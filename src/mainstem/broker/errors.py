@@ -43,6 +43,9 @@ ERROR_OF_OUTCOME: dict[Outcome, ErrorCode] = {
     # clients retry NOT_ENOUGH_REPLICAS with backoff and without asking for metadata again
     Outcome.SKIPPED_SEQUENCE: ErrorCode.NOT_ENOUGH_REPLICAS,
     Outcome.STORAGE_BUSY: ErrorCode.NOT_ENOUGH_REPLICAS,
+    Outcome.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+    Outcome.CONCURRENT_TRANSACTIONS: ErrorCode.CONCURRENT_TRANSACTIONS,
+    Outcome.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     Outcome.COLD_PRODUCER: ErrorCode.NOT_ENOUGH_REPLICAS,  # no store answers it
     # which tells a client that the batch may be there, where NOT_LEADER_OR_FOLLOWER tells it that it is not
     Outcome.UNDECIDED: ErrorCode.REQUEST_TIMED_OUT,

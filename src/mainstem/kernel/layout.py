@@ -150,9 +150,14 @@ class Verdict(enum.IntEnum):
     STORAGE_FAILED = 41
     UNDECIDED = 42
     COLD_PRODUCER = 43
-    """The producer's state is on disk; the store reads it and appends then."""
+    """The producer's state is on disk, or its transaction is known to the coordinator alone; the store finds out and
+    appends then."""
     FAILED = 44
     """Something failed that nobody foresaw."""
+    INVALID_TXN_STATE = 45
+    """The transaction that the producer has open, or has not, does not allow the batch."""
+    CONCURRENT_TRANSACTIONS = 46
+    """The producer's last transaction is not finished."""
     # the store, of a read
     OFFSET_OUT_OF_RANGE = 48
     FENCED_LEADER_EPOCH = 49
@@ -161,6 +166,8 @@ class Verdict(enum.IntEnum):
     """The reader knows a newer one."""
     OFFSET_NOT_AVAILABLE = 51
     """A follower has not applied so much yet, or there is no such offset: only the leader knows."""
+    # the store, of a marker
+    TRANSACTION_COORDINATOR_FENCED = 52
 
 
 class FollowedLog(NamedTuple):

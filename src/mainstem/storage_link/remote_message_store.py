@@ -16,6 +16,7 @@ from random import Random
 
 from mainstem.model import (
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     ForwardedClient,
     Outcome,
@@ -100,6 +101,7 @@ class RemoteMessageStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
         client: ForwardedClient | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         """`client`: whose batches they are; None: this broker's own."""
@@ -120,7 +122,7 @@ class RemoteMessageStore:
         told = client_told(client)
         for group, (places, described, views) in by_group.items():
             copies = copies_min if isinstance(copies_min, int) else copies_min.get(group, 0)
-            part = AppendPart(acks, copies, owner_epoch, described, told)
+            part = AppendPart(acks, copies, owner_epoch, described, told, transaction)
             pending = PendingPart(part, b"".join(views), ticket.expect(places))
             self._backlog_bytes += pending.size
             self._lanes[group].add(pending)

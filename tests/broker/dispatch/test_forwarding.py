@@ -11,7 +11,7 @@ from tests.broker.harness import batch, serving
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.acted_for import acted_for
-from mainstem.model import AppendResult, BatchAppend, ForwardedClient, QueueSlice
+from mainstem.model import AppendResult, AppendTransaction, BatchAppend, ForwardedClient, QueueSlice
 from mainstem.ports import ReadPlan, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
@@ -25,7 +25,12 @@ class Told:
         self._behind, self._client, self._used = behind, client, used
 
     def append(
-        self, batches: Sequence[BatchAppend], acks: int, *, copies_min: int | Mapping[int, int] = 0
+        self,
+        batches: Sequence[BatchAppend],
+        acks: int,
+        *,
+        copies_min: int | Mapping[int, int] = 0,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         self._used.append(("append", *self._client[::2]))
         appended: PromptFuture[list[AppendResult]] = self._behind.append(batches, acks, copies_min=copies_min)

@@ -43,6 +43,8 @@ VERDICT_OF_OUTCOME = {
     Outcome.STORAGE_FAILED: Verdict.STORAGE_FAILED,
     Outcome.UNDECIDED: Verdict.UNDECIDED,
     Outcome.COLD_PRODUCER: Verdict.COLD_PRODUCER,
+    Outcome.INVALID_TXN_STATE: Verdict.INVALID_TXN_STATE,
+    Outcome.CONCURRENT_TRANSACTIONS: Verdict.CONCURRENT_TRANSACTIONS,
 }
 OUTCOME_OF_VERDICT = {verdict: outcome for outcome, verdict in VERDICT_OF_OUTCOME.items()}
 

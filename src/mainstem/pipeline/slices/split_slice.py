@@ -21,6 +21,7 @@ from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.slices.journal_slice import Bytes
 from mainstem.rpc.messages.split import FileDescription, Slice, WriteGroupRange
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
+from mainstem.storage.journal.encoding.transaction_rows import record_counts
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.run_target import RunTarget
@@ -33,7 +34,7 @@ TAKE_BYTES = 1 << 20
 """…and their bytes, unless one batch is larger: the step of the pacing, and in the processor's cache still when it is
 checksummed and written."""
 
-COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch")
+COPIED_FIELDS = ("queue_id", "base_offset", "max_timestamp", "length", "leader_epoch")
 """The fields of a batch that a directory row and a row of the run writer share."""
 
 TOPIC_SHIFT = numpy.uint64(32)
@@ -139,6 +140,7 @@ def _write_run(
     described = numpy.zeros(len(run.order), BATCH_ROW)
     for field in COPIED_FIELDS:
         described[field] = directory[field]
+    described["record_count"] = record_counts(directory)
     described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
     with RunWriter(run.name, open_target(run.name), run_format) as writer:
         writer.append(gather(batches, buffer, run.order, allow), described)

@@ -10,7 +10,16 @@ from typing import Annotated
 
 import msgspec
 
-from mainstem.model import AppendResult, Outcome, QueueOffsets, QueueRead, QueueUsage, Tier, TimestampOffset
+from mainstem.model import (
+    AppendResult,
+    AppendTransaction,
+    Outcome,
+    QueueOffsets,
+    QueueRead,
+    QueueUsage,
+    Tier,
+    TimestampOffset,
+)
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.cluster import WriteGroupNumber, WriteGroupsNotLed
 from mainstem.rpc.messages.forwarded import ClientTold
@@ -56,6 +65,8 @@ class AppendPart(msgspec.Struct, frozen=True, array_like=True):
     batches: Annotated[list[AppendedBatch], msgspec.Meta(max_length=BATCHES_MAX)]
     client: ClientTold | None = None
     """Whose they are; None: the broker's own, as those of its coordinators."""
+    transaction: AppendTransaction | None = None
+    """That of the batches that are part of one; from feature level 8 on."""
 
 
 class AppendBatches(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from functools import partial
 from mainstem.kernel import FetchPlan, FollowedLog, ProduceScan, WriteGroupLog, append_all
 from mainstem.model import (
     AppendResult,
+    AppendTransaction,
     BatchAppend,
     Outcome,
     QueueOffsets,
@@ -99,6 +100,7 @@ class LocalMessageStore:
         *,
         copies_min: int | Mapping[int, int] = 0,
         owner_epoch: int | None = None,
+        transaction: AppendTransaction | None = None,
     ) -> PromptFuture[list[AppendResult]]:
         refusal = self._refusal()
         if refusal is None and not isinstance(batches, ProduceScan):  # a scan has no batch of an internal topic

@@ -102,7 +102,13 @@ class BrokerService:
             if client is not None:
                 self._clients.brought(client, position - start)
             appending.append(
-                self._messages.append(batches, part.acks, copies_min=part.copies_min, owner_epoch=part.owner_epoch)
+                self._messages.append(
+                    batches,
+                    part.acks,
+                    copies_min=part.copies_min,
+                    owner_epoch=part.owner_epoch,
+                    transaction=part.transaction,
+                )
             )
         results = [
             [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)

@@ -28,6 +28,7 @@ from mainstem.storage.journal.encoding.format import (
     BlockHeader,
     offset_of,
 )
+from mainstem.storage.journal.encoding.transaction_rows import record_counts
 
 Rows = numpy.typing.NDArray[numpy.void]
 
@@ -125,8 +126,9 @@ def rows_of_blocks(blocks: Iterable[tuple[BlockHeader, Buffer]]) -> Rows:
         counts.append(header.batch_count)
     entries = numpy.frombuffer(b"".join(directories), DIRECTORY_ROW)
     rows = numpy.zeros(len(entries), EXTENT_ROW)
-    for name in ("queue_id", "base_offset", "max_timestamp", "length", "record_count", "leader_epoch"):
+    for name in ("queue_id", "base_offset", "max_timestamp", "length", "leader_epoch"):
         rows[name] = entries[name]
+    rows["record_count"] = record_counts(entries)
     rows["last_offset"] = entries["base_offset"] + entries["last_offset_delta"]
     rows["position"] = numpy.repeat(numpy.array(starts, numpy.uint64), counts) + entries["position"]
     rows["batch_count"] = 1
