@@ -111,7 +111,6 @@ def test_assignments_and_commits_outlive_the_node(node: Serving) -> None:
 
 
 def test_a_regular_expression_is_resolved_by_the_node(node: Serving) -> None:
-    pytest.importorskip("re2")
     topic_of(node, "logs-a")
     with closing(Member(node.kafka, "expressions", "^logs-.*", **PROTOCOL)) as (member,):
         fill(node.kafka, "logs-a", 4, 1)

@@ -317,7 +317,6 @@ def test_new_topics_and_partitions_are_noticed() -> None:
 
 
 def test_expressions_are_matched_as_a_whole_with_what_the_member_may_see() -> None:
-    pytest.importorskip("re2")
     table = Table(flights=1, flights_old=1, delays=1, secret_flights=1)
     said = {"subscribed_topic_regex": ".*flights", "may_describe": lambda name: not name.startswith("secret")}
     assert given(table.join("a", **said)) == {(FLIGHTS, 0)}
@@ -333,7 +332,6 @@ def test_expressions_are_matched_as_a_whole_with_what_the_member_may_see() -> No
 
 
 def test_an_expression_cannot_make_the_node_slow() -> None:
-    pytest.importorskip("re2")
     table = Table()
     table.make_topic("a" * 60, 1)
     response = table.join("a", subscribed_topic_regex="(a*)*b")

@@ -19,7 +19,7 @@ from mainstem.nameserver.state.replica_placement import (
 MACHINES = {"m1": "a", "m2": "a", "m3": "b", "m4": None, "m5": "c", "m6": "c"}
 """By label, the rack that the machine is in."""
 
-LOCATION = st.builds(Location, st.none() | st.sampled_from(["a", "b", "c"])) | st.sampled_from(
+LOCATION = st.builds(Location, st.none() | st.sampled_from(["a", "b", "c"]), st.none()) | st.sampled_from(
     [Location(rack, machine) for machine, rack in MACHINES.items()]
 )
 LOCATIONS = st.dictionaries(st.integers(1, 50), LOCATION, min_size=1, max_size=12)

@@ -51,7 +51,7 @@ def compiled(expression: str) -> Any:
     try:
         re2: Any = importlib.import_module("re2")
     except ImportError:
-        why = "this node matches no regular expressions: the package google-re2 is not installed"
+        why = "this node matches no regular expressions: install mainstem[regex]"
         raise MemberRefused(ErrorCode.INVALID_REGULAR_EXPRESSION, why) from None
     if len(expression) > EXPRESSION_LENGTH_MAX:
         why = f"the regular expression has {len(expression)} characters; {EXPRESSION_LENGTH_MAX} are the most"
