@@ -224,7 +224,11 @@ def test_what_is_wrong_with_one_partition_leaves_the_others_alone() -> None:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ),
         (bytes(build_batch([NewRecord(1, None, b"v")], compression=Compression.ZSTD).data), 7, ErrorCode.NONE),
-        (bytes(build_batch([NewRecord(1, None, b"v")], transactional=True).data), 9, ErrorCode.INVALID_TXN_STATE),
+        (
+            bytes(build_batch([NewRecord(1, None, b"v")], transactional=True).data),
+            9,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
     ],
 )
 def test_records_that_break_a_rule_get_kafkas_error(records: bytes, version: int, expected: ErrorCode) -> None:
@@ -236,13 +240,17 @@ def test_records_that_break_a_rule_get_kafkas_error(records: bytes, version: int
     asyncio.run(scenario())
 
 
-def test_internal_topics_and_transactions_are_refused() -> None:
+def test_internal_topics_and_transactions_without_an_id_are_refused() -> None:
     async def scenario() -> None:
         fakes = make_broker()
         topic = await fakes.topic()
         internal = await fakes.metadata.create_topic("__inside", 1, 1, {}, internal=True)
         assert await error(fakes, request_for(internal, batch(b"a"))) == ErrorCode.INVALID_TOPIC_EXCEPTION
-        request = request_for(topic, batch(b"a"), transactional_id="tx")
+        new = build_batch(
+            [NewRecord(1, None, b"v")], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0
+        )
+        records = bytes(new.data)
+        request = request_for(topic, records, transactional_id="")
         assert await error(fakes, request) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert fakes.store.appended_acks == []
 

@@ -26,8 +26,8 @@ TAIL_LINK = 4
 SKIP_LINK = 5
 """Link to the newest entry that carries a skip link."""
 FIRST_UNSTABLE = 6
-"""One more than the first offset of the oldest open transaction; 0: none is open, and what is committed is stable.
-`QueueTable.last_stable` makes the last stable offset of it."""
+"""One more than the first offset of the oldest open transaction, committed or not; 0: none is open, and what is
+committed is stable. `QueueTable.last_stable` makes the last stable offset of it."""
 ENTRIES = 7
 """Entries ever linked into the recent index, times `ONE_ENTRY`: every 64th carries a skip link. The lowest bit is
 `WATCHED`."""
@@ -67,6 +67,10 @@ ROW = struct.Struct("<QqqqIIiiihhiI")
 """Queue id, base offset, max timestamp, producer id, position, length, last offset delta, record count, base
 sequence, producer epoch, attributes, leader epoch, CRC: the journal's directory format, 64 bytes."""
 ROW_BYTES = ROW.size
+
+UNSTABLE_DISTANCE_MAX = (1 << 32) - (1 << 20)
+"""A batch may end so many offsets behind the first one of the oldest open transaction: a marker behind it can still say
+in 32 bits where its transaction began, also behind a million others."""
 
 # --- producers ------------------------------------------------------------------------------------------
 
@@ -115,6 +119,7 @@ class Verdict(enum.IntEnum):
     CONTROL = 9
     """Only coordinators write control batches."""
     TRANSACTIONAL = 10
+    """A batch of a transaction, in a request that names none."""
     # the scan, from what the broker knows of the topic and the request
     UNKNOWN_TOPIC = 16
     UNKNOWN_TOPIC_ID = 17
@@ -132,7 +137,7 @@ class Verdict(enum.IntEnum):
     """Records of a compacted topic that cannot be decoded."""
     INVALID_ACKS = 26
     TRANSACTIONAL_ID = 27
-    """The request names a transactional id."""
+    """The client may not write with the transactional id that the request names."""
     TIMESTAMP_OUT_OF_RANGE = 28
     """A record lies further before or after the node's clock than its topic allows."""
     NOT_AUTHORIZED = 29

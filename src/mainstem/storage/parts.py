@@ -28,6 +28,8 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage.queue_sums import KeptQueueSums
 from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
+from mainstem.storage.queues.transaction_checks import TransactionChecks
+from mainstem.storage.queues.transaction_markers import LocalTransactionMarkers
 from mainstem.storage.queues.usage import TellsStored, Usage
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.pacing import Pacing
@@ -150,6 +152,9 @@ class StorageParts:
             count_max=config.producers_max,
         )
         self.awaited_producers = AwaitedProducers(setup.write_files, self.producer_expiry, states, self.producers)
+        self.transaction_checks = TransactionChecks([group.transactions for group in groups])
+        for group in groups:
+            group.transactions.enabled = setup.has_transactions
         self.producer_mending = ProducerMending(node_id, groups, self.producers, clock, calls)
         self.recovery = Recovery(
             setup.write_files,
@@ -214,6 +219,7 @@ class StorageParts:
             lookup,
             state.waiters,
             self.awaited_producers,
+            self.transaction_checks,
             clock,
             backlog_bytes_max=config.write_backlog_bytes_max,
         )
@@ -223,6 +229,16 @@ class StorageParts:
             stored = KeptQueueSums(self.remote_history.stored, clock)
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
+        self.markers = LocalTransactionMarkers(
+            groups,
+            self.group_of,
+            state.table,
+            self.messages,
+            self.awaited_producers,
+            self.producers,
+            clock,
+            setup.has_transactions,
+        )
         self.split_log = LocalSplitLog(
             groups,
             journal,

@@ -52,6 +52,7 @@ class Storage(StorageParts):
         self.losses.begin(self.recovery.batches_behind)
         await self.hard_states.save({})  # counts the starts, and tests whether the disk can be written
         self.tasks.append(start(self.awaited_producers.read, "producers are read"))
+        self.tasks.append(start(self.transaction_checks.run, "transactions are verified"))
         self.tasks.append(start(self.producers.run, "producers"))
         self.tasks.append(start(self.producer_mending.run, "damaged producers"))
         await self.replication.start()

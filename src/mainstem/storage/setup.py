@@ -118,6 +118,10 @@ class StorageSetup:
         """Whether files may be moved to the remote tier: the cluster's feature level allows it, and the node writes."""
         return not self.read_only and self.feature_level() >= FeatureLevel.TIERED
 
+    def has_transactions(self) -> bool:
+        """Whether the cluster's feature level allows transactions, and the node writes."""
+        return not self.read_only and self.feature_level() >= FeatureLevel.TRANSACTIONAL
+
     def run_format(self) -> int:
         """The newest format version of runs that the cluster's feature level allows."""
         return ABORTED_VERSION if self.writes_merged() else FORMAT_VERSION

@@ -185,7 +185,18 @@ def test_verdicts_on_the_request(kernel: ModuleType) -> None:
         assert verdict_of(kernel, good_batch(), acks=acks, **both_refuse) == Verdict.INVALID_ACKS
     body = body_of(9, good_batch(), transactional_id="")
     (row,) = scan(kernel, body, 9, **both_refuse).scanned()
-    assert row.verdict == Verdict.TRANSACTIONAL_ID
+    assert row.verdict == Verdict.UNKNOWN_TOPIC
+    unnumbered, numbered = good_batch(transactional=True), good_batch(transactional=True, producer_id=7)
+    for version in (3, 9, 12):
+        for records, verdict in (
+            (good_batch(), Verdict.OK),
+            (unnumbered, Verdict.BAD_FIELD),
+            (changed(changed(numbered, 51, ">h", 0), 53, ">i", 0), Verdict.OK),
+        ):
+            found = scan(kernel, body_of(version, records, transactional_id="tx"), version)
+            assert [row.verdict for row in found.scanned()] == [verdict]
+            assert (found.transactional, found.transactional_id) == (True, b"tx")
+    assert scan(kernel, body_of(9, good_batch()), 9).transactional_id is None
     body = body_of(9, good_batch(), transactional_id="tx", acks=7)
     (row,) = scan(kernel, body, 9).scanned()
     assert row.verdict == Verdict.INVALID_ACKS

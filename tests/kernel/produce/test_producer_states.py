@@ -360,6 +360,29 @@ def test_a_dump_with_more_batches_than_are_remembered_is_cut(kernel: ModuleType)
     assert answer_after_refusals(states, QUEUE, 8, 2, 1, 1) == (PATIENCE, Outcome.OUT_OF_ORDER_SEQUENCE)
 
 
+@both_kernels
+def test_a_marker_of_a_newer_epoch_begins_the_sequences_anew(kernel: ModuleType) -> None:
+    states = kernel.ProducerStates()
+    append(states, 0, count=3)
+    states.appended(QUEUE, 7, 0, -1, 1, 3, 2, 0)
+    assert states.check(QUEUE, 7, 0, 3, 1).outcome is Outcome.OK
+    states.appended(QUEUE, 7, 1, -1, 1, 4, 3, 0)
+    assert states.epoch_of(QUEUE, 7) == 1
+    assert states.check(QUEUE, 7, 0, 3, 1).outcome is Outcome.STALE_PRODUCER_EPOCH
+    assert states.check(QUEUE, 7, 1, 3, 1).outcome is Outcome.SKIPPED_SEQUENCE
+    assert states.check(QUEUE, 7, 1, 0, 1).outcome is Outcome.OK
+    states.discard_overlay()
+    assert states.epoch_of(QUEUE, 7) == -1
+    states.applied(QUEUE, 7, 0, 0, 3, 0, 1, 5)
+    states.applied(QUEUE, 7, 0, -1, 1, 3, 2, 6)
+    ((_, _, known),) = states.dump()
+    assert (known.batches, known.last_timestamp_ms) == ((SeenBatch(0, 2, 0, 1),), 6)
+    states.applied(QUEUE, 7, 1, -1, 1, 4, 3, 7)
+    states.load_image(states.image())
+    assert states.check(QUEUE, 7, 1, 0, 1).outcome is Outcome.OK
+    assert states.check(QUEUE, 7, 0, 3, 1).outcome is Outcome.STALE_PRODUCER_EPOCH
+
+
 queue_ids = st.sampled_from([QUEUE, QUEUE + 1, 2 << 32, (1 << 63) + 5, 5 - (1 << 63), (1 << 64) - 1, -1])
 producer_ids = st.sampled_from([0, 1, 2, sharing_with(1), (1 << 63) - 1])
 epochs = st.sampled_from([0, 0, 0, 1, 2, (1 << 15) - 1])
@@ -402,7 +425,9 @@ class Twins(RuleBasedStateMachine):
         self.index += 1
         arguments = (queue_id, producer_id, epoch, sequence, count, self.index * 10, self.index, self.index)
         self.both("appended", *arguments)
-        assert self.both("check", queue_id, producer_id, epoch, sequence, count).duplicate is not None
+        again = self.both("check", queue_id, producer_id, epoch, sequence, count)
+        assert sequence < 0 or again.duplicate is not None  # a marker is no batch
+        assert self.both("epoch_of", queue_id, producer_id) >= epoch or sequence < 0
 
     @rule(
         queue_id=queue_ids,

@@ -42,6 +42,8 @@ class Applied:
     ) -> None:
         self.blocks.append((header.term, header.index, bytes(directory) + bytes(payload or b"")))
 
+    def transactions_ended(self, queue_ids: Sequence[int]) -> None: ...
+
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         return "done"
 
@@ -270,7 +272,7 @@ def store_of(leader: Member) -> LocalMessageStore:
     write_loop = SimpleNamespace(ended=None, out_of_space=False, backlog_bytes=0, wake=lambda: None)
     read_path = SimpleNamespace(plan_reads=lambda logs, slots: None)
     producers, clock = SimpleNamespace(asked=[]), SimpleNamespace(now_ms=lambda: 1)
-    parts: list[Any] = [write_loop, read_path, None, None, producers, clock]
+    parts: list[Any] = [write_loop, read_path, None, None, producers, SimpleNamespace(asked=[]), clock]
     store = LocalMessageStore([leader.group], [0] * SLOTS, *parts, backlog_bytes_max=1)
     store.serve(0, serving=True)
     return store

@@ -44,6 +44,8 @@ class Applied:
     ) -> None:
         self.blocks.append(header)
 
+    def transactions_ended(self, queue_ids: Sequence[int]) -> None: ...
+
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         return type(command).__name__
 

@@ -40,7 +40,8 @@ from mainstem.kernel import (
     Verdict,
     scan_produce,
 )
-from mainstem.model import AppendResult, Buffer, Outcome, Topic
+from mainstem.kernel.batch_header import TRANSACTIONAL_BIT
+from mainstem.model import AppendResult, AppendTransaction, Buffer, Outcome, Topic
 from mainstem.ports import Session, joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
@@ -65,6 +66,8 @@ API_KEY = 0
 ACKS_ALL = -1
 FLEXIBLE_FROM = 9
 REDIRECTED_FROM = 10
+ADDS_QUEUES_FROM = 12
+"""From this version on a request takes the partitions that it brings batches for into its transaction (KIP-890)."""
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 _LENGTH_BYTES = 4
@@ -81,7 +84,10 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.BAD_FIELD: (ErrorCode.INVALID_RECORD, "base offset or producer fields make no sense"),
     Verdict.BAD_COMPRESSION: (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "unknown compression"),
     Verdict.CONTROL: (ErrorCode.INVALID_RECORD, "clients may not write control batches"),
-    Verdict.TRANSACTIONAL: (ErrorCode.INVALID_TXN_STATE, "transactions are not supported"),
+    Verdict.TRANSACTIONAL: (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "a batch of a transaction in a request without a transactional id",
+    ),
     Verdict.UNKNOWN_TOPIC: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
     Verdict.UNKNOWN_TOPIC_ID: (ErrorCode.UNKNOWN_TOPIC_ID, None),
     Verdict.UNKNOWN_PARTITION: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None),
@@ -101,7 +107,7 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.INVALID_ACKS: (ErrorCode.INVALID_REQUIRED_ACKS, None),
     Verdict.TRANSACTIONAL_ID: (
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transactions are not supported",
+        "the client may not write with this transactional id",
     ),
 }  # fmt: skip
 
@@ -327,8 +333,9 @@ def append(broker: Broker, scan: ProduceScan, session: Session) -> PromptFuture[
         copies_min: int | dict[int, int] = 0
         if scan.acks == ACKS_ALL and broker.produce_topics.min_insync_max > 1:
             copies_min = _copies_demanded(broker, scan)
+        transaction = _transaction(broker, scan, session) if scan.transactional else None
         if scan.accepted_count_max:  # the store checks the checksums while it copies
-            return broker.store_for(session).append(scan, scan.acks, copies_min=copies_min)
+            return broker.store_for(session).append(scan, scan.acks, copies_min=copies_min, transaction=transaction)
         return None
     except Exception as error:
         failed: PromptFuture[list[AppendResult]] = PromptFuture()
@@ -336,6 +343,24 @@ def append(broker: Broker, scan: ProduceScan, session: Session) -> PromptFuture[
         return failed
     finally:
         scan.release()
+
+
+def _transaction(broker: Broker, scan: ProduceScan, session: Session) -> AppendTransaction | None:
+    """The transaction that a request names. Its batches of transactions are refused where the client may not write with
+    this id."""
+    try:
+        named = bytes(scan.transactional_id or b"").decode()
+    except UnicodeDecodeError:
+        named = ""
+    may_write = broker.authorizer is None or broker.authorizer.of(session).question(
+        Operation.WRITE, ResourceKind.TRANSACTIONAL_ID
+    )(named)
+    if named and may_write:
+        return AppendTransaction(named, scan.version >= ADDS_QUEUES_FROM)
+    for number, batch in enumerate(scan.scanned()):
+        if batch.verdict == Verdict.OK and batch.attributes & TRANSACTIONAL_BIT:
+            scan.refuse(number, Verdict.TRANSACTIONAL_ID)
+    return None
 
 
 def ends_pipeline(future: PromptFuture[list[AppendResult]] | None, scan: ProduceScan) -> bool:

@@ -19,6 +19,8 @@ cdef class WriteGroupLog:
     cdef QueueTable table
     cdef ProducerStates producers
     cdef object open_block
+    cdef public object transactions
+    cdef readonly list marked
     cdef Py_ssize_t block_bytes_max
     cdef Py_ssize_t batch_bytes_max
     cdef object open

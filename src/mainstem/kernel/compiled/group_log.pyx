@@ -12,7 +12,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.string cimport memcpy
 
-from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES
+from mainstem.kernel.compiled.batch_header cimport CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
 from mainstem.kernel.compiled.block cimport BlockBuilder, Tail, fill_batch, put_copied
 from mainstem.kernel.compiled.bytes_io cimport ms_crc_prepare
 from mainstem.kernel.compiled.layout cimport (
@@ -20,9 +20,11 @@ from mainstem.kernel.compiled.layout cimport (
     COLD_PRODUCER,
     NOT_LEADER,
     OK,
+    STORAGE_BUSY,
     TOO_LARGE,
     UNCHECKED,
     UNKNOWN_QUEUE,
+    UNSTABLE_DISTANCE_MAX,
     WATCHED,
     Batch,
     Row,
@@ -58,6 +60,8 @@ cdef class WriteGroupLog:
         self.table = table
         self.producers = producers
         self.open_block = open_block
+        self.transactions = None
+        self.marked = []
         self.block_bytes_max = block_bytes_max
         self.batch_bytes_max = batch_bytes_max
 
@@ -82,7 +86,7 @@ cdef class WriteGroupLog:
             size = batch.length
             if (
                 batch.verdict > OK or slot == NULL or batch.producer_id >= 0 or batch.log_append_time
-                or size > largest or size > tail.room or tail.row == tail.rows_end
+                or slot.first_unstable or size > largest or size > tail.room or tail.row == tail.rows_end
                 or size + <Py_ssize_t> sizeof(Row) > tail.budget
                 or groups[batch.queue_id * SPREAD >> SLOT_SHIFT] != group
             ):
@@ -125,7 +129,20 @@ cdef class WriteGroupLog:
         if slot == NULL:
             batch.verdict = UNKNOWN_QUEUE
             return 0
-        if batch.producer_id >= 0:
+        if slot.first_unstable and (
+            slot.next_offset + batch.last_offset_delta - slot.first_unstable >= UNSTABLE_DISTANCE_MAX
+            and not batch.attributes & CONTROL_BIT
+        ):
+            batch.verdict = STORAGE_BUSY
+            return 0
+        if batch.producer_id >= 0 and not batch.attributes & CONTROL_BIT:
+            if (slot.first_unstable or batch.attributes & TRANSACTIONAL_BIT) and self.transactions is not None:
+                verdict = self.transactions.judge(
+                    batch.queue_id, batch.producer_id, batch.producer_epoch, batch.attributes & TRANSACTIONAL_BIT != 0
+                )
+                if verdict != OK:
+                    batch.verdict = verdict
+                    return 0
             verdict = self.producers.check(
                 batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count, &seen
             )
@@ -158,10 +175,20 @@ cdef class WriteGroupLog:
         self.appended_batches += 1
         self.pending_bytes += size
         if batch.producer_id >= 0:
-            self.producers.appended(
-                batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count,
-                base_offset, index, now_ms,
-            )
+            if batch.attributes & CONTROL_BIT:
+                self.producers.appended(
+                    batch.queue_id, batch.producer_id, batch.producer_epoch, -1, 1, base_offset, index, now_ms
+                )
+            else:
+                self.producers.appended(
+                    batch.queue_id, batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count,
+                    base_offset, index, now_ms,
+                )
+            if batch.attributes & TRANSACTIONAL_BIT and self.transactions is not None:
+                self.transactions.appended(
+                    batch.queue_id, batch.producer_id, batch.producer_epoch, base_offset, index,
+                    batch.attributes & CONTROL_BIT != 0,
+                )
         batch.base_offset = base_offset
         batch.log_start_offset = slot.log_start
         return index
@@ -208,7 +235,8 @@ cdef class WriteGroupLog:
 
     def apply(self, directory, index, created_ms):
         """Make the rows of block `index` part of the state: ends of queues, producers. Rows of queues that do not exist
-        any more are left out. Returns (queue id, bytes) of the rows of watched queues."""
+        any more are left out. Returns (queue id, bytes) of the rows of watched queues; `marked` has the numbers of the
+        rows of transactions."""
         cdef Py_buffer view
         cdef Row *rows
         cdef Row *row
@@ -219,6 +247,8 @@ cdef class WriteGroupLog:
         cdef QueueTable table = self.table
         cdef list watched = []
         self.applied_index = block_index
+        if self.marked:
+            self.marked = []
         PyObject_GetBuffer(directory, &view, PyBUF_SIMPLE)
         try:
             rows = <Row *> view.buf
@@ -239,10 +269,18 @@ cdef class WriteGroupLog:
                 if slot.entries & WATCHED:
                     watched.append((row.queue_id, row.length))
                 if row.producer_id >= 0:
-                    self.producers.applied(
-                        row.queue_id, row.producer_id, row.producer_epoch, row.base_sequence, row.record_count,
-                        row.base_offset, block_index, made_ms,
-                    )
+                    if row.attributes & TRANSACTIONAL_BIT:
+                        self.marked.append(place)
+                    if row.attributes & CONTROL_BIT:
+                        self.producers.applied(
+                            row.queue_id, row.producer_id, row.producer_epoch, -1, 1, row.base_offset, block_index,
+                            made_ms,
+                        )
+                    else:
+                        self.producers.applied(
+                            row.queue_id, row.producer_id, row.producer_epoch, row.base_sequence, row.record_count,
+                            row.base_offset, block_index, made_ms,
+                        )
         finally:
             PyBuffer_Release(&view)
         return watched

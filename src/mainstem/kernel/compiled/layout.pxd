@@ -14,6 +14,9 @@ cdef enum:
     ONE_ENTRY = 2
     REMEMBERED_BATCHES = 5
 
+cdef enum:
+    UNSTABLE_DISTANCE_MAX = 4293918720
+
 cdef struct Slot:
     # One queue: 64 bytes, one cache line.
     uint64_t queue_id

@@ -48,6 +48,7 @@ cdef class ProduceScan:
     cdef Py_ssize_t unchecked    # batches that will be accepted if their checksum is right: UNCHECKED
     cdef readonly int version
     cdef readonly bint transactional
+    cdef readonly bytes transactional_id
     cdef readonly int32_t acks
     cdef readonly int32_t timeout_ms
     cdef Py_ssize_t _capacity                 # batches there is memory for

@@ -49,7 +49,6 @@ from mainstem.kernel.compiled.layout cimport (
     STORAGE_BUSY,
     TIMESTAMP_OUT_OF_RANGE,
     TRANSACTIONAL,
-    TRANSACTIONAL_ID,
     UNCHECKED,
     UNKNOWN_PARTITION,
     ZSTD_TOO_OLD,
@@ -118,6 +117,7 @@ cdef struct Rules:
     int64_t latest
     bint log_append_time
     bint zstd
+    bint transactional      # the request names a transactional id
 
 cdef struct Doubts:
     # Batches whose checksum has a say: those that are UNCHECKED, and those that are refused already.
@@ -534,7 +534,9 @@ cdef int _walk(
     if read_text_length(reader, flexible, &size):
         raise _malformed(scan, reader)
     scan.transactional = size >= 0
-    if size > 0:
+    scan.transactional_id = None
+    if size >= 0:
+        scan.transactional_id = PyBytes_FromStringAndSize(<const char *> reader.data + reader.position, size)
         reader.position += size
     if read_i16(reader, &scan.acks) or read_i32(reader, &scan.timeout_ms):
         raise _malformed(scan, reader)
@@ -655,8 +657,6 @@ cdef object _malformed(ProduceScan scan, Reader *reader):
 cdef void _set_rules(ProduceScan scan, ProduceTopic topic, Rules *rules) noexcept:
     if scan.acks < -1 or scan.acks > 1:
         rules.refusal = INVALID_ACKS
-    elif scan.transactional:
-        rules.refusal = TRANSACTIONAL_ID
     elif topic.refusal == OK and scan.acks == -1:
         rules.refusal = topic.refusal_acks_all
     else:
@@ -673,6 +673,7 @@ cdef void _set_rules(ProduceScan scan, ProduceTopic topic, Rules *rules) noexcep
         if scan._now_ms <= INT64_MAX - topic.timestamp_after_ms_max:
             rules.latest = scan._now_ms + topic.timestamp_after_ms_max
     rules.zstd = scan.version >= ZSTD_FROM
+    rules.transactional = scan.transactional
 
 
 cdef int _walk_partitions(
@@ -785,7 +786,10 @@ cdef inline int32_t _judge(
     if attributes & CONTROL_BIT:
         return ~CONTROL
     if attributes & TRANSACTIONAL_BIT:
-        return ~TRANSACTIONAL
+        if not rules.transactional:
+            return ~TRANSACTIONAL
+        if producer_id < 0:
+            return ~BAD_FIELD
     if attributes & COMPRESSION_MASK == ZSTD and not rules.zstd:
         return ~ZSTD_TOO_OLD
     if attributes & LOG_APPEND_TIME_BIT and not rules.log_append_time:

@@ -142,20 +142,23 @@ cdef void as_row(State *row, State *state) noexcept nogil:
 
 cdef void join(State *older, const State *newer) noexcept nogil:
     """Put what is newer of the same producer to what is older; both begin with their oldest batch."""
-    cdef int kept = 0, gone, position
+    cdef int kept = 0, gone, position, first = 0, added
     if older.epoch == newer.epoch:
+        if older.count and newer.count and newer.batches[0].base_sequence < 0:
+            first = 1     # a marker, which begins nothing where the epoch has batches
         while kept < older.count and (
-            not newer.count or older.batches[kept].base_offset < newer.batches[0].base_offset
+            first == newer.count or older.batches[kept].base_offset < newer.batches[first].base_offset
         ):
             kept += 1
-    gone = max(0, kept + newer.count - REMEMBERED_BATCHES)
+    added = newer.count - first
+    gone = max(0, kept + added - REMEMBERED_BATCHES)
     for position in range(gone, kept):
         older.batches[position - gone] = older.batches[position]
     kept -= min(gone, kept)
-    for position in range(newer.count):
-        older.batches[kept + position] = newer.batches[position]
+    for position in range(added):
+        older.batches[kept + position] = newer.batches[first + position]
     older.epoch = newer.epoch
-    older.count = kept + newer.count
+    older.count = kept + added
     older.last_timestamp_ms = newer.last_timestamp_ms
     for position in range(older.count, REMEMBERED_BATCHES):
         memset(&older.batches[position], 0, sizeof(Seen))
@@ -262,8 +265,12 @@ cdef class ProducerStates:
         cdef uint64_t hash = hash_of(queue_id, producer_id)
         cdef State *waiting = self.find(self._overlay, hash, queue_id, producer_id)
         cdef State *state
+        if base_sequence < 0 and waiting != NULL and waiting.epoch == epoch:
+            return 0
         if waiting == NULL:
             state = self.find(self._committed, hash, queue_id, producer_id)
+            if base_sequence < 0 and state != NULL and state.epoch == epoch:
+                return 0
             waiting = self.enter(self._overlay, OVERLAY, hash, queue_id, producer_id)
             self._overlay_count += 1
             if state != NULL:
@@ -281,13 +288,18 @@ cdef class ProducerStates:
         cdef uint64_t hash = hash_of(queue_id, producer_id)
         cdef State *state = self.find(self._committed, hash, queue_id, producer_id)
         cdef State *waiting = self.find(self._overlay, hash, queue_id, producer_id)
+        cdef bint grows = True
         if state == NULL:
             state = self.enter(self._committed, COMMITTED, hash, queue_id, producer_id)
             self._committed_count += 1
             state.partial = self._cold_files and self.in_file(queue_id, producer_id)
         else:
             state.used = 1
-        if not state.count or batch_at(state, state.count - 1).base_offset < base_offset:
+            if base_sequence < 0 and state.epoch == epoch:
+                state.last_timestamp_ms = now_ms
+                state.changed = 1
+                grows = False
+        if grows and (not state.count or batch_at(state, state.count - 1).base_offset < base_offset):
             grow(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
             state.changed = 1
         if waiting != NULL and batch_at(waiting, waiting.count - 1).block_index <= block_index:
@@ -501,6 +513,18 @@ cdef class ProducerStates:
                 if name.queue_id == queue_id and name.producer_id == producer_id:
                     return True
         return False
+
+    def epoch_of(self, queue_id, int64_t producer_id):
+        """The newest epoch that a queue has seen of a producer; `UNKNOWN_EPOCH` and `COLD_EPOCH` of the twin where there is
+        none, or it lies in a file."""
+        cdef uint64_t queue = PyLong_AsUnsignedLongLongMask(queue_id)
+        cdef uint64_t hash = hash_of(queue, producer_id)
+        cdef State *state = self.find(self._overlay, hash, queue, producer_id)
+        if state == NULL:
+            state = self.find(self._committed, hash, queue, producer_id)
+            if not self.settled and (state.partial if state != NULL else self.in_file(queue, producer_id)):
+                return twin.COLD_EPOCH
+        return twin.UNKNOWN_EPOCH if state == NULL else state.epoch
 
     def is_cold(self, queue_id, int64_t producer_id):
         """Does a file have a state of this producer?"""

@@ -30,7 +30,7 @@ cdef struct FreeSlots:
 cdef inline int64_t stable_end(const Slot *slot) noexcept nogil:
     """The last stable offset."""
     if 0 < slot.first_unstable <= slot.committed_end:
-        return slot.first_unstable - 1
+        return max(slot.first_unstable - 1, slot.log_start)
     return slot.committed_end
 
 

@@ -311,7 +311,8 @@ cdef class QueueTable:
         self.cell_at(slot, cell)[0] = value
 
     def last_stable(self, int64_t slot):
-        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before."""
+        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before; never
+        before the log start."""
         self.cell_at(slot, 0)
         return stable_end(self.slot_at(slot))
 

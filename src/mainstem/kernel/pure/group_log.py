@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from mainstem.kernel.layout import (
     COMMITTED_END,
     ENTRIES,
+    FIRST_UNSTABLE,
     LOG_START,
     NEXT_OFFSET,
     NO_SLOT,
     ROW,
     ROW_BYTES,
+    UNSTABLE_DISTANCE_MAX,
     WATCHED,
     Verdict,
 )
@@ -59,6 +62,27 @@ class OpenBlock(Protocol):
     def builder(self) -> BlockBuilder: ...
 
 
+class Transactions(Protocol):
+    """The transactions of a write group's queues, as the write group knows them."""
+
+    def judge(self, queue_id: int, producer_id: int, producer_epoch: int, transactional: bool) -> int:
+        """The verdict on a producer's next batch, as far as transactions go: OK, COLD_PRODUCER where somebody has to be
+        asked first, or what refuses it."""
+        ...
+
+    def appended(
+        self,
+        queue_id: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_offset: int,
+        block_index: int,
+        is_marker: bool,
+    ) -> None:
+        """A batch of a transaction, or a marker, went into a block."""
+        ...
+
+
 class WriteGroupLog:
     """Appends to and applies the log of one write group."""
 
@@ -83,6 +107,10 @@ class WriteGroupLog:
         self.appended_batches = 0
         self.pending_bytes = 0
         """Bytes of these that are not yet applied."""
+        self.transactions: Transactions | None = None
+        """None: batches of transactions are appended as they come."""
+        self.marked: list[int] = []
+        """The rows of the block applied last that are part of transactions, or markers."""
         self._table = table
         self._producers = producers
         self._open_block = open_block
@@ -100,7 +128,18 @@ class WriteGroupLog:
             return AppendResult(Outcome.UNKNOWN_QUEUE), 0
         log_start = self._table.get(slot, LOG_START)
         idempotent = batch.producer_id >= 0
-        if idempotent:
+        is_control = bool(batch.attributes & CONTROL_BIT)
+        transactional = bool(batch.attributes & TRANSACTIONAL_BIT)
+        unstable = self._table.get(slot, FIRST_UNSTABLE)
+        if unstable and not is_control:
+            distance = self._table.get(slot, NEXT_OFFSET) + batch.last_offset_delta - unstable
+            if distance >= UNSTABLE_DISTANCE_MAX:
+                return AppendResult(Outcome.STORAGE_BUSY), 0
+        if idempotent and not is_control:
+            if (unstable or transactional) and self.transactions is not None:
+                judged = self.transactions.judge(batch.queue_id, batch.producer_id, batch.producer_epoch, transactional)
+                if judged != Verdict.OK:
+                    return AppendResult(OUTCOME_OF_VERDICT[Verdict(judged)]), 0
             verdict = self._producers.check(
                 batch.queue_id,
                 batch.producer_id,
@@ -129,12 +168,16 @@ class WriteGroupLog:
                 batch.queue_id,
                 batch.producer_id,
                 batch.producer_epoch,
-                batch.base_sequence,
-                batch.record_count,
+                -1 if is_control else batch.base_sequence,
+                1 if is_control else batch.record_count,
                 base_offset,
                 block.index,
                 now_ms,
             )
+            if transactional and self.transactions is not None:
+                self.transactions.appended(
+                    batch.queue_id, batch.producer_id, batch.producer_epoch, base_offset, block.index, is_control
+                )
         return AppendResult(Outcome.OK, base_offset, append_time_ms, log_start), block.index
 
     def _block_for(self, size: int) -> OpenBlock:
@@ -153,12 +196,14 @@ class WriteGroupLog:
 
     def apply(self, directory: Buffer, index: int, created_ms: int) -> list[tuple[int, int]]:
         """Make the rows of block `index` part of the state: ends of queues, producers. Rows of queues that do
-        not exist any more are left out. Returns (queue id, bytes) of the rows of watched queues."""
+        not exist any more are left out. Returns (queue id, bytes) of the rows of watched queues; `marked` has the
+        numbers of the rows of transactions."""
         table, producers = self._table, self._producers
         self.applied_index = index
+        self.marked = []
         watched: list[tuple[int, int]] = []
-        for row in ROW.iter_unpack(directory):
-            queue_id, base_offset, _, producer_id, _, length, delta, count, sequence, epoch = row[:10]
+        for number, row in enumerate(ROW.iter_unpack(directory)):
+            queue_id, base_offset, _, producer_id, _, length, delta, count, sequence, epoch, attributes = row[:11]
             slot = table.find(queue_id)
             if slot == NO_SLOT:
                 continue
@@ -170,6 +215,10 @@ class WriteGroupLog:
             if cells[base + ENTRIES] & WATCHED:
                 watched.append((queue_id, length))
             if producer_id >= 0:
+                if attributes & TRANSACTIONAL_BIT:
+                    self.marked.append(number)
+                if attributes & CONTROL_BIT:
+                    sequence, count = -1, 1
                 producers.applied(queue_id, producer_id, epoch, sequence, count, base_offset, index, created_ms)
         return watched
 

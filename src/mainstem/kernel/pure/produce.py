@@ -148,13 +148,14 @@ class ProduceScan(Sequence[BatchAppend]):
     """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
 
     __slots__ = ("_accepted", "_frame", "_now_ms", "_requests", "_resolved", "acks", "batches", "bytes_taken",
-                 "timeout_ms", "topics", "transactional", "version")  # fmt: skip
+                 "timeout_ms", "topics", "transactional", "transactional_id", "version")  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int, now_ms: int) -> None:
         self.version = version
         self._now_ms = now_ms
         self.transactional = False
         """The request names a transactional id."""
+        self.transactional_id: bytes | None = None
         self.acks = 0
         self.timeout_ms = 0
         self.topics: list[ScannedTopic] = []
@@ -229,6 +230,7 @@ class ProduceScan(Sequence[BatchAppend]):
         flexible = self.version >= FLEXIBLE_FROM
         size, position = read_text_length(frame, position, flexible)
         self.transactional = size >= 0
+        self.transactional_id = bytes(frame[position : position + size]) if size >= 0 else None
         position += max(size, 0)
         self.acks, self.timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
         position += _ACKS_AND_TIMEOUT.size
@@ -269,8 +271,6 @@ class ProduceScan(Sequence[BatchAppend]):
         """The verdict that refuses all batches of a topic, or OK."""
         if self.acks not in ACKS:
             return Verdict.INVALID_ACKS
-        if self.transactional:
-            return Verdict.TRANSACTIONAL_ID
         if topic.refusal == Verdict.OK and self.acks == ACKS_ALL:
             return topic.refusal_acks_all
         return topic.refusal
@@ -303,8 +303,10 @@ class ProduceScan(Sequence[BatchAppend]):
             verdict = Verdict.BAD_COMPRESSION
         elif attributes & CONTROL_BIT:
             verdict = Verdict.CONTROL
-        elif attributes & TRANSACTIONAL_BIT:
+        elif attributes & TRANSACTIONAL_BIT and not self.transactional:
             verdict = Verdict.TRANSACTIONAL
+        elif attributes & TRANSACTIONAL_BIT and producer_id < 0:
+            verdict = Verdict.BAD_FIELD
         elif self.version < _ZSTD_FROM and attributes & COMPRESSION_MASK == _ZSTD:
             verdict = Verdict.ZSTD_TOO_OLD
         elif attributes & LOG_APPEND_TIME_BIT and not topic.log_append_time:

@@ -24,6 +24,10 @@ passed over, so that a client that invents ids pushes out its own.
 
 A batch that is applied again changes nothing: at or below a producer's newest, it is known.
 
+A marker that ends a transaction has no sequence. If its epoch is newer than the producer's (KIP-890), it stands where a
+batch would, with sequences before 0, so that the next batch starts at sequence 0; of the same epoch it changes no more
+than when the producer was last seen.
+
 Refusals are counted by this node alone, never in a checkpoint, and forgotten with the overlay. Their table is small and
 fixed. Producers that share a place share its patience: what one of them was refused is missing from the other's. A
 count is reset by its producer's batch in order, for which there is a mark of who was refused last: without it a busy
@@ -78,6 +82,9 @@ PARTIAL_AT = 30
 """That byte."""
 
 QUEUE_ID_MASK = (1 << 64) - 1
+
+UNKNOWN_EPOCH = -1
+COLD_EPOCH = -2
 
 
 class SeenBatch(NamedTuple):
@@ -182,6 +189,17 @@ class ProducerStates:
             return self._refused(place, mark, PATIENCE, OUT_OF_ORDER)
         return OUT_OF_ORDER
 
+    def epoch_of(self, queue_id: int, producer_id: int) -> int:
+        """The newest epoch that a queue has seen of a producer; `UNKNOWN_EPOCH` and `COLD_EPOCH` where there is none,
+        or it lies in a file."""
+        key = key_of(queue_id, producer_id)
+        state = self._overlay.get(key)
+        if state is None:
+            state = self._committed.get(key)
+            if not self.settled and (key in self._partial or (state is None and self.is_cold(*key))):
+                return COLD_EPOCH
+        return UNKNOWN_EPOCH if state is None else state.epoch
+
     def _in_order(self, place: int, mark: int) -> SequenceVerdict:
         if self._refusals[place] ^ mark <= COUNT_MASK:
             self._refusals[place] = 0
@@ -207,9 +225,11 @@ class ProducerStates:
         block_index: int,
         now_ms: int,
     ) -> None:
-        """Remember a batch that went into block `block_index`, in the overlay."""
+        """Remember a batch that went into block `block_index`, in the overlay; with a negative sequence, a marker."""
         key = key_of(queue_id, producer_id)
         state = self._overlay.get(key) or self._committed.get(key)
+        if base_sequence < 0 and state is not None and state.epoch == epoch:
+            return
         self._overlay[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
 
     def applied(
@@ -223,7 +243,7 @@ class ProducerStates:
         block_index: int,
         now_ms: int,
     ) -> None:
-        """Remember a batch of an applied block for good, unless it is known."""
+        """Remember a batch of an applied block for good, unless it is known; with a negative sequence, a marker."""
         key = key_of(queue_id, producer_id)
         state = self._committed.get(key)
         if state is None:
@@ -231,7 +251,10 @@ class ProducerStates:
                 self._partial.add(key)
         else:
             self._used.add(key)
-        if state is None or not state.batches or state.batches[-1].base_offset < base_offset:
+        if base_sequence < 0 and state is not None and state.epoch == epoch:
+            self._committed[key] = state._replace(last_timestamp_ms=now_ms)
+            self._changed.add(key)
+        elif state is None or not state.batches or state.batches[-1].base_offset < base_offset:
             self._committed[key] = grown(state, epoch, base_sequence, record_count, base_offset, block_index, now_ms)
             self._changed.add(key)
         waiting = self._overlay.get(key)
@@ -414,10 +437,12 @@ def joined(older: ProducerState, newer: ProducerState) -> ProducerState:
     """Join two states of one producer in one queue: within one epoch, the newest batches of both."""
     if older.epoch != newer.epoch:
         return newer
-    kept = older.batches
-    if newer.batches:
-        kept = tuple(batch for batch in kept if batch.base_offset < newer.batches[0].base_offset)
-    return ProducerState(newer.epoch, (*kept, *newer.batches)[-REMEMBERED_BATCHES:], newer.last_timestamp_ms)
+    kept, added = older.batches, newer.batches
+    if kept and added and added[0].base_sequence < 0:
+        added = added[1:]  # a marker, which begins nothing where the epoch has batches
+    if added:
+        kept = tuple(batch for batch in kept if batch.base_offset < added[0].base_offset)
+    return ProducerState(newer.epoch, (*kept, *added)[-REMEMBERED_BATCHES:], newer.last_timestamp_ms)
 
 
 def place_of(queue_id: int, producer_id: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from mainstem.kernel.layout import (
     COMMITTED_END,
     ENTRIES,
     FIRST_UNSTABLE,
+    LOG_START,
     NEXT_OFFSET,
     NO_SLOT,
     QUEUE_ID,
@@ -156,10 +157,12 @@ class QueueTable:
         self._chunk_of(slot, cell)[(slot & CHUNK_MASK) * CELLS + cell] = value
 
     def last_stable(self, slot: int) -> int:
-        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before.
-        Raises `IndexError` for a slot that does not exist."""
+        """The last stable offset: the high watermark, or where the oldest open transaction begins if that is before;
+        never before the log start. Raises `IndexError` for a slot that does not exist."""
         high_watermark, unstable = self.get(slot, COMMITTED_END), self.get(slot, FIRST_UNSTABLE)
-        return unstable - 1 if 0 < unstable <= high_watermark else high_watermark
+        if 0 < unstable <= high_watermark:
+            return max(unstable - 1, self.get(slot, LOG_START))
+        return high_watermark
 
     def set_first_unstable(self, slot: int, offset: int) -> None:
         """Note where the oldest open transaction begins; -1: none is open. Raises `IndexError` for a slot that does

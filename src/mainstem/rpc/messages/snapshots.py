@@ -35,6 +35,8 @@ QUEUES = "queues"
 """Rows of three i64: queue id, high watermark, log start."""
 PRODUCERS = "producers"
 """Rows as the kernel's `ProducerStates.image` has them."""
+TRANSACTIONS = "transactions"
+"""Rows of seven i64, as `WriteGroupTransactions.image` has them; sent where there ever was a transaction."""
 REMOTE = "remote"
 """Files that count in the remote tier, and names of files that do not count and may lie there; sent where the tier was
 ever used."""

@@ -32,6 +32,7 @@ from mainstem.rpc.messages.snapshots import (
     PRODUCERS,
     QUEUES,
     TOPICS,
+    TRANSACTIONS,
     FetchWriteGroupSnapshot,
     OfferWriteGroupSnapshot,
     WriteGroupSnapshotRefused,
@@ -284,6 +285,7 @@ class Snapshots:
                 table.drop(topic_number)
                 state.waiters.wake_topic(topic_number)
         await write_group_queues.replace(table, self._belongs(group.group), bytes(image.state[QUEUES]))
+        group.transactions.load_image(bytes(image.state[TRANSACTIONS]))
         places = group.restart_behind(image.name)
         state.journal_map.superseded(group.group, image.name.index + 1, places)
 

@@ -16,6 +16,7 @@ import asyncio
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from mainstem.kernel import FetchPlan, FollowedLog, ProduceScan, WriteGroupLog, append_all
 from mainstem.model import (
@@ -31,6 +32,7 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
+from mainstem.storage.queues.transaction_checks import TransactionChecks
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.state.producers.awaited_producers import AwaitedProducers
@@ -45,6 +47,23 @@ ROOM_CHECK_SECONDS = 0.002
 sixtieth of what may wait for it."""
 
 
+LATE_ROUNDS_MAX = 4
+"""A batch of a cold producer's new transaction waits twice; more happens where a transaction ends, or a producer is
+let go of, meanwhile."""
+
+
+class _LateAppend(NamedTuple):
+    """An append some of whose batches wait, and what it was called with."""
+
+    batches: LateAppends
+    ticket: Ticket
+    acks: int
+    copies_min: int | Mapping[int, int]
+    owner_epoch: int | None
+    transaction: AppendTransaction | None
+    rounds: int = 1
+
+
 class LocalMessageStore:
     """`ports.MessageStore` and `ports.Intake` over the write groups of this node."""
 
@@ -57,6 +76,7 @@ class LocalMessageStore:
         lookup: OffsetLookup,
         waiters: Waiters,
         producers: AwaitedProducers,
+        checks: TransactionChecks,
         clock: Clock,
         *,
         backlog_bytes_max: int,
@@ -71,6 +91,7 @@ class LocalMessageStore:
         self._lookup = lookup
         self._waiters = waiters
         self._producers = producers
+        self._checks = checks
         self._clock = clock
         self._backlog_bytes_max = backlog_bytes_max
         self.refusing = False
@@ -108,38 +129,50 @@ class LocalMessageStore:
         if refusal is not None:
             return PromptFuture.settled(self._refused(batches, refusal))
         results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
-        if not waiting and not self._producers.asked:
+        late = bool(self._producers.asked or self._checks.asked)
+        if not waiting and not late:
             return PromptFuture.settled(results)
         self._write_loop.wake()
-        if acks == 0 and not self._producers.asked:
+        if acks == 0 and not late:
             return PromptFuture.settled(results)
         ticket = Ticket(results)
         ticket.blocks = 1  # until all blocks are known: a duplicate's block may be safe already
-        if self._producers.asked:
+        if late:
             ticket.blocks += 1
-            late = LateAppends(batches, results)
-            self._producers.ask(partial(self._append_late, late, ticket, acks, copies_min, owner_epoch))
+            self._wait_for_producers(
+                _LateAppend(LateAppends(batches, results), ticket, acks, copies_min, owner_epoch, transaction)
+            )
         if acks:
             self._wait(ticket, waiting, acks, copies_min)
         ticket.block_safe()
         return ticket
 
-    def _append_late(
-        self,
-        late: LateAppends,
-        ticket: Ticket,
-        acks: int,
-        copies_min: int | Mapping[int, int],
-        owner_epoch: int | None,
-        refused: Mapping[tuple[int, int, int], Outcome],
-    ) -> None:
-        """Append batches whose producers' state has been read into memory, or could not be read."""
-        refusal = self._refusal() or self._fence(late.ownable, owner_epoch)
-        waiting = late.append(self._logs, self._slots, self._clock.now_ms(), refused, refusal)
+    def _wait_for_producers(self, append: _LateAppend) -> None:
+        """Find out what the kernel has just asked for: first whether producers have transactions; the rest is asked for
+        again behind that."""
+        if self._checks.asked:
+            self._producers.asked.clear()
+            self._checks.ask(append.transaction, partial(self._append_late, append))
+        else:
+            self._producers.ask(partial(self._append_late, append))
+
+    def _append_late(self, append: _LateAppend, refused: Mapping[tuple[int, int, int], Outcome]) -> None:
+        """Append batches whose producers' state has been read into memory and whose transactions are confirmed, or
+        could not be."""
+        batches, ticket = append.batches, append.ticket
+        refusal = self._refusal() or self._fence(batches.ownable, append.owner_epoch)
+        waiting = batches.append(self._logs, self._slots, self._clock.now_ms(), refused, refusal)
         if waiting:
             self._write_loop.wake()
-        if acks:
-            self._wait(ticket, waiting, acks, copies_min)
+        if append.acks:
+            self._wait(ticket, waiting, append.acks, append.copies_min)
+        if self._checks.asked or self._producers.asked:
+            if append.rounds < LATE_ROUNDS_MAX:
+                self._wait_for_producers(append._replace(rounds=append.rounds + 1))
+                return
+            self._checks.asked.clear()
+            self._producers.asked.clear()
+            batches.give_up(Outcome.STORAGE_BUSY)
         ticket.block_safe()
 
     def _wait(

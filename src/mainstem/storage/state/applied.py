@@ -89,6 +89,9 @@ class AppliedState:
             self.index.add(header, directory, payload)
             self.waiters.committed(watched)
 
+    def transactions_ended(self, queue_ids: Sequence[int]) -> None:
+        self.waiters.wake(queue_ids)  # those who read committed transactions alone may read on by more than the markers
+
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         match command:
             case control.QueuesCreated(topic_number, first_partition, count):

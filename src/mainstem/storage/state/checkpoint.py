@@ -100,6 +100,9 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Id of the node that saved it; 0: unknown."""
     remote_numbers: dict[int, int] = {}
     """Per group the last change of the remote tier that was in its manifest."""
+    transactions: dict[int, bytes] = {}
+    """Per group that ever met one, its transactions (`WriteGroupTransactions.image`). Earlier versions pass over this
+    field; clusters with transactions do not let them in."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -118,6 +118,7 @@ class Checkpointer:
         blocks = self._blocks
         in_files = self._producers.active
         groups = {group.group: group.dump(with_producers=False) for group in self._groups}
+        transactions = {group.group: known for group in self._groups if (known := group.transactions.image())}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
         remote_numbers = applied.remote.numbers()
@@ -142,6 +143,7 @@ class Checkpointer:
             producer_files=producer_files,
             node_id=self._node_id,
             remote_numbers=remote_numbers,
+            transactions=transactions,
         )
         await checkpoints.save(self._files, state, image, producers)
         if in_files:

@@ -7,6 +7,8 @@ has
     topics      the ranges that exist
     producers   their states at that block: of the batches remembered now, those of later blocks are left out
 
+    transactions    which are open and which were aborted, as they are now, where there ever was one
+
     remote      which files count in the remote tier, where it was ever used
 
 The queues may be younger than the block: the member applies every later block, and applying a block to a queue twice
@@ -35,6 +37,7 @@ from mainstem.rpc.messages.snapshots import (
     REMOTE,
     RUNS,
     TOPICS,
+    TRANSACTIONS,
     DescribedRange,
     RemoteStanding,
     WriteGroupSnapshotPart,
@@ -52,7 +55,11 @@ from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_rows import STATE, known_at
 from mainstem.storage.state.queue_image import QUEUE_CELLS
 from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.write_groups.transactions import ROW_BYTES as TRANSACTION_BYTES
 from mainstem.storage.write_groups.write_group import WriteGroup
+
+TRANSACTIONS_PER_PART = 4_000
+"""Rows in one part: some 220 KB."""
 
 PRODUCERS_PER_PART = 1_500
 """Rows in one part: some 230 KB."""
@@ -60,7 +67,9 @@ PRODUCERS_PER_PART = 1_500
 STATE_BYTES_MAX = 1 << 30
 """Rows of each kind in a snapshot: more queues or producers than a node has memory for."""
 
-ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize}
+ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize, TRANSACTIONS: TRANSACTION_BYTES}
+ALWAYS_TOLD = frozenset({TOPICS, QUEUES, PRODUCERS})
+"""The kinds whose totals are told where they are 0, too."""
 
 Files = list[tuple[int, int, StoreFile]]
 """(after, upto, run), oldest first."""
@@ -78,7 +87,8 @@ class WriteGroupImage:
 
     def totals(self) -> dict[str, int]:
         remote = {} if self.remote is None else {REMOTE: self.remote.named}
-        return {RUNS: len(self.ranges), **remote, **{kind: len(content) for kind, content in self.state.items()}}
+        sizes = {kind: len(held) for kind, held in self.state.items() if held or kind in ALWAYS_TOLD}
+        return {RUNS: len(self.ranges), **remote, **sizes}
 
 
 def log_starts_of(image: WriteGroupImage) -> OffsetsOfQueues:
@@ -104,7 +114,7 @@ async def parts(
     except RaftError as error:
         raise WriteGroupSnapshotRefused(f"write group {group.group}: {error}") from error
     spans = store.manifest.spans(group.group)  # in the same turn, so that they end at exactly this block
-    totals = dict.fromkeys((RUNS, *ROW_BYTES), 0)
+    totals = dict.fromkeys((RUNS, *ALWAYS_TOLD), 0)
     totals[RUNS] = spans.file_count
     ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
     while found := list(islice(ranges, RANGES_PER_PART)):
@@ -118,6 +128,11 @@ async def parts(
             async for piece in pieces:
                 totals[kind] += len(piece)
                 yield Reply(_part(name, kind, crc=crc32c(piece)), piece)
+        image = group.transactions.image(group.applied_index)
+        for first in range(0, len(image), TRANSACTION_BYTES * TRANSACTIONS_PER_PART):
+            piece = image[first : first + TRANSACTION_BYTES * TRANSACTIONS_PER_PART]
+            totals[TRANSACTIONS] = totals.get(TRANSACTIONS, 0) + len(piece)
+            yield Reply(_part(name, TRANSACTIONS, crc=crc32c(piece)), piece)
         try:
             async for page in pages(remote, group.group):
                 totals[REMOTE] = totals.get(REMOTE, 0) + page.named

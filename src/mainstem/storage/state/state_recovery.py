@@ -218,6 +218,7 @@ class Recovery:
         for number, state in saved.groups.items():
             group = self._groups[number]
             group.load(state)
+            group.transactions.load_image(saved.transactions.get(number, b""))
             if number in saved.logs:
                 group.blocks.load(saved.logs[number])
             else:  # saved before logs were replicated: everything in the journal was applied

@@ -1,5 +1,5 @@
-"""Holds copies of batches whose producers' state lay on disk when they arrived, and appends them once that state is
-read.
+"""Holds copies of batches whose producers' state lay on disk when they arrived, or whose transaction was not known
+here, and appends them once the state is read and the coordinator asked.
 
 The rest of their request is appended at once. The results of late batches go to the places where they would have been,
 so the request's caller sees no difference but the time.
@@ -45,8 +45,10 @@ class LateAppends:
         refusal: Outcome | None,
     ) -> list[tuple[int, int]]:
         """Append the batches, except those of producers in `refused` (write group, queue id, producer id); with a
-        `refusal`, append none. Returns the blocks to wait for, as (write group, index), each once."""
+        `refusal`, append none. Those that turn out to have to wait once more stay. Returns the blocks to wait for, as
+        (write group, index), each once."""
         waiting: dict[tuple[int, int], None] = {}
+        still_late: list[tuple[int, BatchAppend]] = []
         for number, batch in self._batches:
             group = slots[slot_of(batch.queue_id)]
             log = logs[group]
@@ -61,7 +63,16 @@ class LateAppends:
             self._settle(number, result, group, index)
             if index:
                 waiting[group, index] = None
+            if result.outcome is Outcome.COLD_PRODUCER:
+                still_late.append((number, batch))
+        self._batches = still_late
         return list(waiting)
+
+    def give_up(self, outcome: Outcome) -> None:
+        """Answer the batches that are still late, which are not appended."""
+        for number, _batch in self._batches:
+            self._settle(number, AppendResult(outcome), 0, 0)
+        self._batches = []
 
     def _settle(self, number: int, result: AppendResult, group: int, index: int) -> None:
         if isinstance(self._results, ProduceScan):

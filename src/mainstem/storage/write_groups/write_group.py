@@ -36,6 +36,7 @@ from mainstem.storage.write_groups import control
 from mainstem.storage.write_groups.log_block import LogBlock, Ticket
 from mainstem.storage.write_groups.open_blocks import OpenBlocks
 from mainstem.storage.write_groups.owners import QueueOwners
+from mainstem.storage.write_groups.transactions import WriteGroupTransactions
 from mainstem.storage.write_groups.write_group_blocks import WriteGroupBlocks
 from mainstem.storage.write_groups.write_group_consensus import WriteGroupConsensus
 from mainstem.storage.write_groups.write_group_ports import Applier, Watcher
@@ -81,6 +82,7 @@ class WriteGroup:
         self.serving = False
         """True while this node leads and takes batches."""
         self.producers = ProducerStates()
+        self.transactions = WriteGroupTransactions(group, table)
         self.owners = QueueOwners()
         """The writers of internal queues, as this leader has admitted them."""
         self._open = OpenBlocks(
@@ -88,6 +90,7 @@ class WriteGroup:
         )
         self.log = self._open.log
         """The kernel's half of the write group: it checks batches and copies them into the open block."""
+        self.log.transactions = self.transactions
         self._applier = applier
         self._watcher = watcher
         self._waiters = WriteGroupWaiters()
@@ -117,6 +120,7 @@ class WriteGroup:
         if core is None or core.role is not Role.FOLLOWER or not core.leader_id or core.installing is not None:
             return None
         lags = core.commit_index - self.applied_index > READABLE_LAG_BLOCKS
+        lags = lags or self.applied_index < self.transactions.as_of
         if lags or core.node_id not in core.membership.voters:
             return None
         return FollowedLog(core.term)
@@ -342,6 +346,7 @@ class WriteGroup:
         self._watcher.serving_changed(self.group, serving=False)
         proposed, unproposed = self.blocks.unapplied(self.applied_index), self._open.take_closed()
         self._open.discard([*proposed, *unproposed])
+        self.transactions.discard_ahead()
         for block in unproposed:
             block.given_up(self.group, outcome, error)
         for block in proposed:
@@ -410,10 +415,16 @@ class WriteGroup:
         if header.kind == KIND_DATA and not own:
             self._applier.queues_seen(directory)
         watched = self.log.apply(directory, header.index, header.created_ms)
+        ended: Sequence[int] = ()
+        if self.log.marked:
+            ended = self.transactions.applied(directory, self.log.marked, header.index, header.created_ms)
         self._applier.block_applied(header, directory, payload, watched)
+        if ended:
+            self._applier.transactions_ended(ended)
         deleted = [command.topic_number for command in commands if isinstance(command, control.QueuesDeleted)]
         if deleted:
             self.producers.forget_topics(deleted)  # together: it looks at every producer
+            self.transactions.forget_topics(deleted)
         return [self._applier.command_applied(self.group, header.index, command) for command in commands]
 
     # --- recovery -----------------------------------------------------------------------------------------
@@ -436,6 +447,7 @@ class WriteGroup:
         self._leave_undecided()
         self.blocks.begin_behind(0, 0)
         self.blocks.memberships = {}
+        self.transactions.clear()
         self.applied_index = self.applied_term = 0
         return places
 

@@ -31,6 +31,10 @@ class Applier(Protocol):
         id, bytes) of the batches whose queues a reader waits for."""
         ...
 
+    def transactions_ended(self, queue_ids: Sequence[int]) -> None:
+        """Tell readers that the block applied last has markers of these queues."""
+        ...
+
     def command_applied(self, group: int, index: int, command: control.Command) -> str:
         """Apply one command and return its outcome, for the proposer."""
         ...

@@ -10,7 +10,8 @@ whoever reads directories knows all about ended transactions:
     base sequence   as u32, how far before the marker the transaction began; 0: it has no batch in the queue
     records         the coordinator epoch. A marker has one record
 
-A leader refuses batches that would take an open transaction's beginning further away than `DISTANCE_MAX`.
+A leader refuses batches that would take an open transaction's beginning further away than a row can say
+(`UNSTABLE_DISTANCE_MAX`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""The aborted transactions of a write group whose markers are not split yet, by queue, in memory.
+
+Readers of committed transactions are told which transactions overlap what they read. The transactions of a queue stand
+in the order of their markers; each knows a bound for the last stable offset behind its marker, so that a look-up ends
+at the first one that everything later begins behind (as in Kafka's index of aborted transactions). What the split has
+moved to files is found there, and goes from here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from mainstem.model import AbortedRange, topic_number_of
+
+ABORTED_MAX = 100_000
+"""Aborted transactions that a write group holds before it takes no new transactions: some 20 MB. The split takes them
+every few seconds."""
+
+
+class UnsplitAborted(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    """At least; behind the marker."""
+    block_index: int
+    """The block that has the marker."""
+
+
+class AbortedIndex:
+    def __init__(self) -> None:
+        self._queues: dict[int, list[UnsplitAborted]] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        """(block index, queue id) of each, oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._order) >= ABORTED_MAX
+
+    def add(self, queue_id: int, aborted: UnsplitAborted) -> None:
+        """Note a transaction whose marker was applied. One that is known, as its block is applied again, is passed
+        over."""
+        known = self._queues.setdefault(queue_id, [])
+        if known and known[-1].last_offset >= aborted.last_offset:
+            return
+        known.append(aborted)
+        self._order.append((aborted.block_index, queue_id))
+
+    def find(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
+        """The transactions that have offsets in [`from_offset`, `to_offset`), by their first offsets."""
+        known = self._queues.get(queue_id)
+        if not known:
+            return []
+        found = []
+        for place in range(bisect_left(known, from_offset, key=attrgetter("last_offset")), len(known)):
+            one = known[place]
+            if one.first_offset < to_offset:
+                found.append(AbortedRange(one.producer_id, one.first_offset, one.last_offset))
+            if one.last_stable_offset >= to_offset:
+                break
+        return sorted(found, key=attrgetter("first_offset"))
+
+    def prune(self, upto_index: int) -> None:
+        """Forget the transactions whose markers are in blocks up to this one."""
+        while self._order and self._order[0][0] <= upto_index:
+            _index, queue_id = self._order.popleft()
+            known = self._queues.get(queue_id)
+            if known is None:
+                continue  # its topic is gone
+            del known[0]
+            if not known:
+                del self._queues[queue_id]
+
+    def forget_topics(self, topic_numbers: Iterable[int]) -> None:
+        gone = set(topic_numbers)
+        for queue_id in [queue_id for queue_id in self._queues if topic_number_of(queue_id) in gone]:
+            del self._queues[queue_id]
+        self._order = deque(entry for entry in self._order if topic_number_of(entry[1]) not in gone)
+
+    def clear(self) -> None:
+        self._queues.clear()
+        self._order.clear()
+
+    def __iter__(self) -> Iterator[tuple[int, UnsplitAborted]]:
+        """All of them, with their queues, in the order of their blocks."""
+        places: dict[int, int] = {}
+        for _index, queue_id in self._order:
+            place = places.get(queue_id, 0)
+            places[queue_id] = place + 1
+            yield queue_id, self._queues[queue_id][place]
