@@ -30,7 +30,7 @@ from bench.errors import BenchError
 from mainstem.kernel import crc32c
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.aborted import no_rows, section_of
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     EXTENT_ROW,
@@ -127,7 +127,7 @@ class Months:
         lengths = rows["length"].astype(numpy.uint64)
         rows["position"] = FRAME_BYTES + numpy.cumsum(lengths) - lengths
         size, index, name_crc = int(lengths.sum()), rows.tobytes(), name_crc_of(name)
-        aborted = empty_section(FRAME_BYTES + size + len(index), name_crc)
+        aborted = section_of(no_rows(), FRAME_BYTES + size + len(index), name_crc)
         footer = FileFrame(
             RUN_MAGIC,
             crc32c(index),

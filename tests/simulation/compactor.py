@@ -27,6 +27,8 @@ from mainstem.storage.compacting.compact_files import (
     scan_file,
 )
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
+from mainstem.storage.compacting.decided import decided
+from mainstem.storage.extents.aborted import AbortedRows
 from mainstem.storage.merging.merge_files import OpenFile
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.split.split_lease import LEASE_SECONDS
@@ -123,7 +125,9 @@ class Compactors:
         self._end_at("asked", killed)
         await self._pause(hurries)
         with tempfile.TemporaryDirectory(dir=Path(self._node.manifest_path).parent) as directory:
-            staying = self._staying(work, queues, self._inputs(work, Path(directory)))
+            inputs = self._inputs(work, Path(directory))
+            queues, aborted = decided(inputs, queues)
+            staying = self._staying(work, queues, aborted, inputs)
         self._end_at("scanned", killed)
         files: list[CompactedFile] = []
         for number, entry in enumerate(work.inputs):
@@ -147,12 +151,14 @@ class Compactors:
     def _inputs(self, work: CompactionWork, directory: Path) -> list[InputFile]:
         return copies_of(self._node, work.pass_id, [entry.name for entry in work.inputs], directory)
 
-    def _staying(self, work: CompactionWork, queues: QueueRows, inputs: list[InputFile]) -> list[Staying]:
+    def _staying(
+        self, work: CompactionWork, queues: QueueRows, aborted: AbortedRows, inputs: list[InputFile]
+    ) -> list[Staying]:
         """Of each input the records that stay: of each key the one with the largest place, unless that may go."""
         key = self.rng.randbytes(16)
         found: list[KeyColumns] = []
         for number, paths in enumerate(inputs):
-            found += scan_file(paths, number, queues, key, work.began_ms)
+            found += scan_file(paths, number, queues, key, work.began_ms, aborted=aborted)
         staying = latest_records(found, len(inputs))
         for number, of_input in enumerate(staying):
             checked(of_input, number)

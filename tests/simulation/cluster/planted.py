@@ -219,10 +219,13 @@ def _tombstone_leaves_its_value() -> tuple[ModuleType, str, Any]:
     """Tombstones go before anybody looks for the latest record of a key."""
     columns = compact_files._columns
 
-    def without(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, now_ms: int) -> KeyColumns:
-        made = columns(found, queue_ids, may_go, number, now_ms)
+    def without(
+        found: KeyRows, queue_ids: QueueIds, may_go: Flags, passed_over: Flags, number: int, now_ms: int
+    ) -> KeyColumns:
+        made = columns(found, queue_ids, may_go, passed_over, number, now_ms)
         kinds = found.rows["kind"]
         has_key = (kinds == RecordKind.TOMBSTONE) | (kinds == RecordKind.VALUE)
+        has_key &= ~numpy.repeat(passed_over[found.first_batch :][: len(found.counts)], found.counts)
         judged = numpy.repeat(may_go[found.first_batch :][: len(found.counts)], found.counts)
         stays = ~(judged & (kinds == RecordKind.TOMBSTONE))[has_key]
         return KeyColumns(*(column[stays] for column in made))

@@ -16,10 +16,11 @@ import pytest
 from tests.fakes.files import SimulatedFile, SimulatedFiles
 
 from mainstem.kernel import walk_batches
+from mainstem.kernel.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, ReadingMode
 from mainstem.storage.extents import extent_pages
-from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.aborted import AbortedRows, no_rows, section_of
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     EXTENT_ROW,
@@ -28,6 +29,7 @@ from mainstem.storage.extents.extent_format import (
     FRAME_BYTES,
     INDEX_MAGIC,
     RUN_MAGIC,
+    TRANSACTIONAL,
     FileFrame,
     name_crc_of,
 )
@@ -74,6 +76,7 @@ def describe(batches: Sequence[Batch]) -> numpy.ndarray:
         row["max_timestamp"], row["leader_epoch"] = batch.max_timestamp, batch.leader_epoch
         row["length"] = len(batch.data)
         row["record_count"] = batch.last_offset - batch.base_offset + 1
+        row["flags"] = TRANSACTIONAL if batch.data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT else 0
     return rows
 
 
@@ -81,14 +84,16 @@ def in_order(batches: Iterable[Batch]) -> list[Batch]:
     return sorted(batches, key=lambda batch: batch[:2])
 
 
-def write(writer: RunWriter, batches: Iterable[Batch], piece: int = 64) -> RunSummary:
+def write(
+    writer: RunWriter, batches: Iterable[Batch], piece: int = 64, aborted: AbortedRows | None = None
+) -> RunSummary:
     """Sort the batches, write them in pieces of so many, finish."""
     batches = in_order(batches)
     with writer:
         for start in range(0, len(batches), piece):
             part = batches[start : start + piece]
             writer.append([b"".join(batch.data for batch in part)], describe(part))
-        return writer.finish()
+        return writer.finish(aborted)
 
 
 def extent_rows(*rows: tuple[int, int, int, int, int]) -> numpy.ndarray:
@@ -210,7 +215,7 @@ def write_merged(
             name_crc=name_crc_of(name),
         )
         header = FileFrame(INDEX_MAGIC, version=ABORTED_VERSION)
-        aborted = empty_section(FRAME_BYTES + rows.nbytes, frame.name_crc)
+        aborted = section_of(no_rows(), FRAME_BYTES + rows.nbytes, frame.name_crc)
         files.put(index_path_of(name), header.pack() + rows.tobytes() + aborted + frame.pack())
         files.put(path_of(name), content[FRAME_BYTES : footer.rows_position])
         log = files.content(path_of(name))

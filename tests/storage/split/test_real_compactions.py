@@ -30,6 +30,7 @@ from mainstem.storage.compacting.compact_files import (
     scan_file,
 )
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.compacting.decided import decided
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX, PASSED_BYTES_MAX
 from mainstem.storage.queue_store.changes.merges import LOOK_SECONDS_MAX
@@ -130,9 +131,10 @@ class CompactStore(RealStore):
 
     def _compacted(self, work: CompactionWork, queues: QueueRows, covered: Sequence[int]) -> list[CompactedFile]:
         key = self.choice.randbytes(16)
+        queues, aborted = decided([self.input(entry.name) for entry in work.inputs], queues)
         found: list[KeyColumns] = [nothing_of(len(work.inputs))]
         for number, entry in enumerate(work.inputs):
-            found += scan_file(self.input(entry.name), number, queues, key, work.began_ms)
+            found += scan_file(self.input(entry.name), number, queues, key, work.began_ms, aborted=aborted)
         columns = KeyColumns(*(numpy.concatenate(column) for column in zip(*found, strict=True)))
         latest: dict[tuple[int, int, int], int] = {}
         for queue, high, low, place in zip(*(column.tolist() for column in columns), strict=True):

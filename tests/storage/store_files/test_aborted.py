@@ -13,7 +13,7 @@ from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.model import FeatureLevel
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.aborted import ABORTED_MAGIC, ABORTED_ROW_BYTES, SECTION_BYTES, empty_section
+from mainstem.storage.extents.aborted import ABORTED_MAGIC, ABORTED_ROW_BYTES, SECTION_BYTES, no_rows, section_of
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     FORMAT_VERSION,
@@ -24,7 +24,7 @@ from mainstem.storage.extents.extent_format import (
     name_crc_of,
 )
 from mainstem.storage.extents.extent_index import ExtentIndex
-from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
+from mainstem.storage.merging.merge_inputs import InputFile, index_pieces, read_aborted
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import index_path_of, path_of
@@ -56,7 +56,9 @@ def merged(files: WatchedFiles, name: str, directory: Path) -> int:
     paths = [directory / "file", directory / "index" if index_path_of(name) != path_of(name) else directory / "file"]
     paths[0].write_bytes(files.content(path_of(name)))
     paths[1].write_bytes(files.content(index_path_of(name)))
-    return sum(len(rows) for rows in index_pieces(InputFile(name, *map(str, paths))))
+    file = InputFile(name, *map(str, paths))
+    assert not len(read_aborted(file))
+    return sum(len(rows) for rows in index_pieces(file))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +100,7 @@ def footer_with(magic: int, version: int) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (section_with("a.pack", row_count=1), "serves no transactions"),
+        (section_with("a.pack", row_count=1), "fail their CRC"),
         (section_with("a.pack", rows_position=1), "1 on, where"),
         (section_with("a.pack", name_crc=1), "another file's"),
         (section_with("a.pack", version=FORMAT_VERSION), "another file's"),
@@ -145,7 +147,7 @@ def test_files_of_before_are_read_as_they_are(name: str, tmp_path: Path) -> None
 
 def test_the_section_is_as_the_formats_say() -> None:
     at, crc = 1234, name_crc_of("a.run")
-    section = empty_section(at, crc)
+    section = section_of(no_rows(), at, crc)
     assert section[:8] == b"MSABT1\0\0"
     assert section[8:12] == (2).to_bytes(4, "little")
     assert section[16:24] == at.to_bytes(8, "little")

@@ -7,7 +7,7 @@ then fails, and nothing of the pass counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ from mainstem.pipeline.merge.merge_task import MergeSettings, TaskFiles, task_fi
 from mainstem.rpc.errors import RpcError
 from mainstem.storage.compacting.compact_files import KeyColumns, Staying, checked, compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
+from mainstem.storage.compacting.decided import decided
+from mainstem.storage.extents.aborted import ABORTED_ROW
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -47,6 +49,26 @@ class FileWork(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     covered: tuple[int, ...]
     """Topics of which no batch is left out."""
+    aborted: bytes = b""
+    """`ABORTED_ROW`s, of the same queues."""
+
+
+class DecideWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A pass of which is not known yet how far its transactions are decided."""
+
+    settings: MergeSettings
+    pass_id: str
+    inputs: tuple[InputFile, ...]
+    queues: bytes
+    """`QUEUE_ROW`s."""
+
+
+class DecideDone(msgspec.Struct, frozen=True):
+    """The same queues, each up to where that is known."""
+
+    queues: bytes
+    aborted: bytes
+    """`ABORTED_ROW`s."""
 
 
 class FileDone(msgspec.Struct, frozen=True):
@@ -57,14 +79,25 @@ class FileDone(msgspec.Struct, frozen=True):
     """Durable, and recorded nowhere yet."""
 
 
+def decide(packed: bytes) -> bytes:
+    """A `DecideWork` in, a `DecideDone` out."""
+    work = msgspec.msgpack.decode(packed, type=DecideWork)
+    with _files_of(work.settings, work.pass_id, work.inputs) as (files, _allow):
+        found = decided(work.inputs, numpy.frombuffer(work.queues, QUEUE_ROW), files.reader)
+    return msgspec.msgpack.encode(DecideDone(found.queues.tobytes(), found.aborted.tobytes()))
+
+
 def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """`FileWork`s in (`WORK_SCHEMA`), the keys of their records out (`KEYS_SCHEMA`)."""
     for batch in batches:
         for packed in batch.column(0).to_pylist():
             work = msgspec.msgpack.decode(packed, type=FileWork)
             queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-            with _files_of(work) as (files, allow):
-                for columns in scan_file(work.paths, work.number, queues, work.key, work.now_ms, allow, files.reader):
+            aborted = numpy.frombuffer(work.aborted, ABORTED_ROW)
+            with _files_of(work.settings, work.pass_id, [work.paths]) as (files, allow):
+                for columns in scan_file(
+                    work.paths, work.number, queues, work.key, work.now_ms, allow, files.reader, aborted
+                ):
                     yield _as_arrow(columns)
 
 
@@ -77,7 +110,7 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
         checked(staying, number)
         work = msgspec.msgpack.decode(works[number], type=FileWork)
         queues = numpy.frombuffer(work.queues, QUEUE_ROW)
-        with _files_of(work) as (files, allow):
+        with _files_of(work.settings, work.pass_id, [work.paths]) as (files, allow):
             outputs = compact_file(
                 work.file,
                 work.paths,
@@ -94,15 +127,17 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
 
 
 @contextmanager
-def _files_of(work: FileWork) -> Iterator[tuple[TaskFiles, NodeAllowance]]:
+def _files_of(
+    settings: MergeSettings, pass_id: str, inputs: Sequence[InputFile]
+) -> Iterator[tuple[TaskFiles, NodeAllowance]]:
     """The task's files, and the allowance of the node; damage met meanwhile is reported to it."""
-    node = NodeLink(work.settings.rpc, "compaction task", work.settings.tls)
+    node = NodeLink(settings.rpc, "compaction task", settings.tls)
     try:
-        with task_files(work.settings, node, [work.paths]) as files:
+        with task_files(settings, node, inputs) as files:
             yield files, NodeAllowance(node, upkeep=True)
     except InputDamaged as error:
         try:
-            node.merge_damaged(work.pass_id, error.name, str(error))
+            node.merge_damaged(pass_id, error.name, str(error))
         except RpcError as refused:
             raise error from refused
         raise

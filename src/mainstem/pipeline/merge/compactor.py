@@ -25,8 +25,11 @@ from mainstem.pipeline.merge.compact_task import (
     DONE_SCHEMA,
     KEYS_SCHEMA,
     WORK_SCHEMA,
+    DecideDone,
+    DecideWork,
     FileDone,
     FileWork,
+    decide,
     scan_files,
     write_files,
 )
@@ -35,7 +38,9 @@ from mainstem.pipeline.spark.session import COMPACTION_POOL
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import HeldLease
 from mainstem.storage.compacting.compact_files import GOES_BIT, nothing_of
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
+from mainstem.storage.compacting.decided import DecidedQueues
+from mainstem.storage.extents.aborted import ABORTED_ROW
 from mainstem.storage.store_files.store_file import StoreFile
 
 if TYPE_CHECKING:
@@ -76,7 +81,7 @@ class Compactor:
         work, queues = self._node.compact_work(held, drain=drain)
         if not work.pass_id:
             return work.more
-        done = self._run(self._works(work, numpy.frombuffer(queues, QUEUE_ROW)))
+        done = self._run(self._works(work, self._decided(work, queues)))
         if sorted(done) != list(range(len(work.inputs))):
             raise MergeFailed(f"a compaction of {len(work.inputs)} files has the results of {len(done)}")
         files = tuple(
@@ -95,11 +100,31 @@ class Compactor:
         )
         return True
 
-    def _works(self, work: CompactionWork, queues: QueueRows) -> list[bytes]:
+    def _decided(self, work: CompactionWork, queues: bytes) -> DecidedQueues:
+        """How far the transactions of the queues are decided, as an executor finds in the files."""
+        asked = DecideWork(
+            settings=self._settings,
+            pass_id=work.pass_id,
+            inputs=tuple(input_file(self._settings, work.group, entry.name) for entry in work.inputs),
+            queues=queues,
+        )
+        context: Any = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", COMPACTION_POOL)
+        try:
+            (answer,) = context.parallelize([msgspec.msgpack.encode(asked)], 1).map(decide).collect()
+        finally:
+            context.setLocalProperty("spark.scheduler.pool", None)
+        found = msgspec.msgpack.decode(answer, type=DecideDone)
+        return DecidedQueues(numpy.frombuffer(found.queues, QUEUE_ROW), numpy.frombuffer(found.aborted, ABORTED_ROW))
+
+    def _works(self, work: CompactionWork, found: DecidedQueues) -> list[bytes]:
+        queues, aborted = found
         key = secrets.token_bytes(KEY_BYTES)
         works = []
         for number, entry in enumerate(work.inputs):
-            mine = (queues["queue_id"] >= entry.first_queue) & (queues["queue_id"] <= entry.last_queue)
+            mine, ended = (
+                (rows["queue_id"] >= entry.first_queue) & (rows["queue_id"] <= entry.last_queue) for rows in found
+            )
             file = FileWork(
                 settings=self._settings,
                 pass_id=work.pass_id,
@@ -110,6 +135,7 @@ class Compactor:
                 key=key,
                 now_ms=work.began_ms,
                 covered=work.covered,
+                aborted=aborted[ended].tobytes(),
             )
             works.append(msgspec.msgpack.encode(file))
         return works

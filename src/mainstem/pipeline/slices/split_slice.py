@@ -17,11 +17,12 @@ import msgspec
 import numpy
 import pyarrow
 
+from mainstem.kernel.batch_header import TRANSACTIONAL_BIT
 from mainstem.pipeline.slices.block_walk import Batches, Integers, batches_of
 from mainstem.pipeline.slices.journal_slice import Bytes
 from mainstem.rpc.messages.split import FileDescription, Slice, WriteGroupRange
-from mainstem.storage.extents.extent_format import ABORTED_VERSION
-from mainstem.storage.journal.encoding.transaction_rows import record_counts
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, TRANSACTIONAL
+from mainstem.storage.journal.encoding.transaction_rows import record_counts, section_rows
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.run_target import RunTarget
@@ -142,9 +143,10 @@ def _write_run(
         described[field] = directory[field]
     described["record_count"] = record_counts(directory)
     described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
+    described["flags"] = numpy.where(directory["attributes"] & TRANSACTIONAL_BIT, TRANSACTIONAL, 0)
     with RunWriter(run.name, open_target(run.name), run_format) as writer:
         writer.append(gather(batches, buffer, run.order, allow), described)
-        summary = writer.finish()
+        summary = writer.finish(section_rows(directory))
     found = FileDescription(retention_class=run.retention_class, **summary._asdict())
     if run.group == MANY_GROUPS:
         return found

@@ -18,20 +18,24 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy
+import numpy.typing
 
 from mainstem.kernel import RecordKind
+from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, OFFSETS_MAX, Flags, Integers, QueueRows
 from mainstem.storage.compacting.covering import cover
+from mainstem.storage.compacting.decided import AbortedBatches
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows, scan_keys
 from mainstem.storage.compacting.rewrite import rewrite
 from mainstem.storage.compacting.window import Window
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.aborted import AbortedRows
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile
-from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenInputs, index_pieces
+from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenInputs, index_pieces, read_aborted
 from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
@@ -48,6 +52,7 @@ from mainstem.storage.store_files.store_file import (
     kind_of,
     path_of,
 )
+from mainstem.storage.store_files.transaction_scan import attributes_of, producers_of
 
 INPUT_BITS = (INPUTS_MAX - 1).bit_length()
 GOES_BIT = 1 << INPUT_BITS
@@ -83,22 +88,37 @@ def scan_file(
     now_ms: int,
     allow: Allowance = unlimited,
     reader: InputReader | None = None,
+    aborted: AbortedRows | None = None,
 ) -> Iterator[KeyColumns]:
-    """The records with keys in what is to be compacted of input number `number`. `key`: 16 bytes, the pass's own.
-    Tombstones may go whose horizon is not after `now_ms`. Without a `reader` the input is a file of a disk. Raises
-    `InputDamaged`, FormatError, what the reader raises."""
+    """The records with keys in what is to be compacted of input number `number`, but those of `aborted` transactions.
+    `key`: 16 bytes, the pass's own. Tombstones may go whose horizon is not after `now_ms`. Without a `reader` the input
+    is a file of a disk. Raises `InputDamaged`, FormatError, what the reader raises."""
     with ExitStack() as stack:
         if reader is None:
             reader = stack.enter_context(OpenInputs())
         rows = _all_rows(file, reader)
-        lookup = _Queues(queues)
+        lookup, aborted_batches = _Queues(queues), AbortedBatches(aborted)
         rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
         for content, window, batches in Mover([file], reader, allow).move(_of_one_input(rows)):
             queue_ids = numpy.repeat(window["queue_id"], window["batch_count"])
             places = lookup.places(queue_ids)
             may_go = (queues["drops"][places] > 0) & (batches[:, 3] != queues["last"][places])
+            passed_over = aborted_batches_of(aborted_batches, content, batches, queue_ids)
+            passed_over |= batches[:, 3] >= lookup.ends(queue_ids)
             for found in scan_keys(content, key):
-                yield _columns(found, queue_ids, may_go, number, now_ms)
+                yield _columns(found, queue_ids, may_go, passed_over, number, now_ms)
+
+
+def aborted_batches_of(aborted: AbortedBatches, content: memoryview, batches: Integers, queue_ids: QueueIds) -> Flags:
+    """Whether each of these batches is one of an aborted transaction."""
+    flags = numpy.zeros(len(batches), numpy.bool_)
+    if len(aborted):
+        positions = numpy.ascontiguousarray(batches[:, 0])
+        bits = attributes_of(content, positions) & (TRANSACTIONAL_BIT | CONTROL_BIT)
+        chosen = numpy.flatnonzero(bits == TRANSACTIONAL_BIT)
+        producers = producers_of(content, positions[chosen])
+        flags[chosen] = aborted.among(queue_ids[chosen], producers, batches[chosen, 2])
+    return flags
 
 
 def nothing_of(inputs: int) -> KeyColumns:
@@ -133,12 +153,14 @@ def compact_file(
         if reader is None:
             reader = stack.enter_context(OpenInputs())
         windows = sieve.windows(Mover([paths], reader, allow).move(_of_one_input(_all_rows(paths, reader))))
-        return list(_outputs(file, windows, new_name(), open_file, announce, segment_bytes_max))
+        aborted = read_aborted(paths, reader)
+        return list(_outputs(file, windows, aborted, new_name(), open_file, announce, segment_bytes_max))
 
 
 def _outputs(
     file: StoreFile,
     windows: Iterator[_Piece],
+    aborted: AbortedRows,
     unique: str,
     open_file: OpenFile,
     announce: Announce,
@@ -152,7 +174,7 @@ def _outputs(
         first = piece.rows[0]
         name = _name(file, unique, first)
         announce(file.group, [name])
-        summary = (_write_segment if is_segment else _write_packed)(name, part, open_file)
+        summary = (_write_segment if is_segment else _write_packed)(name, part, aborted, open_file)
         yield StoreFile(
             **summary._asdict(),
             retention_class=file.retention_class,
@@ -251,7 +273,8 @@ class _Sieve:
             queue_ids = queue_ids[found.sources]
             places, rulings = places[found.sources], rulings[found.sources]
             horizon_ms = self._first_horizon(found.content, found.batches, places, rulings)
-            yield _Piece(found.content, _batch_rows(queue_ids, found.batches), found.batches, horizon_ms)
+            flags = numpy.repeat(extents["flags"], extents["batch_count"])[found.sources]
+            yield _Piece(found.content, _batch_rows(queue_ids, found.batches, flags), found.batches, horizon_ms)
 
     def _first_horizon(self, content: memoryview, batches: Integers, places: Integers, rulings: Integers) -> int:
         """When the first tombstone among these batches may go."""
@@ -263,11 +286,14 @@ class _Sieve:
         return int(horizons[marked].min()) if marked.any() else NO_HORIZON
 
 
-def _columns(found: KeyRows, queue_ids: QueueIds, may_go: Flags, number: int, now_ms: int) -> KeyColumns:
+def _columns(
+    found: KeyRows, queue_ids: QueueIds, may_go: Flags, passed_over: Flags, number: int, now_ms: int
+) -> KeyColumns:
     mine = slice(found.first_batch, found.first_batch + len(found.counts))
     rows = found.rows
     tombstones = rows["kind"] == RecordKind.TOMBSTONE
     has_key = tombstones | (rows["kind"] == RecordKind.VALUE)
+    has_key &= ~numpy.repeat(passed_over[mine], found.counts)
     over = may_go[mine] & (found.horizons >= 0) & (found.horizons <= now_ms)
     goes = tombstones & numpy.repeat(over, found.counts)
     places = rows["offset"] << OFFSET_SHIFT
@@ -290,12 +316,13 @@ def _of_one_input(rows: Rows) -> MergedRows:
     return MergedRows(rows, zeros, zeros, numpy.full(len(rows), NO_END), zeros)
 
 
-def _batch_rows(queue_ids: QueueIds, batches: Integers) -> Rows:
+def _batch_rows(queue_ids: QueueIds, batches: Integers, flags: numpy.typing.NDArray[numpy.uint32]) -> Rows:
     rows = numpy.zeros(len(batches), BATCH_ROW)
     rows["queue_id"] = queue_ids
     for place, field in enumerate(("length", "base_offset", "last_offset", "max_timestamp", "record_count"), 1):
         rows[field] = batches[:, place]
     rows["leader_epoch"] = batches[:, 6]
+    rows["flags"] = flags
     return rows
 
 
@@ -307,20 +334,20 @@ def _name(file: StoreFile, unique: str, row: numpy.void) -> str:
     return f"{file.group}-{int(row['queue_id']):016x}-{unique}{PACK_SUFFIX}"
 
 
-def _write_packed(name: str, pieces: Iterable[_Piece], open_file: OpenFile) -> RunSummary:
+def _write_packed(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, open_file: OpenFile) -> RunSummary:
     with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
         for piece in pieces:
             writer.append([piece.content], piece.rows)
-        return writer.finish()
+        return writer.finish(aborted)
 
 
-def _write_segment(name: str, pieces: Iterable[_Piece], open_file: OpenFile) -> RunSummary:
+def _write_segment(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, open_file: OpenFile) -> RunSummary:
     stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
     base_offset = int(PurePosixPath(stem).name)
     with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
         for piece in pieces:
             writer.append(piece.content, piece.rows, piece.batches)
-        return writer.finish()
+        return writer.finish(aborted)
 
 
 def checked(staying: Staying, number: int) -> None:

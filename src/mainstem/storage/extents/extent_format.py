@@ -37,11 +37,15 @@ EXTENT_ROW = numpy.dtype(
         ("record_count", "<u4"),
         ("crc", "<u4"),  # CRC32C of the extent; 0 in a segment index (the batch has its own)
         ("leader_epoch", "<i4"),  # of the last batch
-        ("flags", "<u4"),  # reserved, 0
+        ("flags", "<u4"),  # TRANSACTIONAL, or 0
     ]
 )
 EXTENT_ROW_BYTES = EXTENT_ROW.itemsize
 assert EXTENT_ROW_BYTES == 64
+
+TRANSACTIONAL = 1
+"""Flag of an extent, also of a batch that is described to a writer: it has batches of transactions, or had when it was
+written first. Where it is missing there are none."""
 
 RUN_MAGIC = 0x314E5552534D  # "MSRUN1"
 INDEX_MAGIC = 0x315844494D53  # "SMIDX1"

@@ -22,6 +22,7 @@ import numpy.typing
 from mainstem.kernel import crc32c, gather_extents, walk_batches
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.errors import FormatError
+from mainstem.storage.extents.aborted import AbortedRows, joined_rows
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import (
@@ -32,6 +33,7 @@ from mainstem.storage.merging.merge_inputs import (
     InputReader,
     OpenInputs,
     RowRange,
+    read_aborted,
     read_rows,
 )
 from mainstem.storage.merging.merge_liveness import Liveness, alive
@@ -109,11 +111,12 @@ def merge_files(
         outputs = list(_outputs(task, merged_rows(task.rows, inputs, liveness, reader), group, new_name()))
         if known := [output.name for output in outputs if output.is_named]:
             announce(group, known)
+        aborted = aborted_of(task, inputs, reader)
         mover = Mover(inputs, reader, allow)
         written: list[StoreFile] = []
         for output in outputs:
             write = _write_segment if output.planned.segment_of else _write_packed
-            written += write(output, mover, open_file, announce, group, level)
+            written += write(output, mover, aborted, open_file, announce, group, level)
     return written
 
 
@@ -169,6 +172,18 @@ def merged_rows(
         numpy.zeros(len(rows), numpy.int64),
     )
     return _once(found)
+
+
+def aborted_of(task: MergeTask, inputs: Sequence[InputFile], reader: InputReader) -> AbortedRows:
+    """The aborted transactions that the inputs have of the task's queues. Raises as `merged_rows`."""
+    first = numpy.uint64(min((planned.first_queue for planned in task.files), default=0))
+    last = numpy.uint64(max((planned.last_queue for planned in task.files), default=0))
+    pieces: list[AbortedRows] = []
+    for number in sorted({chosen.input for chosen in task.rows}):
+        rows = read_aborted(inputs[number], reader)
+        queue_ids = rows["queue_id"]
+        pieces.append(rows[int(queue_ids.searchsorted(first)) : int(queue_ids.searchsorted(last, side="right"))])
+    return joined_rows(pieces)
 
 
 def _order(rows: Rows) -> numpy.typing.NDArray[numpy.intp]:
@@ -227,7 +242,13 @@ def _segment_name(planned: PlannedFile, unique: str, base_offset: int) -> str:
 
 
 def _write_packed(
-    output: _Output, mover: Mover, open_file: OpenFile, announce: Announce, group: int, level: int
+    output: _Output,
+    mover: Mover,
+    aborted: AbortedRows,
+    open_file: OpenFile,
+    announce: Announce,
+    group: int,
+    level: int,
 ) -> Iterator[StoreFile]:
     bounds: list[Rows] = []
     with RunWriter(output.name, open_file(path_of(output.name)), ABORTED_VERSION) as writer:
@@ -235,11 +256,17 @@ def _write_packed(
             writer.append([content], rows, int(batches[:, 4].min()))
             bounds = [*bounds[:1], rows[[0, -1]]]
         if bounds:
-            yield _described(writer.finish(), output.planned, bounds[0][0], bounds[-1][-1], group, level)
+            yield _described(writer.finish(aborted), output.planned, bounds[0][0], bounds[-1][-1], group, level)
 
 
 def _write_segment(
-    output: _Output, mover: Mover, open_file: OpenFile, announce: Announce, group: int, level: int
+    output: _Output,
+    mover: Mover,
+    aborted: AbortedRows,
+    open_file: OpenFile,
+    announce: Announce,
+    group: int,
+    level: int,
 ) -> Iterator[StoreFile]:
     """The segment's name states the offset of its first batch, which is known once that extent is read."""
     windows = mover.move(output.rows)
@@ -260,7 +287,7 @@ def _write_segment(
         for window in windows:
             writer.append(*window)
             last = window[1][-1]
-        yield _described(writer.finish(), output.planned, opening, last, group, level)
+        yield _described(writer.finish(aborted), output.planned, opening, last, group, level)
 
 
 def _described(

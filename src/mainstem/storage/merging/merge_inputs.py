@@ -22,7 +22,14 @@ import numpy
 from mainstem.kernel import crc32c
 from mainstem.lru import Lru
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.aborted import check_section, fits
+from mainstem.storage.extents.aborted import (
+    ABORTED_ROW_BYTES,
+    AbortedRows,
+    check_section,
+    checked_rows,
+    fits,
+    no_rows,
+)
 from mainstem.storage.extents.extent_format import (
     EXTENT_ROW,
     EXTENT_ROW_BYTES,
@@ -178,6 +185,22 @@ def index_pieces(file: InputFile, reader: InputReader | None = None) -> Iterator
             yield rows
         if crc != frame.rows_crc:
             raise FormatError(f"{file.index_path}: index at {frame.rows_position} fails its CRC")
+
+
+def read_aborted(file: InputFile, reader: InputReader | None = None) -> AbortedRows:
+    """The index of aborted transactions of a file. Raises as `index_pieces`."""
+    with _reading(file, reader) as opened:
+        size, tail = opened.tail(file.index_path, TAIL_BYTES)
+        frame = checked_footer(size, tail, file)
+        position = frame.rows_position + frame.row_count * EXTENT_ROW_BYTES
+        behind_rows = size - FRAME_BYTES - position
+        if not behind_rows:
+            return no_rows()
+        section = check_section(tail[:FRAME_BYTES], frame, position, behind_rows, file.index_path)
+        content = bytearray(section.row_count * ABORTED_ROW_BYTES)
+        if content:
+            opened.read([InputPiece(file.index_path, position, memoryview(content))])
+        return checked_rows(section, bytes(content), file.index_path)
 
 
 def read_rows(file: InputFile, chosen: RowRange, reader: InputReader | None = None) -> Rows:

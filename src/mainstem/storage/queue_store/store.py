@@ -41,6 +41,7 @@ from mainstem.storage.queue_store.manifest.database.manifest_database import is_
 from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.store_mark import check_empty, pair
+from mainstem.storage.queue_store.reading.file_transactions import FileTransactions
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
@@ -77,6 +78,7 @@ class QueueStore:
         self.stored = StoredFiles(files, manifest, config, clock, self.cache)
         self.damaged = self.stored.damaged
         self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
+        self.transactions = FileTransactions(self.stored)
         self.retention_facts_bytes_max = config.facts_cache_bytes // 4
         """Memory for what retention remembers of files."""
         self.orphans = Orphans(files, clock, config.orphan_grace_seconds)

@@ -30,6 +30,7 @@ BATCH_ROW = numpy.dtype(
         ("length", "<u4"),
         ("record_count", "<u4"),
         ("leader_epoch", "<i4"),
+        ("flags", "<u4"),
     ]
 )
 """A batch as the writer needs it, besides its bytes."""
@@ -141,6 +142,7 @@ class ExtentsWriter:
         else:
             extents["batch_count"] = ends - firsts
         extents["record_count"] = numpy.add.reduceat(batches["record_count"].astype(numpy.int64), firsts)
+        extents["flags"] = numpy.bitwise_or.reduceat(batches["flags"], firsts)
         return extents, grows
 
     def _write(self, pieces: Iterable[Buffer], extents: Array, crc: int) -> None:
@@ -174,4 +176,5 @@ class ExtentsWriter:
             extent[field] = more[field]
         for field in ("length", "batch_count", "record_count"):
             extent[field] += more[field]
+        extent["flags"] |= more["flags"]
         extent["max_timestamp"] = max(extent["max_timestamp"][0], more["max_timestamp"])

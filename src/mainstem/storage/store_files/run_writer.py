@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
-from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.aborted import AbortedRows, no_rows, rows_within, section_of
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     FORMAT_VERSION,
@@ -45,7 +45,7 @@ class RunWriter:
     """Writes one run. Use as a context manager: leaving it without `finish` abandons the run."""
 
     def __init__(self, name: str, target: RunTarget, version: int = FORMAT_VERSION) -> None:
-        """`version`: of the format; `ABORTED_VERSION` adds an index of aborted transactions, which is empty."""
+        """`version`: of the format; `ABORTED_VERSION` adds an index of aborted transactions."""
         assert version in (FORMAT_VERSION, ABORTED_VERSION), version
         self._name = name
         self._version = version
@@ -68,8 +68,9 @@ class RunWriter:
         assert not self._finished
         self._written.append(pieces, batches, min_timestamp)
 
-    def finish(self) -> RunSummary:
-        """Write index and footer, then make the run durable and visible under its name."""
+    def finish(self, aborted: AbortedRows | None = None) -> RunSummary:
+        """Write index and footer, then make the run durable and visible under its name. `aborted`: rows of the index of
+        aborted transactions; those are left out whose marker is not in the run."""
         assert not self._finished, "a run is finished once"
         written = self._written
         rows = written.rows()
@@ -77,7 +78,11 @@ class RunWriter:
         index = rows.tobytes()
         name_crc = name_crc_of(self._name)
         rows_position = FRAME_BYTES + written.batch_bytes
-        aborted = empty_section(rows_position + len(index), name_crc) if self._version == ABORTED_VERSION else b""
+        ended = no_rows() if aborted is None else rows_within(aborted, rows)
+        assert self._version == ABORTED_VERSION or not len(ended), "runs of format 1 have no transactions"
+        section = b""
+        if self._version == ABORTED_VERSION:
+            section = section_of(ended, rows_position + len(index), name_crc)
         footer = FileFrame(
             RUN_MAGIC,
             crc32c(index),
@@ -90,13 +95,13 @@ class RunWriter:
             self._version,
         )
         self._target.write(index)
-        self._target.write(aborted)
+        self._target.write(section)
         self._target.write(footer.pack())
         self._target.finish()
         self._finished = True
         return RunSummary(
             name=self._name,
-            bytes=2 * FRAME_BYTES + written.batch_bytes + len(index) + len(aborted),
+            bytes=2 * FRAME_BYTES + written.batch_bytes + len(index) + len(section),
             batch_bytes=written.batch_bytes,
             batch_count=written.batch_count,
             record_count=written.record_count,

@@ -17,7 +17,7 @@ import numpy.typing
 from mainstem.kernel import crc32c
 from mainstem.model import Buffer
 from mainstem.storage.errors import FormatError
-from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.aborted import AbortedRows, no_rows, rows_within, section_of
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, FRAME_BYTES, INDEX_MAGIC, FileFrame, name_crc_of
 from mainstem.storage.store_files.extents_writer import BATCH_ROW, Array, ExtentsWriter
 from mainstem.storage.store_files.run_target import RunTarget
@@ -75,15 +75,16 @@ class SegmentWriter:
             raise FormatError(f"{self._name}: {at + len(content)} bytes are more than a segment can have")
         self._written.append([content], extents, int(batches[:, 4].min()))
 
-    def finish(self) -> RunSummary:
-        """Make the four files durable and visible, the `.log` last."""
+    def finish(self, aborted: AbortedRows | None = None) -> RunSummary:
+        """Make the four files durable and visible, the `.log` last. `aborted`: as `RunWriter.finish` has it."""
         assert not self._finished, "a segment is finished once"
         written = self._written
         rows = written.rows()
         index = rows.tobytes()
         high = int(rows["max_timestamp"].max()) if len(rows) else -1
         name_crc = name_crc_of(self._name)
-        aborted = empty_section(FRAME_BYTES + len(index), name_crc)
+        ended = no_rows() if aborted is None else rows_within(aborted, rows)
+        section = section_of(ended, FRAME_BYTES + len(index), name_crc)
         frame = FileFrame(
             INDEX_MAGIC,
             crc32c(index),
@@ -96,7 +97,7 @@ class SegmentWriter:
             ABORTED_VERSION,
         )
         siblings = {
-            EXTENTS_SUFFIX: FileFrame(INDEX_MAGIC, version=ABORTED_VERSION).pack() + index + aborted + frame.pack(),
+            EXTENTS_SUFFIX: FileFrame(INDEX_MAGIC, version=ABORTED_VERSION).pack() + index + section + frame.pack(),
             OFFSET_INDEX_SUFFIX: self._entries.offset_index(),
             TIME_INDEX_SUFFIX: self._entries.time_index(),
         }
@@ -122,12 +123,14 @@ class SegmentWriter:
         )
 
 
-def described(batches: Integers, queue_id: int) -> Array:
-    """Rows of `BATCH_FIELDS` of one queue as rows of `BATCH_ROW`."""
+def described(batches: Integers, queue_id: int, flags: numpy.typing.NDArray[numpy.uint32] | None = None) -> Array:
+    """Rows of `BATCH_FIELDS` of one queue as rows of `BATCH_ROW`, with the flags of each."""
     rows = numpy.zeros(len(batches), BATCH_ROW)
     rows["queue_id"] = queue_id
     for field in ("base_offset", "last_offset", "max_timestamp", "length", "record_count", "leader_epoch"):
         rows[field] = batches[:, BATCH_FIELDS.index(field)]
+    if flags is not None:
+        rows["flags"] = flags
     return rows
 
 

@@ -24,7 +24,7 @@ from mainstem.kernel import gather_extents, walk_batches
 from mainstem.model import Buffer
 from mainstem.ports import ObjectInfo, ObjectStore
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.extents.aborted import empty_section
+from mainstem.storage.extents.aborted import section_of
 from mainstem.storage.extents.extent_format import (
     ABORTED_VERSION,
     EXTENT_ROW_BYTES,
@@ -35,7 +35,14 @@ from mainstem.storage.extents.extent_format import (
     name_crc_of,
 )
 from mainstem.storage.extents.extent_index import Rows
-from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, footer_of, index_pieces, read_exactly
+from mainstem.storage.merging.merge_inputs import (
+    InputDamaged,
+    InputFile,
+    footer_of,
+    index_pieces,
+    read_aborted,
+    read_exactly,
+)
 from mainstem.storage.object_stores.errors import ObjectExists
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, IndexEntries
@@ -137,8 +144,11 @@ def _packed(source: InputFile, name: str, allow: Allowance) -> Iterator[bytes | 
             yield content
         if end != footer.rows_position:
             raise FormatError(f"{source.path}: extents up to {end}, where the index begins at {footer.rows_position}")
-        yield from _index(source, footer, name)
-        assert size == end + footer.row_count * EXTENT_ROW_BYTES + len(_tail(footer, name)), "as `footer_of` says"
+        written = 0
+        for piece in _index(source, footer, name):
+            written += len(piece)
+            yield piece
+        assert size == end + written, "as `footer_of` says"
 
 
 def _segment(source: InputFile, entries: _Entries, allow: Allowance) -> Iterator[bytes | memoryview]:
@@ -167,14 +177,15 @@ def _index(source: InputFile, footer: FileFrame, name: str) -> Iterator[bytes | 
     """Rows as they are, and behind them what states the file's name."""
     for rows in index_pieces(source):
         yield rows.tobytes()
-    yield _tail(footer, name)
+    yield _tail(source, footer, name)
 
 
-def _tail(footer: FileFrame, name: str) -> bytes:
+def _tail(source: InputFile, footer: FileFrame, name: str) -> bytes:
     name_crc = name_crc_of(name)
     section = b""
     if footer.version >= ABORTED_VERSION:
-        section = empty_section(footer.rows_position + footer.row_count * EXTENT_ROW_BYTES, name_crc)
+        rows_end = footer.rows_position + footer.row_count * EXTENT_ROW_BYTES
+        section = section_of(read_aborted(source), rows_end, name_crc)
     return section + footer._replace(name_crc=name_crc).pack()
 
 

@@ -35,6 +35,7 @@ from mainstem.storage.store_files.store_file import (
     path_of,
     paths_of,
 )
+from mainstem.storage.store_files.transaction_scan import TransactionScan, flags_of
 from mainstem.storage.verifying.store_check import StoreReport
 
 SET_ASIDE = "set-aside"
@@ -144,14 +145,18 @@ def _remake_beside(root: Path, file: StoreFile, paths: Sequence[str]) -> None:
     made = {path: staged / path.removeprefix(stem).removeprefix(".") for path in paths_of(file.name)[1:]}
     try:
         behind, epochs, gapless = file.first_offset, set[int](), True
+        scan = TransactionScan(file.first_queue, from_first=file.first_offset == 0, where=path_of(file.name))
         with SegmentWriter(file.name, file.first_offset, open_sibling) as writer:
             for content, batches in _batches(root / path_of(file.name)):
                 follows = numpy.append(behind, batches[:-1, 3] + 1) == batches[:, 2]
                 gapless = gapless and bool(follows.all())
                 epochs.update(numpy.unique(batches[:, 6]).tolist())
                 behind = int(batches[-1, 3]) + 1
-                writer.append(content, described(batches, file.first_queue), batches)
-            summary = writer.finish()
+                if stem + EXTENTS_SUFFIX in paths:
+                    scan.add(content, batches)
+                flags = flags_of(content, numpy.ascontiguousarray(batches[:, 0]))
+                writer.append(content, described(batches, file.first_queue, flags), batches)
+            summary = writer.finish(scan.rows())
         said = {field: getattr(file, field) for field in summary._fields}
         if summary._asdict() != said:
             raise FormatError(f"{path_of(file.name)}: its batches are not those that the manifest has")

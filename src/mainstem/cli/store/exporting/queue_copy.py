@@ -33,9 +33,23 @@ from mainstem.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from mainstem.storage.extents.aborted import NO_PRODUCER
 from mainstem.storage.store_files.run_target import LocalRunTarget, NoTarget, RunTarget
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter, described
 from mainstem.storage.store_files.store_file import EXTENTS_SUFFIX, SEGMENT_SUFFIX
+from mainstem.storage.store_files.transaction_scan import TransactionScan
+
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+TRANSACTION_ENTRY = numpy.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+"""An entry of Kafka's index of aborted transactions, version 0."""
 
 METADATA_VERSION = 10
 LIST_OFFSETS_VERSION = 5
@@ -222,6 +236,7 @@ class PartitionFiles:
         self._partition = partition
         self._topic_id = topic_id
         self._segment_bytes = segment_bytes
+        self._scan = TransactionScan(partition, from_first=True, where=f"partition {partition} of {topic}")
         self._writer: SegmentWriter | None = None
         self._base = self._written = 0
         """Of the segment being written: its first offset, and its bytes."""
@@ -250,6 +265,7 @@ class PartitionFiles:
             begin, stop = int(part[0, 0]), int(part[-1, 0] + part[-1, 1])
             part[:, 0] -= begin
             self._writer.append(content[begin:stop], described(part, self._partition), part)
+            self._scan.add(content[begin:stop], part)
             self._note_epochs(part)
             self._written += stop - begin
             self.bytes += stop - begin
@@ -305,6 +321,20 @@ class PartitionFiles:
             self._writer.finish()
             self._writer = None
             self.segments += 1
+            self._write_aborted()
+
+    def _write_aborted(self) -> None:
+        """Write Kafka's `.txnindex` beside a segment that has markers of aborted transactions."""
+        rows = self._scan.rows()
+        rows = rows[(rows["producer_id"] != NO_PRODUCER) & (rows["last_offset"] >= self._base)]
+        if not len(rows):
+            return
+        entries = numpy.zeros(len(rows), TRANSACTION_ENTRY)
+        for field in ("producer_id", "first_offset", "last_offset", "last_stable_offset"):
+            entries[field] = rows[field]
+        target = LocalRunTarget(self._partial, f"{self._base:020d}{TRANSACTION_INDEX_SUFFIX}")
+        target.write(entries.tobytes())
+        target.finish()
 
     def _note_epochs(self, rows: Integers) -> None:
         """Epochs with the first offset of each."""

@@ -22,7 +22,7 @@ import numpy
 import numpy.typing
 
 from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
-from mainstem.storage.extents.aborted import ABORTED_ROW
+from mainstem.storage.extents.aborted import ABORTED_ROW, NO_PRODUCER, joined_rows
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 
 Rows = numpy.typing.NDArray[numpy.void]
@@ -99,12 +99,31 @@ def ended_transactions(rows: Rows) -> Rows:
     for name in ("queue_id", "producer_id"):
         found[name] = ends[name]
     offsets: Integers = ends["base_offset"].astype(numpy.int64)
-    powers = (ends["attributes"].astype(numpy.int64) >> UNSTABLE_SHIFT) & UNSTABLE_MASK
     found["first_offset"] = offsets - ends["base_sequence"].view(numpy.uint32).astype(numpy.int64)
     found["last_offset"] = offsets
-    behind = numpy.where(powers > 0, numpy.left_shift(1, numpy.maximum(powers - 1, 0)), 0)
-    found["last_stable_offset"] = numpy.maximum(offsets + 1 - behind, 0)
+    found["last_stable_offset"] = _stable_offsets(ends, offsets)
     return found[numpy.lexsort((found["first_offset"], found["queue_id"]))]
+
+
+def section_rows(rows: Rows) -> Rows:
+    """The index of aborted transactions of a file with the batches of these directory rows."""
+    markers = rows[rows["attributes"] & MARKER_BITS == MARKER_BITS]
+    if not len(markers):
+        return numpy.zeros(0, ABORTED_ROW)
+    stable = numpy.zeros(len(markers), ABORTED_ROW)
+    offsets: Integers = markers["base_offset"].astype(numpy.int64)
+    stable["queue_id"] = markers["queue_id"]
+    stable["producer_id"] = NO_PRODUCER
+    stable["first_offset"] = -1
+    stable["last_offset"] = offsets
+    stable["last_stable_offset"] = _stable_offsets(markers, offsets)
+    return joined_rows([ended_transactions(markers), stable])
+
+
+def _stable_offsets(markers: Rows, offsets: Integers) -> Integers:
+    powers = (markers["attributes"].astype(numpy.int64) >> UNSTABLE_SHIFT) & UNSTABLE_MASK
+    behind = numpy.where(powers > 0, numpy.left_shift(1, numpy.maximum(powers - 1, 0)), 0)
+    return numpy.maximum(offsets + 1 - behind, 0)
 
 
 def record_counts(rows: Rows) -> Integers:

@@ -16,11 +16,15 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy
+import numpy.typing
 
 from mainstem.kernel import crc32c
+from mainstem.kernel.batch_header import TRANSACTIONAL_BIT
 from mainstem.model import Buffer
 from mainstem.protocol.records import BatchHeader, verify_checksum, walk_batches
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents.aborted import AbortedRows, joined_rows, no_rows
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION, TRANSACTIONAL
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
@@ -28,7 +32,9 @@ from mainstem.storage.queue_store.copies.file_copy import copy_file
 from mainstem.storage.queue_store.manifest.in_memory.spans import Span
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS
 from mainstem.storage.store_files.store_file import RUN_SUFFIX, StoreFile, path_of
+from mainstem.storage.store_files.transaction_scan import TransactionScan
 
 NEW_RUN_BYTES_MAX = 8 << 20
 """Bytes of batches in a run that is made here: it is put together in memory."""
@@ -151,14 +157,15 @@ class Mending:
         when this returns, and held. Raises `StorageError`, `ProtocolError` for what is no batch, and OSError."""
         name = f"mended-{self._new_id().hex}{RUN_SUFFIX}"
         target = _InMemory()
-        with RunWriter(name, target) as writer:
-            for queue_id, data in batches:
-                headers = []
-                for at, header in walk_batches(data):
+        walked = [(queue_id, data, list(walk_batches(data))) for queue_id, data in batches]
+        marked = any(header.attributes & TRANSACTIONAL_BIT for *_, found in walked for _at, header in found)
+        aborted = await self._aborted(like, walked) if marked else no_rows()
+        with RunWriter(name, target, ABORTED_VERSION if marked else FORMAT_VERSION) as writer:
+            for queue_id, data, found in walked:
+                for at, header in found:
                     verify_checksum(memoryview(data)[at : at + header.size_bytes], header)
-                    headers.append(header)
-                writer.append([data], batch_rows(queue_id, headers))
-            summary = writer.finish()
+                writer.append([data], batch_rows(queue_id, [header for _at, header in found]))
+            summary = writer.finish(aborted)
         file = StoreFile(retention_class=like.retention_class, **summary._asdict())
         self._orphans.hold(name)
         try:
@@ -167,6 +174,23 @@ class Mending:
             self._orphans.let_go(name)
             raise
         return file
+
+    async def _aborted(
+        self, like: StoreFile, walked: Sequence[tuple[int, Buffer, list[tuple[int, BatchHeader]]]]
+    ) -> AbortedRows:
+        """The aborted transactions of batches, as the damaged file that had them still says, or as these tell
+        themselves. Raises `FormatError` where neither knows."""
+        try:
+            return await self._stored.open_files.aborted(self._search.known(like.name))
+        except (StorageError, OSError):
+            pass
+        scans: dict[int, TransactionScan] = {}
+        for queue_id, data, found in walked:
+            scan = scans.get(queue_id)
+            if scan is None:
+                scans[queue_id] = scan = TransactionScan(queue_id, from_first=False, where=path_of(like.name))
+            scan.add(data, batch_fields(found))
+        return joined_rows([scan.rows() for scan in scans.values()])
 
     async def replace(self, name: str, by: Mapping[int, Sequence[StoreFile]]) -> None:
         """Put runs that were written here in a file's place, and let go of them, also after an error."""
@@ -228,7 +252,17 @@ def batch_rows(queue_id: int, headers: Sequence[BatchHeader]) -> numpy.ndarray:
         row["length"] = header.size_bytes
         row["record_count"] = header.record_count
         row["leader_epoch"] = header.leader_epoch
+        row["flags"] = TRANSACTIONAL if header.attributes & TRANSACTIONAL_BIT else 0
     return rows
+
+
+def batch_fields(batches: Sequence[tuple[int, BatchHeader]]) -> numpy.typing.NDArray[numpy.int64]:
+    """A row of `BATCH_FIELDS` for each of these batches, with their positions."""
+    rows = [
+        (at, it.size_bytes, it.base_offset, it.last_offset, it.max_timestamp, it.record_count, it.leader_epoch)
+        for at, it in batches
+    ]
+    return numpy.array(rows, numpy.int64).reshape(-1, len(BATCH_FIELDS))
 
 
 class _InMemory:

@@ -23,12 +23,14 @@ from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.protocol.records import walk_batches
 from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.extents.aborted import AbortedRows, no_rows
+from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSION
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.copies.file_copy import BESIDE_BYTES_MAX, ByteRange, FileCopies, write_copied
 from mainstem.storage.queue_store.copies.file_mending import batch_rows
 from mainstem.storage.queue_store.copies.queue_offsets import Offsets, OffsetsOfQueues, looked_at
-from mainstem.storage.queue_store.reading.open_files import load_index
+from mainstem.storage.queue_store.reading.open_files import Readable, load_aborted, load_index
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt, check_content
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import (
@@ -73,6 +75,8 @@ class _Chosen(NamedTuple):
     """Their places, neighbours joined."""
     name: str
     """Of a run that has just this."""
+    aborted: AbortedRows
+    """Aborted transactions of the file."""
 
 
 class PartCopies:
@@ -92,6 +96,7 @@ class PartCopies:
         no order. Raises `StorageError`, OSError, and what `elsewhere` raises."""
         index = await index_of(file, elsewhere)
         chosen = await looked_at(len(index), partial(_choose, file, index, group, groups_at, kept))
+        chosen = chosen._replace(aborted=await aborted_of(file, elsewhere))
         if not len(chosen.rows):
             return None
         all_of_it = not file.is_merged and len(chosen.rows) == len(index) and not chosen.cut.any()
@@ -157,7 +162,7 @@ def _choose(
     content = hashlib.blake2b(file.name.encode(), digest_size=16)
     content.update(rows.tobytes())
     content.update(numpy.where(cut, after, 0).tobytes())
-    return _Chosen(rows, after, cut, _ranges_of(rows), f"copied-{content.hexdigest()}{RUN_SUFFIX}")
+    return _Chosen(rows, after, cut, _ranges_of(rows), f"copied-{content.hexdigest()}{RUN_SUFFIX}", no_rows())
 
 
 def _ranges_of(rows: Rows) -> list[ByteRange]:
@@ -173,7 +178,7 @@ def _ranges_of(rows: Rows) -> list[ByteRange]:
 async def _run_of(name: str, like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a run of these extents. Raises `StorageError`, and what `elsewhere` raises."""
     target = _Passing()
-    with RunWriter(name, target) as writer:
+    with RunWriter(name, target, ABORTED_VERSION if len(chosen.aborted) else FORMAT_VERSION) as writer:
         first, waiting = 0, _Passing()
         async with aclosing(_extents(like, chosen, elsewhere)) as extents:
             async for row, data in extents:
@@ -188,7 +193,7 @@ async def _run_of(name: str, like: StoreFile, chosen: _Chosen, elsewhere: Elsewh
                 if target.size >= PIECE_BYTES:
                     yield target.taken()
         writer.append([waiting.taken()], chosen.rows[first:], like.min_timestamp)
-        writer.finish()
+        writer.finish(chosen.aborted)
     yield target.taken()
 
 
@@ -207,7 +212,7 @@ def extents_of(file: StoreFile, rows: Rows, elsewhere: Elsewhere) -> AsyncGenera
     """Yield the place and the bytes of these extents of another node's file, checked. Raises `StorageError`, and what
     `elsewhere` raises."""
     none = numpy.zeros(len(rows), numpy.int64)
-    return _extents(file, _Chosen(rows, none, none > 0, _ranges_of(rows), ""), elsewhere)
+    return _extents(file, _Chosen(rows, none, none > 0, _ranges_of(rows), "", no_rows()), elsewhere)
 
 
 async def _extents(like: StoreFile, chosen: _Chosen, elsewhere: Elsewhere) -> AsyncGenerator[tuple[int, bytes], None]:
@@ -259,21 +264,34 @@ class _Passing:
 
 async def index_of(file: StoreFile, elsewhere: Elsewhere) -> ExtentIndex:
     """The index of another node's file. Raises `StorageError` unless it is this file's, and what `elsewhere` raises."""
-    if kind_of(file.name) is FileKind.SEGMENT:
-        path = index_path_of(file.name)
-        content = bytearray()
-        async with aclosing(
-            cast(AsyncGenerator[bytes, None], elsewhere.whole(path.removeprefix(f"{QUEUES_DIRECTORY}/")))
-        ) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > file.bytes + BESIDE_BYTES_MAX:
-                    raise StorageError(f"{path}: more than {len(content)} bytes arrived")
-        index = await load_index(_Fetched(content), path, file.name, file.bytes)
-    else:
-        index = await load_index(_There(file, elsewhere), path_of(file.name), file.name)
+    is_segment = kind_of(file.name) is FileKind.SEGMENT
+    there = await _index_there(file, elsewhere)
+    index = await load_index(there, index_path_of(file.name), file.name, file.bytes if is_segment else None)
     check_content(index, file)
     return index
+
+
+async def aborted_of(file: StoreFile, elsewhere: Elsewhere) -> AbortedRows:
+    """The index of aborted transactions of another node's file. Raises as `index_of`."""
+    there = await _index_there(file, elsewhere)
+    is_segment = kind_of(file.name) is FileKind.SEGMENT
+    return await load_aborted(there, index_path_of(file.name), file.name, beside=is_segment)
+
+
+async def _index_there(file: StoreFile, elsewhere: Elsewhere) -> Readable:
+    """The file of another node that ends with the index of `file`."""
+    if kind_of(file.name) is not FileKind.SEGMENT:
+        return _There(file, elsewhere)
+    path = index_path_of(file.name)
+    content = bytearray()
+    async with aclosing(
+        cast(AsyncGenerator[bytes, None], elsewhere.whole(path.removeprefix(f"{QUEUES_DIRECTORY}/")))
+    ) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) > file.bytes + BESIDE_BYTES_MAX:
+                raise StorageError(f"{path}: more than {len(content)} bytes arrived")
+    return _Fetched(content)
 
 
 class _Fetched:

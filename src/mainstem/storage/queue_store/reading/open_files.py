@@ -24,7 +24,14 @@ from mainstem.ports import ColdPart, File, Files, ReadingMode, ReadsParts
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents import extent_pages
-from mainstem.storage.extents.aborted import check_section, fits
+from mainstem.storage.extents.aborted import (
+    ABORTED_ROW_BYTES,
+    AbortedRows,
+    check_section,
+    checked_rows,
+    fits,
+    no_rows,
+)
 from mainstem.storage.extents.extent_format import (
     EXTENT_ROW_BYTES,
     FRAME_BYTES,
@@ -43,6 +50,13 @@ Result = TypeVar("Result")
 INLINE_INDEX_BYTES_MAX = 128 * 1024
 """A larger index is checked in a thread: its checks would take the event loop more than about 0.2 ms."""
 
+
+ABORTED_SHARE = 4
+"""Indexes of aborted transactions are kept in this part of what indexes may have, beside them. A transactional queue
+has a row in each file, at 40 bytes, and one more for each transaction that was aborted."""
+
+ABORTED_KEPT_BYTES = 256
+"""Memory that one of them takes besides its rows."""
 
 PAGES_SHARE = 8
 """Pages that were read are kept in this part of what indexes may have, beside them: 400 with the default."""
@@ -94,7 +108,7 @@ async def load_index(file: Readable, where: str, name: str, segment_bytes: int |
     if header.version != frame.version:
         raise FormatError(f"{where}: its header is of format {header.version}, its footer of format {frame.version}")
     if behind_rows:
-        check_section(tail[:FRAME_BYTES], frame, rows_end, behind_rows, where)
+        await _section_rows(file, check_section(tail[:FRAME_BYTES], frame, rows_end, behind_rows, where), where)
     if segment_bytes is not None and segment_bytes != frame.batch_bytes:
         raise FormatError(f"{where}: it describes a segment of {frame.batch_bytes} bytes, this has {segment_bytes}")
     first = FRAME_BYTES if segment_bytes is None else 0
@@ -102,6 +116,33 @@ async def load_index(file: Readable, where: str, name: str, segment_bytes: int |
     if rows_bytes > INLINE_INDEX_BYTES_MAX:
         return await asyncio.to_thread(_checked_index, frame, content, where, first)
     return _checked_index(frame, content, where, first)
+
+
+async def load_aborted(file: Readable, where: str, name: str, *, beside: bool) -> AbortedRows:
+    """The index of aborted transactions in `file`, which is the run or packed file of this name, or lies `beside` a
+    queue segment. Raises `FormatError` naming `where`."""
+    size = await file.size()
+    if size < 2 * FRAME_BYTES:
+        raise FormatError(f"{where}: {size} bytes have no room for header and footer")
+    tail = await file.read(size - 2 * FRAME_BYTES, 2 * FRAME_BYTES)
+    frame = FileFrame.unpack(tail[FRAME_BYTES:], INDEX_MAGIC if beside else RUN_MAGIC, f"{where}: footer")
+    if frame.name_crc != name_crc_of(name) and (frame.name_crc or beside):
+        raise FormatError(f"{where}: this is another file's")
+    rows_end = frame.rows_position + frame.row_count * EXTENT_ROW_BYTES
+    behind_rows = size - FRAME_BYTES - rows_end
+    if behind_rows < 0 or not fits(frame, behind_rows):
+        raise FormatError(f"{where}: {frame.row_count} index rows do not fit its {size} bytes")
+    if not behind_rows:
+        return no_rows()
+    return await _section_rows(file, check_section(tail[:FRAME_BYTES], frame, rows_end, behind_rows, where), where)
+
+
+async def _section_rows(file: Readable, section: FileFrame, where: str) -> AbortedRows:
+    if not section.row_count:
+        return checked_rows(section, b"", where)
+    return checked_rows(
+        section, bytes(await file.read(section.rows_position, section.row_count * ABORTED_ROW_BYTES)), where
+    )
 
 
 def _checked_index(frame: FileFrame, content: bytes, where: str, first: int) -> ExtentIndex:
@@ -192,6 +233,10 @@ class OpenFiles:
             self._page_bytes_max, lambda held: held.rows.memory_bytes
         )
         """By file, first page and the page behind the last."""
+        self._aborted: Lru[str, AbortedRows] = Lru(
+            index_bytes_max // ABORTED_SHARE, lambda rows: rows.nbytes + ABORTED_KEPT_BYTES
+        )
+        self._aborted_loads: SingleFlight[str, AbortedRows] = SingleFlight()
         self._brought: SingleFlight[tuple[str, int], None] = SingleFlight()
         """Pages that are read together, by the first file and the queue."""
         self._index_loads: SingleFlight[str, ExtentIndex] = SingleFlight()
@@ -254,6 +299,17 @@ class OpenFiles:
         if not known.dropped and self.summaries.pages(known.name) is None:
             self._indexes.put(known.name, index)
         return index
+
+    async def aborted(self, known: KnownFile) -> AbortedRows:
+        """The file's index of aborted transactions. Raises as `index`."""
+        rows = self._aborted.get(known.name)
+        if rows is not None:
+            return rows
+        with self._noting(known):
+            rows = await self._aborted_loads.run(known.name, lambda: self._look_at_aborted(known))
+        if not known.dropped:
+            self._aborted.put(known.name, rows)
+        return rows
 
     # --- many files together ------------------------------------------------------------------------------
 
@@ -362,6 +418,7 @@ class OpenFiles:
         """Delete the file; the manifest has forgotten it."""
         known.dropped = True
         self._indexes.pop(known.name)
+        self._aborted.pop(known.name)
         self.summaries.pop(known.name)
         opened = self._opened.pop(known.name, None)
         for path in reversed(paths_of(known.name)):  # the file itself last: what is left of it is found by its name
@@ -377,6 +434,7 @@ class OpenFiles:
     async def renewed(self, name: str) -> None:
         """Drop descriptor and index of a file, because it or its bytes were replaced."""
         self._indexes.pop(name)
+        self._aborted.pop(name)
         self.summaries.pop(name)
         opened = self._opened.pop(name, None)
         if opened is not None:
@@ -395,6 +453,20 @@ class OpenFiles:
             if not known.dropped:
                 self.summaries.keep(known.name, summary)
         return index
+
+    async def _look_at_aborted(self, known: KnownFile) -> AbortedRows:
+        path = index_path_of(known.name)
+        if kind_of(known.name) is not FileKind.SEGMENT:
+            async with self.opened(known) as file:
+                return await load_aborted(file, path, known.name, beside=False)
+        try:
+            beside = await self._files.open(path, reading=ReadingMode.COLD)
+        except FileNotFoundError as error:
+            raise self._missing(known, path) from error
+        try:
+            return await load_aborted(beside, path, known.name, beside=True)
+        finally:
+            await beside.close()
 
     async def _look_beside(self, known: KnownFile, segment_bytes: int) -> ExtentIndex:
         path = index_path_of(known.name)

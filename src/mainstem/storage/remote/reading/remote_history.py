@@ -21,6 +21,7 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.file_search import SPANS_PER_TURN
+from mainstem.storage.queue_store.reading.file_transactions import FileTransactions
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
@@ -92,6 +93,7 @@ class RemoteHistory:
             self.cache,
         )
         self.damaged = self.stored.damaged
+        self.transactions = FileTransactions(self.stored)
         self._history = QueueHistory(
             self.stored,
             config.read_ahead_chunks_max,

@@ -1,0 +1,312 @@
+"""Transactions in files: what a reader of committed messages is told stays right while runs are split, merged and
+compacted at random, against a model of the log and a client that does as Kafka's do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+from tests.simulation.find import at_length
+from tests.storage.queue_store.runs import Batch, write
+from tests.storage.queue_store.test_store import read_all
+from tests.storage.split.test_real_compactions import CompactStore, Told
+from tests.storage.split.test_real_merges import QUEUES
+
+from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from mainstem.model import AbortedRange
+from mainstem.protocol.records import (
+    Compression,
+    ControlType,
+    NewBatch,
+    NewRecord,
+    StoredBatch,
+    build_batch,
+    build_control_batch,
+    read_batch_header,
+    read_control,
+    read_records,
+)
+from mainstem.storage.compacting import compact_files
+from mainstem.storage.extents.aborted import AbortedRows, no_rows
+from mainstem.storage.extents.extent_format import ABORTED_VERSION
+from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
+from mainstem.storage.journal.encoding.transaction_rows import marker_row, section_rows
+from mainstem.storage.merging import merge_files
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.transaction_scan import TransactionScan
+
+PRODUCERS = range(50, 54)
+
+
+class Ended(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    committed: bool
+
+
+class Transactions:
+    """What the log knows of one queue."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.open: dict[int, int] = {}
+        """Producer → first offset."""
+        self.ended: list[Ended] = []
+        self.owner: dict[int, int | None] = {}
+        """Offset → the producer whose transaction it is part of."""
+
+    @property
+    def last_stable(self) -> int:
+        return min(self.open.values(), default=self.end)
+
+    def is_committed(self, offset: int) -> bool:
+        producer_id = self.owner[offset]
+        return producer_id is None or any(
+            one.committed
+            for one in self.ended
+            if one.producer_id == producer_id and one.first_offset <= offset <= one.last_offset
+        )
+
+
+class TransactionalStore(CompactStore):
+    def __init__(self, root: Path, seed: int, *, compacts: bool) -> None:
+        super().__init__(root, seed)
+        self.compacts = compacts
+        self.transactions = {queue_id: Transactions() for queue_id in range(QUEUES)}
+
+    async def split(self) -> None:
+        made = [self._step(self.choice.randrange(QUEUES)) for _ in range(self.choice.randint(5, 50))]
+        made.sort(key=lambda one: one[0][:2])
+        batches = [batch for batch, _row in made]
+        directory = numpy.array([row for _batch, row in made], DIRECTORY_ROW)
+        for batch in batches:
+            self.logs[batch.queue_id].append(batch)
+        self.clock.advance(self.choice.choice([0.0, 1.0]))
+        name = f"{self.slices}.run"
+        writer = RunWriter(name, self.target(f"runs/{name}"), ABORTED_VERSION)
+        summary = await asyncio.to_thread(write, writer, batches, 64, section_rows(directory))
+        run = StoreFile(retention_class="compact" if self.compacts else "default", **summary._asdict())
+        for group in (0, 1):
+            await self.store.splits.record(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
+        self.slices += 1
+
+    def _step(self, queue_id: int) -> tuple[Batch, Any]:
+        """A batch of a producer within or outside of a transaction, or a marker, and its row in a block's directory."""
+        known = self.transactions[queue_id]
+        producer_id = self.choice.choice([None, *PRODUCERS])
+        if producer_id in known.open and self.choice.random() < 0.5:
+            assert producer_id is not None
+            return self._marker(queue_id, producer_id)
+        return self._data(queue_id, producer_id)
+
+    def _data(self, queue_id: int, producer_id: int | None) -> tuple[Batch, Any]:
+        known = self.transactions[queue_id]
+        base = known.end
+        told = []
+        for offset in range(base, base + self.choice.randint(1, 3)):
+            key = None if self.choice.random() < 0.1 else b"key-%d" % self.choice.randrange(8)
+            value = None if self.choice.random() < 0.3 else self.choice.randbytes(self.choice.choice([0, 200, 3000]))
+            told.append(Told(offset, self.clock.now_ms(), key, value))
+            known.owner[offset] = producer_id
+        self.records[queue_id] += told
+        if producer_id is not None:
+            known.open.setdefault(producer_id, base)
+        batch = build_batch(
+            [NewRecord(one.timestamp, one.key, one.value) for one in told],
+            compression=self.choice.choice([Compression.NONE, Compression.NONE, Compression.GZIP]),
+            producer_id=-1 if producer_id is None else producer_id,
+            producer_epoch=-1 if producer_id is None else 0,
+            base_sequence=-1 if producer_id is None else 0,
+            transactional=producer_id is not None,
+        )
+        known.end = base + len(told)
+        return self._described(queue_id, base, batch), self._row(queue_id, base, batch)
+
+    def _marker(self, queue_id: int, producer_id: int) -> tuple[Batch, Any]:
+        known = self.transactions[queue_id]
+        offset, first, committed = known.end, known.open.pop(producer_id), self.choice.random() < 0.5
+        known.ended.append(Ended(producer_id, first, offset, committed))
+        known.end = offset + 1
+        batch = build_control_batch(
+            ControlType.COMMIT if committed else ControlType.ABORT,
+            timestamp=self.clock.now_ms(), producer_id=producer_id, producer_epoch=0, coordinator_epoch=3,
+        )  # fmt: skip
+        row = self._row(queue_id, offset, batch)
+        said = marker_row(offset, first, known.last_stable, committed=committed, coordinator_epoch=3)
+        row["attributes"], row["base_sequence"], row["record_count"] = said
+        return self._described(queue_id, offset, batch), row
+
+    def _described(self, queue_id: int, base: int, batch: NewBatch) -> Batch:
+        header, data = batch.header, base.to_bytes(8, "big") + bytes(batch.data)[8:]
+        last = base + header.last_offset_delta
+        return Batch(queue_id, base, last, header.max_timestamp, header.leader_epoch, data)
+
+    def _row(self, queue_id: int, base: int, batch: NewBatch) -> Any:
+        row = numpy.zeros(1, DIRECTORY_ROW)[0]
+        row["queue_id"], row["base_offset"], row["producer_id"] = queue_id, base, batch.header.producer_id
+        row["attributes"], row["record_count"] = batch.header.attributes, batch.header.record_count
+        return row
+
+    async def visible(self, queue_id: int, start: int, end: int, bytes_max: int) -> list[Told]:
+        """What a reader of committed messages gets of these offsets, answer by answer, each filtered as Kafka's clients
+        filter it: by the aborted transactions that are told with it."""
+        found: list[Told] = []
+        offset = start
+        while offset < end:
+            slice_ = await self.store.history.read(queue_id, queue_id % 2, offset, bytes_max)
+            if slice_ is None:
+                break
+            upto = min(slice_.next_offset, end)
+            told = await self.store.transactions.ended(queue_id, queue_id % 2, offset, upto)
+            some = await self.store.transactions.has_some(queue_id, queue_id % 2, offset, upto)
+            found += filtered([bytes(batch) for batch in slice_.batches], told.aborted if some else [], offset, upto)
+            offset = slice_.next_offset
+        return found
+
+    async def check(self) -> None:
+        for queue_id, known in self.transactions.items():
+            end = known.last_stable
+            start = self.choice.choice([0, self.choice.randrange(end + 1)])
+            found = await self.visible(queue_id, start, end, self.choice.choice([1, 500, 20_000]))
+            committed = [
+                one for one in self.records[queue_id] if start <= one.offset < end and known.is_committed(one.offset)
+            ]
+            if not self.compacts:
+                assert found == committed, f"E: queue {queue_id} from {start} to {end}"
+                continue
+            assert set(found) <= set(committed), f"E: aborted or open messages of queue {queue_id} are read"
+            assert [one.offset for one in found] == sorted({one.offset for one in found})
+            assert {one for one in committed if one.key is None} <= set(found)
+            for key, newest in {one.key: one for one in committed if one.key is not None}.items():
+                of_key = [one for one in found if one.key == key]
+                gone = newest.value is None and not of_key
+                assert of_key[-1:] == [newest] or gone, f"E: the latest committed {key!r} of queue {queue_id}"
+
+
+def filtered(batches: list[bytes], aborted: list[AbortedRange], start: int, end: int) -> list[Told]:
+    """As a client reads an answer: a producer's batches are left out from its aborted transaction's first offset on, up
+    to an abort marker of that producer."""
+    waiting = sorted(aborted, key=lambda one: one.first_offset)
+    dead: set[int] = set()
+    found = []
+    for data in batches:
+        batch = StoredBatch(data, read_batch_header(data))
+        header = batch.header
+        while waiting and waiting[0].first_offset <= header.last_offset:
+            dead.add(waiting.pop(0).producer_id)
+        if header.attributes & CONTROL_BIT:
+            (record,) = read_records(batch)
+            if read_control(record).type is ControlType.ABORT:
+                dead.discard(header.producer_id)
+            continue
+        if header.attributes & TRANSACTIONAL_BIT and header.producer_id in dead:
+            continue
+        found += [
+            Told(record.offset, record.timestamp, record.key, record.value)
+            for record in read_records(batch)
+            if start <= record.offset < end
+        ]
+    return found
+
+
+async def story(real: TransactionalStore, rounds: int = 10) -> None:
+    await real.open()
+    try:
+        for _ in range(rounds):
+            for _ in range(real.choice.randint(1, 3)):
+                await real.split()
+            for _ in range(real.choice.randint(0, 3)):
+                if not await real.merge(drain=real.choice.random() < 0.5):
+                    break
+            while real.compacts and real.choice.random() < 0.6:
+                if not await real.compact(drain=real.choice.random() < 0.5):
+                    break
+            await real.check()
+            if real.choice.random() < 0.3:
+                await real.store.close()
+                await real.open()
+        if real.compacts:
+            await real.settle()
+            assert real.passes
+        await real.check()
+        for name in real.store.manifest.files:
+            examined = await real.store.mending.examine(name)
+            assert examined.extents is not None
+            assert examined.bad_rows == []
+    finally:
+        await real.store.close()
+        await real.files.close()
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(at_length(seed) for seed in range(3, 9))])
+def test_committed_readers_see_committed_messages_alone(tmp_path: Path, seed: int, compacts: bool) -> None:
+    asyncio.run(story(TransactionalStore(tmp_path, seed, compacts=compacts)))
+
+
+def _dropped_at_a_merge() -> tuple[ModuleType, str, Any]:
+    """A merge leaves the index of aborted transactions out."""
+
+    def none(*_arguments: Any) -> AbortedRows:
+        return no_rows()
+
+    return merge_files, "aborted_of", none
+
+
+def _dropped_at_a_compaction() -> tuple[ModuleType, str, Any]:
+    def none(*_arguments: Any) -> AbortedRows:
+        return no_rows()
+
+    return compact_files, "read_aborted", none
+
+
+def _counted_although_aborted() -> tuple[ModuleType, str, Any]:
+    """A record of an aborted transaction is taken for the latest of its key."""
+
+    def none(_aborted: Any, _content: Any, batches: Any, _queue_ids: Any) -> Any:
+        return numpy.zeros(len(batches), numpy.bool_)
+
+    return compact_files, "aborted_batches_of", none
+
+
+@pytest.mark.parametrize("planted", [_dropped_at_a_merge, _dropped_at_a_compaction, _counted_although_aborted])
+def test_planted_bugs_are_found(tmp_path: Path, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*planted())
+    compacts = planted is not _dropped_at_a_merge
+
+    def play() -> None:
+        for seed in range(4):
+            root = tmp_path / str(seed)
+            root.mkdir()
+            asyncio.run(story(TransactionalStore(root, seed, compacts=compacts)))
+
+    with pytest.raises(AssertionError, match="E: "):
+        play()
+
+
+def test_a_scan_of_batches_finds_what_the_log_says(tmp_path: Path) -> None:
+    """As exports and remade indexes find it, without the log."""
+
+    async def told(real: TransactionalStore) -> None:
+        await real.open()
+        for _ in range(6):
+            await real.split()
+        for queue_id, known in real.transactions.items():
+            scan = TransactionScan(queue_id, from_first=True, where="here")
+            for data in await read_all(real.store, queue_id, queue_id % 2, 0, 5_000):
+                header = read_batch_header(data)
+                fields = (0, len(data), header.base_offset, header.last_offset, 0, header.record_count, 0)
+                scan.add(data, numpy.array([fields], numpy.int64))
+            rows = [row[1:4] for row in scan.rows().tolist() if row[1] >= 0]
+            assert rows == [one[:3] for one in known.ended if not one.committed]
+            assert scan.open_first_offset() == min(known.open.values(), default=None)
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(told(TransactionalStore(tmp_path, 5, compacts=False)))
