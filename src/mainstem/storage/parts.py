@@ -36,6 +36,7 @@ from mainstem.storage.reading.pacing import Pacing
 from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
+from mainstem.storage.reading.stored_transactions import LongTermTransactions
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.remote.decided.remote_tier import RemoteTier, WaysToLead
@@ -207,6 +208,7 @@ class StorageParts:
             supervision=setup.supervision,
             may_have_lost=self.remote.may_have_lost,
         )
+        self.stored_transactions = LongTermTransactions(store, self.remote_history, placement)
         self.record_lookups = RecordLookups(setup.side_work, setup.turns)
         lookup = OffsetLookup(
             state.table, state.index, journal, store.history, self.read_path, placement, self.record_lookups
