@@ -302,7 +302,11 @@ class StoredTransactions(Protocol):
 
 
 class CommittedReads(Protocol):
-    """What readers of committed transactions are told besides batches."""
+    """Tells readers of committed transactions what was aborted."""
+
+    def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
+        """The same as `aborted`, where memory alone can answer; None: it cannot."""
+        ...
 
     async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
         """The aborted transactions that have offsets in each of these ranges, as (queue id, from offset, to offset), by

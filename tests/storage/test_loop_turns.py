@@ -154,7 +154,8 @@ def test_a_segment_in_which_nothing_lives_is_looked_through_some_rows_at_a_time(
         journal_map=SimpleNamespace(at_end_of=lambda sequence: mark),
     )  # fmt: skip
     groups: Any = [SimpleNamespace(group=0)]
-    pruning = Pruning(parts, groups, parts, parts, parts, parts, checkpoint_seconds=1.0)
+    unread: Any = SimpleNamespace(prune=lambda split: None)
+    pruning = Pruning(parts, groups, parts, parts, parts, parts, unread, checkpoint_seconds=1.0)
     assert turns_of(pruning.prune()) >= 10
     assert splits == [5]
     assert sum(looked_at) == len(rows)

@@ -33,6 +33,7 @@ from mainstem.ports import (
     Clock,
     Cluster,
     ClusterStanding,
+    CommittedReads,
     Credentials,
     Files,
     MessageStore,
@@ -41,6 +42,7 @@ from mainstem.ports import (
     QueueAdmin,
     ResponseRoom,
     Session,
+    TransactionMarkers,
 )
 from mainstem.security.acls.acl_admin import AclAdmin
 from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVerdicts
@@ -143,6 +145,10 @@ class Broker:
     """The mechanisms that it offers, by listener."""
     apart: bool = False
     """Whether this node has no storage."""
+    markers: TransactionMarkers | None = None
+    """Ends transactions in queues, and knows their producers; None: there are no transactions."""
+    committed_reads: CommittedReads | None = None
+    """Knows which transactions were aborted; None: there are no transactions."""
     forwarded: Callable[[Session], ForwardedClient] | None = None
     """Says for whom other nodes are asked; None: there are no others."""
     client_store: Callable[[ForwardedClient], ClientStore] | None = None

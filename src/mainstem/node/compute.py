@@ -34,11 +34,13 @@ from mainstem.ports import (
     BrokerLeadership,
     ClientStore,
     Clock,
+    CommittedReads,
     Credentials,
     Intake,
     MessageStore,
     QueueAdmin,
     Session,
+    TransactionMarkers,
 )
 from mainstem.security.acls.authorizer import Authorizer
 from mainstem.security.audit.audit_log import AuditLog
@@ -61,6 +63,9 @@ class BrokersStore(NamedTuple):
     leadership: BrokerLeadership
     routing: QueueRouting
     queue_admin: QueueAdmin
+    markers: TransactionMarkers
+    """Ends transactions in the queues of any write group."""
+    committed_reads: CommittedReads
     clock: AgreedClock
     when_serving: Callable[[Callable[[int, bool], None]], None]
     """Has a function called whenever this node begins to serve a write group, or stops, in the turn in which it does.
@@ -165,6 +170,8 @@ def _broker(
             nameserver, reports, lambda group: store.leadership.replicas(group).leader, ports.clock.monotonic
         ),
         store=store.messages,
+        markers=store.markers,
+        committed_reads=store.committed_reads,
         leadership=store.leadership,
         queue_admin=store.queue_admin,
         groups=groups,

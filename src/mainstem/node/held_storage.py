@@ -17,7 +17,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.node.served_write_groups import ServedWriteGroups
 from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
-from mainstem.ports import ForwardedClients, QueueAdmin
+from mainstem.ports import ForwardedClients, QueueAdmin, TransactionMarkers, TransactionVerification
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
@@ -30,7 +30,10 @@ from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage.role import Storage
 from mainstem.storage.serving.broker_service import BrokerService
 from mainstem.storage.serving.tail_sessions import TailSessions
+from mainstem.storage.serving.transaction_service import TransactionService
 from mainstem.storage.setup import StorageSetup
+from mainstem.storage_link.leader_calls import LeaderCalls
+from mainstem.storage_link.leader_transactions import LeaderTransactionMarkers
 
 JOURNAL_DIRECTORY = "journal"
 
@@ -79,6 +82,9 @@ class HeldStorage:
                 self._setup.ports.handlers
             )
             TailSessions(storage.messages, self.leadership).register(self._setup.ports.handlers)
+            TransactionService(storage.markers, storage.committed_reads, self.leadership).register(
+                self._setup.ports.handlers
+            )
         if nameserver.others is None:
             await self.served.settle(storage.queues)
         background.begin(partial(self.served.run, storage.queues), "served groups")
@@ -94,8 +100,27 @@ class HeldStorage:
         storage = self.storage
         routing = QueueRouting(self._setup.config.node_id, self._nameserver.lookups, self.leadership, apart=False)
         return BrokersStore(
-            storage.messages, self.leadership, routing, self.queue_admin, storage.agreed_clock, self.served.subscribe
+            storage.messages,
+            self.leadership,
+            routing,
+            self.queue_admin,
+            self._markers(),
+            storage.committed_reads,
+            storage.agreed_clock,
+            self.served.subscribe,
         )
+
+    def verify_transactions(self, verification: TransactionVerification) -> None:
+        """Ask these coordinators before the first batch of a transaction is appended to a queue that is led here."""
+        self.storage.transaction_checks.verification = verification
+
+    def _markers(self) -> TransactionMarkers:
+        others, storage = self._nameserver.others, self.storage
+        if others is None:
+            return storage.markers
+        calls = others.record_calls if others.record_calls is not None else others.calls
+        leaders = LeaderCalls(calls, self._nameserver.lookups.heard)
+        return LeaderTransactionMarkers(storage.placement.group_of, leaders, self.leadership.leads, storage.markers)
 
     def balance(self) -> None:
         """From now on lead what this node should lead, and hand it over at a stop."""

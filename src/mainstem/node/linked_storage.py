@@ -15,6 +15,7 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queues.cluster_queue_admin import ClusterQueueAdmin
 from mainstem.storage_link.client_store import RemoteClientStore
 from mainstem.storage_link.leader_calls import LeaderCalls
+from mainstem.storage_link.leader_transactions import LeaderCommittedReads, LeaderTransactionMarkers
 from mainstem.storage_link.remote_leadership import RemoteLeadership
 from mainstem.storage_link.remote_message_store import RemoteMessageStore
 from mainstem.storage_link.remote_queues import RemoteQueueAdmin
@@ -60,7 +61,15 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     news = LeaderNews(leaders, placement.groups)
     setup.background.begin(news.run, "leaders of write groups")
     return BrokersStore(
-        messages, leadership, routing, queue_admin, agreed, news.subscribe, partial(RemoteClientStore, messages)
+        messages,
+        leadership,
+        routing,
+        queue_admin,
+        LeaderTransactionMarkers(placement.group_of, leaders),
+        LeaderCommittedReads(placement.group_of, leaders),
+        agreed,
+        news.subscribe,
+        partial(RemoteClientStore, messages),
     )
 
 

@@ -26,6 +26,7 @@ from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.queue_store.usage.queue_sums import KeptQueueSums
+from mainstem.storage.queues.committed_reads import LocalCommittedReads
 from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.queues.transaction_checks import TransactionChecks
@@ -231,6 +232,10 @@ class StorageParts:
             stored = KeptQueueSums(self.remote_history.stored, clock)
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
+        self.committed_reads = LocalCommittedReads(
+            [group.transactions for group in groups], self.group_of, state.table, state.index
+        )
+        self.committed_reads.look_into(self.stored_transactions)
         self.markers = LocalTransactionMarkers(
             groups,
             self.group_of,
@@ -396,6 +401,7 @@ class StorageParts:
             self.write_loop,
             self.checkpointer,
             liveness,
+            self.committed_reads,
             checkpoint_seconds=setup.config.checkpoint_seconds,
         )
         self.disk_watch = DiskWatch(setup.write_files, setup.config, journal, self.messages, self.write_loop)

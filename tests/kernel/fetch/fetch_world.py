@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 from tests.kernel.fetch.fetch_requests import KERNELS, key_of
 
-from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, FollowedLog, Verdict
+from mainstem.kernel import COMMITTED_END, FIRST_UNSTABLE, LOG_START, NEXT_OFFSET, FollowedLog, Verdict
 from mainstem.model import SLOTS, BatchAppend, slot_of
 from mainstem.ports import joined
 from mainstem.protocol import codec
@@ -150,6 +150,10 @@ class World:
         """Records that are appended and not committed."""
         self.appended_ahead[queue_id] = records
         self._set(queue_id, NEXT_OFFSET, self.high_watermark(queue_id) + records)
+
+    def open_transaction(self, queue_id: int, first_offset: int) -> None:
+        """Let the oldest open transaction begin at this offset; -1: none is open."""
+        self._set(queue_id, FIRST_UNSTABLE, first_offset + 1)
 
     def _set(self, queue_id: int, cell: int, value: int) -> None:
         for table in self.tables:

@@ -188,7 +188,7 @@ def test_deleted_records_take_the_last_stable_offset_along(tmp_path: Path) -> No
 
 @dataclass
 class Model:
-    """What one queue should say."""
+    """The offsets and transactions that one queue should tell."""
 
     end: int = 0
     open: dict[int, int] = field(default_factory=dict)

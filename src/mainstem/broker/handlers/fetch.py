@@ -9,8 +9,8 @@ code here runs per partition, except for readers that ask where their history le
 A consumer that names its rack is sent to a replica there, and served at that replica's node (`nearer_replicas.py`). The
 kernel settles such partitions with the others: `plan.nearer` and `plan.from_followers` say what it goes by.
 
-While there are no transactions the last stable offset is the high watermark, and no transaction was ever
-aborted: readers of committed data get an empty list, the others null, as in Kafka.
+Readers of committed data get batches before the last stable offset, and a list of the aborted transactions among them;
+the others get all, and no list.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mainstem.kernel import (
     scan_fetch,
     scan_more,
 )
-from mainstem.model import Buffer, Outcome
+from mainstem.model import AbortedRange, Buffer, Outcome
 from mainstem.ports import OWN_FRAME_BYTES_MIN
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray
@@ -88,8 +88,8 @@ EPOCHS_PER_TURN = 200
 TOPICS_PER_TURN = 2_000
 """Partitions looked up within one turn of the event loop: a millisecond."""
 
-_HELD_PER_BYTE = 9
-"""A partition is 16 bytes in a request, and 136 in the plan of its reads."""
+_HELD_PER_BYTE = 11
+"""A partition is 16 bytes in a request, and 168 in the plan of its reads."""
 
 _PLAN_BYTES_MAX = 32 * 1024 * 1024
 """A plan of 125,000 entries, half of them topics with names of their own."""
@@ -267,6 +267,7 @@ class _Fetch:
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
+        plan.read_committed = scan.isolation_level == READ_COMMITTED
         if bytes_max is None:  # the rack stands behind the last part of a request in parts
             plan.from_followers = broker.nearer_replicas.are_here(scan.rack)
             plan.nearer = broker.nearer_replicas.of(scan.rack, call.session.listener)
@@ -330,6 +331,8 @@ class _Fetch:
                     step = self.go()
                 if isinstance(step, EncodedFrame):
                     return step
+                if not isinstance(step, Waiting):
+                    return await step()
         except _Overtaken:
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
         except Exception as error:
@@ -346,6 +349,7 @@ class _Fetch:
             await self._begin_in_turns()
             await self._read_rest()
             await self._turn()
+            await self._tell_aborted(self._plan.stable_reads())
             read_committed = self._scan.isolation_level == READ_COMMITTED
             return self._plan.section(self._call.version, CODES, read_committed=read_committed)
         finally:
@@ -384,17 +388,17 @@ class _Fetch:
         may_read = broker.authorizer.of(self._call.session).question(Operation.READ, ResourceKind.TOPIC)
         return partial(broker.fetch_topics.resolve_for, may_read=may_read)
 
-    def _decide(self) -> EncodedFrame | Waiting[EncodedFrame]:
+    def _decide(self) -> Step:
         """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no
         sense."""
         plan = self._plan
         missing = self._bytes_min - plan.bytes
         if missing <= 0 or plan.final:
-            return self._answer()
+            return self._answered()
         if (remaining := self._remaining()) <= 0:
             if plan.from_followers:
                 plan.give_up_ahead()
-            return self._answer()
+            return self._answered()
         if plan.from_followers:
             remaining = min(remaining, FOLLOWED_WAIT_SECONDS_MAX)
         plan.release()
@@ -472,6 +476,51 @@ class _Fetch:
             self._check_round()
             if end is not None and (end[0] != check.last_fetched_epoch or end[1] < check.fetch_offset):
                 plan.diverge(check.row, *end)
+
+    def _answered(self) -> EncodedFrame | Later[EncodedFrame]:
+        """The answer, or the task that makes it where files have to tell which transactions were aborted."""
+        plan, committed = self._plan, self._broker.committed_reads
+        if plan.read_committed and committed is not None:
+            reads = plan.stable_reads()
+            told = committed.aborted_at_once([read[1:] for read in reads])
+            if told is None:
+                return partial(self._answer_later, reads)
+            self._note_aborted(reads, told)
+        return self._answer()
+
+    async def _answer_later(self, reads: Sequence[tuple[int, int, int, int]]) -> EncodedFrame:
+        try:
+            await self._tell_aborted(reads)
+            return self._answer()
+        except _Overtaken:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._call)
+        except Exception as error:
+            return _failed(self._broker, self._scan, self._call, error)
+        finally:
+            if self._plan.round == self._round:
+                self._plan.release()
+
+    async def _tell_aborted(self, reads: Sequence[tuple[int, int, int, int]]) -> None:
+        """Have readers of committed data told of the aborted transactions of these reads: (row, queue id, first offset,
+        offset behind the last)."""
+        committed = self._broker.committed_reads
+        if self._plan.read_committed and committed is not None:
+            told: Sequence[Sequence[AbortedRange]] | None = None
+            try:
+                told = await committed.aborted([read[1:] for read in reads])
+            except (MainstemError, OSError) as error:
+                self._broker.faults.report(logging.WARNING, "readers cannot be told what was aborted", error)
+            self._check_round()
+            if told is not None:
+                self._note_aborted(reads, told)
+                return
+            for row, *_ in reads:  # without the list they would take what was aborted for committed
+                self._plan.fail(row)
+
+    def _note_aborted(self, reads: Sequence[tuple[int, int, int, int]], told: Sequence[Sequence[AbortedRange]]) -> None:
+        for (row, *_), aborted in zip(reads, told, strict=True):
+            if aborted:
+                self._plan.tell_aborted(row, [one[:2] for one in aborted])
 
     def _answer(self) -> EncodedFrame:
         """Write the round into a response; a session remembers what its client was told."""

@@ -26,7 +26,7 @@ from mainstem.kernel.compiled.fetch_plan cimport (
 )
 from mainstem.kernel.compiled.fetch_rows cimport NOBODY, Part, PlanRow
 from mainstem.kernel.compiled.layout cimport Slot
-from mainstem.kernel.compiled.queue_table cimport QueueTable
+from mainstem.kernel.compiled.queue_table cimport QueueTable, stable_end
 from mainstem.kernel.compiled.recent_index cimport RecentIndex
 
 from mainstem.kernel.pure import disk_picks as twin
@@ -229,7 +229,9 @@ cdef class DiskPicks:
                     number, slot, groups[group_slot(row.queue_id)], sources, source_count, budget, whole_first, limits
                 ) == NOTHING_FITS
             if nothing_fits:
-                plan.found(row, slot.committed_end, slot.log_start, plan.part_count, row.fetch_offset)
+                plan.found(
+                    row, slot.committed_end, slot.log_start, stable_end(slot), plan.part_count, row.fetch_offset
+                )
             number = next_number
         return 0
 
@@ -253,7 +255,7 @@ cdef class DiskPicks:
             if rows.groups != NULL and (group >= rows.group_count or not rows.groups[group]):
                 continue
             place = first_row(rows, row.queue_id, offset)
-            while place < rows.count and offset < slot.committed_end:
+            while place < rows.count and offset < self.plan.end_for(slot):
                 found = &rows.items[place]
                 if found.queue_id != row.queue_id:
                     break
@@ -496,8 +498,8 @@ cdef class DiskPicks:
                 break
         if plan.part_count == first_part and not full:
             return False
-        plan.found(row, slot.committed_end, slot.log_start, first_part, offset)
-        return plan.part_count > first_part
+        plan.found(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, offset)
+        return row.part_count > 0
 
     cdef int hold(self, const Pick *pick, int64_t start, int64_t length, Py_ssize_t first_part) except -1:
         """Keep bytes for the response, with those before them where they are neighbours."""

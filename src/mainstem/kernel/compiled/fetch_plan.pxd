@@ -3,6 +3,7 @@ from cpython.buffer cimport Py_buffer
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from mainstem.kernel.compiled.layout cimport Slot
 from mainstem.kernel.compiled.fetch_rows cimport Answer, Part, PlanRow, PlanTopic
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.compiled.recent_index cimport Stretches, RecentIndex
@@ -60,6 +61,8 @@ cdef class FetchPlan:
     cdef bint released               # the parts of this round are gone
     cdef readonly int64_t wanted_bytes
     cdef readonly bint asks_epochs
+    cdef public bint read_committed  # the reader gets what is before the last stable offset
+    cdef list aborted                # what rows point to
     cdef public bint from_followers  # the reader may be served from replicas of write groups that others lead
     cdef public dict nearer          # write group: the node the reader is sent to for its queues that are led here
 
@@ -79,8 +82,11 @@ cdef class FetchPlan:
     ) except -1
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil
     cdef void found(
-        self, PlanRow *row, int64_t high_watermark, int64_t log_start, Py_ssize_t first_part, int64_t next_offset
+        self, PlanRow *row, int64_t high_watermark, int64_t log_start, int64_t last_stable, Py_ssize_t first_part,
+        int64_t next_offset,
     ) noexcept nogil
+    cdef Py_ssize_t parts_before(self, int64_t end, Py_ssize_t first_part) noexcept nogil
+    cdef int64_t end_for(self, const Slot *slot) noexcept nogil
     cdef int hold(self, object owner, const uint8_t *data, int64_t length) except -1
     cdef void let_go(self)
 

@@ -10,12 +10,14 @@ are numbers of rows, never pointers, for the array moves as it grows.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mainstem.kernel.compiled.bytes_io cimport ms_prefetch
+from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES, LENGTH_AT, LENGTH_EXCLUDES
+from mainstem.kernel.compiled.bytes_io cimport ms_prefetch, ms_read_u32, ms_read_u64
 from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response, write_fetch_topics
 from mainstem.kernel.compiled.fetch_rows cimport (
     JOINED_BYTES_MAX,
@@ -40,13 +42,15 @@ from mainstem.kernel.compiled.layout cimport (
     UNKNOWN_PARTITION,
     UNKNOWN_QUEUE,
 )
-from mainstem.kernel.compiled.queue_table cimport QueueTable
+from mainstem.kernel.compiled.queue_table cimport QueueTable, stable_end
 from mainstem.kernel.compiled.recent_index cimport (
     NOT_CACHED,
     IndexedBlock,
     Stretch,
     RecentIndex,
 )
+
+from array import array
 
 from mainstem.kernel.layout import FollowedLog, Verdict
 from mainstem.kernel.pure.fetch_plan import VERDICT_OF_OUTCOME, EpochCheck, PlannedPartition
@@ -92,6 +96,7 @@ cdef class FetchPlan:
     def __cinit__(self):
         self.first_row = self.last_row = self.free_row = self.cursor = NOBODY
         self.keys = []
+        self.aborted = []
         self.released = True
 
     def __dealloc__(self):
@@ -165,7 +170,7 @@ cdef class FetchPlan:
         row.topic = topic
         row.partition = partition
         row.last_fetched_epoch = -1
-        row.high_watermark = row.log_start = -1
+        row.high_watermark = row.log_start = row.last_stable = -1
         row.told_high_watermark = row.told_log_start = -1
         row.chained = NOBODY
         row.nearer = NOBODY
@@ -260,7 +265,8 @@ cdef class FetchPlan:
         while number != NOBODY:
             row = &self.rows[number]
             topic = &self.topics[row.topic]
-            row.high_watermark = row.log_start = -1
+            row.high_watermark = row.log_start = row.last_stable = -1
+            row.aborted_count = 0
             row.size = 0
             row.part_count = 0
             row.diverged = row.ahead = False
@@ -338,6 +344,8 @@ cdef class FetchPlan:
         cdef int32_t number = row
         if not 0 <= number < self.row_end:
             raise IndexError(f"no partition {number}")
+        self.rows[number].size = self.rows[number].part_count = 0
+        self.rows[number].high_watermark = self.rows[number].log_start = self.rows[number].last_stable = -1
         self.reject(&self.rows[number], STORAGE_FAILED)
 
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil:
@@ -410,7 +418,7 @@ cdef class FetchPlan:
                 owner = memoryview(bytes(batch))
                 view = PyMemoryView_GET_BUFFER(owner)
             self.hold(owner, <const uint8_t *> view.buf, view.len)
-        self.found(row, high_watermark, log_start, first_part, next_offset)
+        self.found(row, high_watermark, log_start, offsets.last_stable, first_part, next_offset)
 
     cdef int hold(self, object owner, const uint8_t *data, int64_t length) except -1:
         """Keep batches for the response."""
@@ -433,21 +441,81 @@ cdef class FetchPlan:
         return 0
 
     cdef void found(
-        self, PlanRow *row, int64_t high_watermark, int64_t log_start, Py_ssize_t first_part, int64_t next_offset
+        self, PlanRow *row, int64_t high_watermark, int64_t log_start, int64_t last_stable, Py_ssize_t first_part,
+        int64_t next_offset,
     ) noexcept nogil:
         """Settle a row with the parts that were held since."""
         cdef Py_ssize_t number
+        cdef int64_t end = high_watermark
         row.settled = True
         row.high_watermark = high_watermark
         row.log_start = log_start
+        row.last_stable = last_stable
         row.first_part = <int32_t> first_part
         row.part_count = <int32_t> (self.part_count - first_part)
+        if self.read_committed and last_stable < high_watermark:
+            end = last_stable
+            if next_offset > end:
+                row.part_count = <int32_t> self.parts_before(end, first_part)
+                next_offset = max(row.fetch_offset, end)
+        row.next_offset = next_offset
         row.size = 0
-        for number in range(first_part, self.part_count):
+        for number in range(first_part, first_part + row.part_count):
             row.size += self.parts[number].length
         self.found_bytes += row.size
-        if next_offset < high_watermark:     # what comes while waiting would not get through either
+        if next_offset < end:     # what comes while waiting would not get through either
             self.final = True
+
+    cdef Py_ssize_t parts_before(self, int64_t end, Py_ssize_t first_part) noexcept nogil:
+        """Cut the parts from one on where a batch begins at `end` or behind; how many are left."""
+        cdef Py_ssize_t number
+        cdef Part *part
+        cdef int64_t position, size
+        for number in range(first_part, self.part_count):
+            part = &self.parts[number]
+            position = 0
+            while position + HEADER_BYTES <= part.length:
+                if <int64_t> ms_read_u64(part.bytes + position) >= end:
+                    part.length = position
+                    return number - first_part + (position > 0)
+                size = <int64_t> <int32_t> ms_read_u32(part.bytes + position + LENGTH_AT) + LENGTH_EXCLUDES
+                if size < HEADER_BYTES:
+                    break
+                position += size
+        return self.part_count - first_part
+
+    cdef int64_t end_for(self, const Slot *slot) noexcept nogil:
+        """The end of what the reader gets of a queue."""
+        return stable_end(slot) if self.read_committed else slot.committed_end
+
+    def stable_reads(self):
+        """(row, queue id, first offset, offset behind the last) of each partition of which batches were found."""
+        cdef int32_t number = self.first_row
+        cdef PlanRow *row
+        cdef list reads = []
+        while number != NOBODY:
+            row = &self.rows[number]
+            if row.verdict == OK and row.size > 0:
+                reads.append((number, row.queue_id, row.fetch_offset, row.next_offset))
+            number = row.next
+        return reads
+
+    def tell_aborted(self, row, transactions):
+        """Have the reader of a partition told of aborted transactions, as (producer id, first offset)."""
+        cdef int32_t number = row
+        cdef bytes pairs
+        if not self.read_committed:
+            raise ValueError("the reader wants all, and is told of no aborted transaction")
+        if not 0 <= number < self.row_end:
+            raise IndexError(f"no partition {number}")
+        cells = array("q")
+        for producer_id, first_offset in transactions:
+            cells.append(producer_id)
+            cells.append(first_offset)
+        pairs = cells.tobytes()
+        self.aborted.append(pairs)
+        self.rows[number].aborted = <const int64_t *> PyBytes_AS_STRING(pairs)
+        self.rows[number].aborted_count = len(cells) // 2
 
     def read_cached(self, QueueTable table not None, RecentIndex index not None, list logs not None, slots):
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
@@ -513,14 +581,16 @@ cdef class FetchPlan:
         if self.nearer is not None and not followed:
             node = self.nearer.get(group, NOBODY)
             if node >= 0:
-                self.found(row, slot.committed_end, slot.log_start, first_part, row.fetch_offset)
+                self.found(
+                    row, slot.committed_end, slot.log_start, stable_end(slot), first_part, row.fetch_offset
+                )
                 row.nearer = node
                 self.final = True
                 return ANSWERED
         budget = self.budget(row, reserved)
         nothing_yet = self.found_bytes == 0 and reserved == 0
-        if row.fetch_offset >= slot.committed_end or (budget == 0 and not nothing_yet):
-            self.found(row, slot.committed_end, slot.log_start, first_part, row.fetch_offset)
+        if row.fetch_offset >= self.end_for(slot) or (budget == 0 and not nothing_yet):
+            self.found(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, row.fetch_offset)
             return ANSWERED
         self.stretches.count = 0
         if index.collect(
@@ -531,8 +601,8 @@ cdef class FetchPlan:
             stretch = &self.stretches.items[stretch_number]
             block = <IndexedBlock> stretch.block
             self.hold(block.cached, block.bytes + stretch.position, stretch.length)
-        self.found(row, slot.committed_end, slot.log_start, first_part, next_offset)
-        return ANSWERED_WITH_BATCHES if self.part_count > first_part else ANSWERED
+        self.found(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, next_offset)
+        return ANSWERED_WITH_BATCHES if row.part_count else ANSWERED
 
     def give_up_ahead(self):
         """Refuse the partitions whose readers are beyond what this follower has applied, now that they have waited."""
@@ -541,7 +611,7 @@ cdef class FetchPlan:
         while number != NOBODY:
             row = &self.rows[number]
             if row.ahead and row.verdict == OK:
-                row.high_watermark = row.log_start = -1
+                row.high_watermark = row.log_start = row.last_stable = -1
                 self.reject(row, OFFSET_NOT_AVAILABLE)
             number = row.next
 
@@ -565,6 +635,8 @@ cdef class FetchPlan:
         cdef Py_ssize_t number, count = self.part_count
         self.released = True
         self.part_count = 0
+        if self.aborted:
+            self.aborted = []
         for number in range(count):
             drop(self.parts[number].owner)
 

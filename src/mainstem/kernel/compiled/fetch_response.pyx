@@ -40,6 +40,7 @@ cdef enum:
     REPLICAS_FROM = 11
     ID_BYTES = 16
     DIVERGING_BYTES = 15     # of the tagged field, its count aside
+    ABORTED_BYTES = 16       # of an aborted transaction, its tags aside
 
 cdef int64_t FRAME_BYTES_MAX = 0x7FFFFFFF
 
@@ -97,6 +98,16 @@ cdef inline uint8_t *put_diverging(uint8_t *place, const PlanRow *row) noexcept 
     return put_tags(put_i64(put_i32(place + 3, row.diverging_epoch), row.diverging_end))
 
 
+cdef uint8_t *put_aborted(uint8_t *place, const PlanRow *row, bint flexible) noexcept nogil:
+    cdef int64_t number
+    place = put_length(place, row.aborted_count, flexible)
+    for number in range(row.aborted_count):
+        place = put_i64(put_i64(place, row.aborted[2 * number]), row.aborted[2 * number + 1])
+        if flexible:
+            place = put_tags(place)
+    return place
+
+
 cdef int64_t key_bytes(object key, int version) except -1:
     """What `put_key` writes."""
     cdef Py_ssize_t size
@@ -148,6 +159,9 @@ cdef int64_t topic_bytes(int version, const Answer *answer) noexcept nogil:
         while row_number != NOBODY:
             row = &answer.rows[row_number]
             size += length_bytes(row.size, flexible)
+            if row.aborted_count:
+                size += length_bytes(row.aborted_count, flexible) - length_bytes(0, flexible)
+                size += row.aborted_count * (ABORTED_BYTES + flexible)
             if row.diverged and flexible:
                 size += DIVERGING_BYTES
             row_number = row.answered
@@ -247,11 +261,14 @@ cdef uint8_t *put_topics(
             place = put_i32(place, row.partition)
             place = put_i16(place, 0 if row.verdict == OK else <int16_t> codes[row.verdict])
             place = put_i64(place, row.high_watermark)
-            place = put_i64(place, row.high_watermark)
+            place = put_i64(place, row.last_stable)
             if version >= LOG_START_FROM:
                 place = put_i64(place, row.log_start)
-            # readers of committed data get a list of aborted transactions, which is empty; others get none
-            place = put_length(place, 0 if read_committed and row.high_watermark >= 0 else -1, flexible)
+            # readers of committed data get a list of aborted transactions, others get none
+            if read_committed and row.high_watermark >= 0:
+                place = put_aborted(place, row, flexible)
+            else:
+                place = put_length(place, -1, flexible)
             if version >= REPLICAS_FROM:
                 place = put_i32(place, row.nearer)
             place = put_length(place, row.size, flexible)

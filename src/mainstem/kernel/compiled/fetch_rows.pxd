@@ -23,6 +23,10 @@ cdef struct PlanRow:
     uint64_t queue_id
     int64_t high_watermark   # -1 unless the partition was read
     int64_t log_start
+    int64_t last_stable
+    int64_t next_offset      # behind the batches found
+    const int64_t *aborted   # the producer and the first offset of each aborted transaction among these
+    int64_t aborted_count
     int64_t size             # of the batches found, bytes
     int32_t first_part
     int32_t part_count

@@ -141,13 +141,13 @@ class DiskPicks:
                     for number, (view, source) in enumerate(zip(rows, sources, strict=True))
                     if source.groups is None or (group < len(source.groups) and source.groups[group])
                 ]
-                end = table.get(slot, COMMITTED_END)
+                end = plan.end_for(table, slot)
                 picks, size, nothing_fits = self._pick(row, end, usable, budget, whole_first, limits)
                 if picks:
                     self._answers.append(_Answer(row, budget, whole_first, picks))
                     self.bytes += size
             if nothing_fits:
-                plan.found(row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), (), row.fetch_offset)
+                plan.found(row, ends_of(table, slot), (), row.fetch_offset)
 
     def _pick(
         self,
@@ -237,8 +237,8 @@ class DiskPicks:
                 continue
             records, next_offset, full = self._records(answer, views)
             if records or full:
-                plan.found(row, table.get(slot, COMMITTED_END), table.get(slot, LOG_START), records, next_offset)
-                served += bool(records)
+                plan.found(row, ends_of(table, slot), records, next_offset)
+                served += row.size > 0
         return served
 
     def _records(self, answer: _Answer, views: dict[tuple[int, int], memoryview]) -> tuple[list[Buffer], int, bool]:
@@ -322,3 +322,8 @@ def _within(data: memoryview, offset: int, budget: int, whole_first: bool, goes_
             break
         position += size
     return start, stop, offset, False
+
+
+def ends_of(table: QueueTable, slot: int) -> tuple[int, int, int]:
+    """High watermark, log start and last stable offset of a queue."""
+    return table.get(slot, COMMITTED_END), table.get(slot, LOG_START), table.last_stable(slot)

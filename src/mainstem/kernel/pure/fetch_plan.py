@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from mainstem.kernel.batch_header import BASE_OFFSET, HEADER_BYTES, LENGTH, LENGTH_AT, LENGTH_EXCLUDES
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, FollowedLog, Verdict
 from mainstem.kernel.pure.fetch_response import write_fetch_response, write_fetch_topics
 from mainstem.kernel.pure.group_log import WriteGroupLog
@@ -103,6 +104,8 @@ class FetchPlan:
         """Most bytes that the partitions' own limits let through. At least 0."""
         self.asks_epochs = False
         """True when a partition names the leader epoch its reader read last: see `epoch_checks`."""
+        self.read_committed = False
+        """Whether the reader gets what is before the last stable offset alone."""
         self.from_followers = False
         """Whether the reader may be served from the replicas of write groups that other nodes lead."""
         self.nearer: dict[int, int] | None = None
@@ -200,6 +203,7 @@ class FetchPlan:
 
     def fail(self, row: int) -> None:
         """Settle a partition whose data could not be read."""
+        self._rows[row].reset(Verdict.STORAGE_FAILED)
         self._refuse(self._rows[row], Verdict.STORAGE_FAILED)
 
     def _refuse(self, row: PlanRow, verdict: int) -> None:
@@ -253,20 +257,44 @@ class FetchPlan:
         if verdict != Verdict.OK:
             self._refuse(row, verdict)
             return
-        self.found(row, offsets.high_watermark, offsets.log_start, found.batches, found.next_offset)
+        ends = offsets.high_watermark, offsets.log_start, offsets.last_stable
+        self.found(row, ends, found.batches, found.next_offset)
 
-    def found(
-        self, row: PlanRow, high_watermark: int, log_start: int, records: Sequence[Buffer], next_offset: int
-    ) -> None:
-        """Settle a partition with batches that end before `next_offset`."""
+    def found(self, row: PlanRow, ends: tuple[int, int, int], records: Sequence[Buffer], next_offset: int) -> None:
+        """Settle a partition with batches that end before `next_offset`. `ends`: the queue's high watermark, log start
+        and last stable offset."""
         row.settled = True
-        row.high_watermark = high_watermark
-        row.log_start = log_start
+        row.high_watermark, row.log_start, row.last_stable = ends
+        end = row.high_watermark
+        if self.read_committed and row.last_stable < end:
+            end = row.last_stable
+            if next_offset > end:
+                records = _before(end, records)
+                next_offset = max(row.fetch_offset, end)
+        row.next_offset = next_offset
         row.records = records
         row.size = sum(map(len, records))
         self.bytes += row.size
-        if next_offset < high_watermark:  # what comes while waiting would not get through either
+        if next_offset < end:  # what comes while waiting would not get through either
             self.final = True
+
+    def end_for(self, table: QueueTable, slot: int) -> int:
+        """The end of what the reader gets of a queue."""
+        return table.last_stable(slot) if self.read_committed else table.get(slot, COMMITTED_END)
+
+    def stable_reads(self) -> list[tuple[int, int, int, int]]:
+        """(row, queue id, first offset, offset behind the last) of each partition of which batches were found."""
+        return [
+            (place, row.queue_id, row.fetch_offset, row.next_offset)
+            for place, row in enumerate(self._rows)
+            if row.verdict == Verdict.OK and row.size > 0
+        ]
+
+    def tell_aborted(self, row: int, transactions: Sequence[tuple[int, int]]) -> None:
+        """Have the reader of a partition told of aborted transactions, as (producer id, first offset)."""
+        if not self.read_committed:
+            raise ValueError("the reader wants all, and is told of no aborted transaction")
+        self._rows[row].aborted = transactions
 
     def read_cached(
         self, table: QueueTable, index: RecentIndex, logs: Sequence[WriteGroupLog | FollowedLog | None], slots: Buffer
@@ -287,7 +315,7 @@ class FetchPlan:
         """Refuse the partitions whose readers are beyond what this follower has applied, now that they have waited."""
         for row in self._rows:
             if row.ahead and row.verdict == Verdict.OK:
-                row.high_watermark = row.log_start = -1
+                row.high_watermark = row.log_start = row.last_stable = -1
                 self._refuse(row, Verdict.OFFSET_NOT_AVAILABLE)
 
     def unsettled(self) -> list[PlanRow]:
@@ -318,6 +346,7 @@ class FetchPlan:
             return False
         verdict = _epoch_verdict(row.current_leader_epoch, log.term)
         log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
+        ends = end, log_start, table.last_stable(slot)
         if followed and verdict == Verdict.OK and row.fetch_offset > end:
             row.ahead = True
         elif verdict == Verdict.OK and not log_start <= row.fetch_offset <= table.get(slot, NEXT_OFFSET):
@@ -326,21 +355,21 @@ class FetchPlan:
             self._refuse(row, verdict)
             return False
         if self.nearer is not None and not followed and (node := self.nearer.get(group, -1)) >= 0:
-            self.found(row, end, log_start, (), row.fetch_offset)
+            self.found(row, ends, (), row.fetch_offset)
             row.nearer = node
             self.final = True
             return False
         budget = self.budget(row, reserved)
         whole_first = not self.bytes and not reserved
-        if row.fetch_offset >= end or (budget == 0 and not whole_first):
-            self.found(row, end, log_start, (), row.fetch_offset)
+        if row.fetch_offset >= self.end_for(table, slot) or (budget == 0 and not whole_first):
+            self.found(row, ends, (), row.fetch_offset)
             return False
         found = index.read(slot, row.fetch_offset, budget, whole_first)
         if found is None:
             return None
         records, next_offset = found
-        self.found(row, end, log_start, records, next_offset)
-        return bool(records)
+        self.found(row, ends, records, next_offset)
+        return row.size > 0
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each queue that was read, by queue id."""
@@ -450,6 +479,23 @@ class FetchPlan:
         self._rows, self.wanted_bytes, self.asks_epochs = [], 0, False
         for row in self._session().values():
             self._add(row)
+
+
+def _before(end: int, records: Sequence[Buffer]) -> list[Buffer]:
+    """Batches, some of which may lie side by side, up to the first that begins at `end` or behind."""
+    kept: list[Buffer] = []
+    for stretch in records:
+        view, position = memoryview(stretch).cast("B"), 0
+        while position + HEADER_BYTES <= len(view):
+            (base_offset,) = BASE_OFFSET.unpack_from(view, position)
+            if base_offset >= end:
+                return [*kept, view[:position]] if position else kept
+            (length,) = LENGTH.unpack_from(view, position + LENGTH_AT)
+            if length + LENGTH_EXCLUDES < HEADER_BYTES:
+                break
+            position += length + LENGTH_EXCLUDES
+        kept.append(stretch)
+    return kept
 
 
 def groups_of_slots(slots: Buffer) -> memoryview:

@@ -39,6 +39,7 @@ _NAME_LENGTH = struct.Struct(">h")
 _V4 = struct.Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 _V5 = struct.Struct(">ihqqq")  # and log start
 _DIVERGING = struct.Struct(">iq")
+_ABORTED = struct.Struct(">qq")
 _REPLICA = struct.Struct(">i")
 _NO_TAGS = b"\x00"
 
@@ -138,13 +139,18 @@ def _write_row(writer: _Writer, version: int, row: PlanRow, codes: Sequence[int]
     flexible = version >= FLEXIBLE_FROM
     served = row.high_watermark >= 0
     code = 0 if row.verdict == Verdict.OK else codes[row.verdict]
-    numbers = row.partition, code, row.high_watermark, row.high_watermark
+    numbers = row.partition, code, row.high_watermark, row.last_stable
     if version >= 5:
         writer.add(_V5.pack(*numbers, row.log_start))
     else:
         writer.add(_V4.pack(*numbers))
-    # readers of committed data get a list of aborted transactions, which is empty; others get none
-    writer.add(_length(0 if read_committed and served else -1, flexible))
+    # readers of committed data get a list of aborted transactions, others get none
+    if read_committed and served:
+        writer.add(_length(len(row.aborted), flexible))
+        for transaction in row.aborted:
+            writer.add(_ABORTED.pack(*transaction), _NO_TAGS if flexible else b"")
+    else:
+        writer.add(_length(-1, flexible))
     if version >= 11:
         writer.add(_REPLICA.pack(row.nearer))
     writer.add(_length(row.size, flexible))

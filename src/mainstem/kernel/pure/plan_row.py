@@ -24,6 +24,7 @@ class PlanRow:
     """One partition: the request, its outcome in this round, and the last answer to the reader."""
 
     __slots__ = (
+        "aborted",
         "ahead",
         "bytes_max",
         "current_leader_epoch",
@@ -31,8 +32,10 @@ class PlanRow:
         "fetch_offset",
         "high_watermark",
         "last_fetched_epoch",
+        "last_stable",
         "log_start",
         "nearer",
+        "next_offset",
         "partition",
         "queue_id",
         "records",
@@ -74,6 +77,10 @@ class PlanRow:
         self.verdict = verdict
         self.high_watermark = -1
         self.log_start = -1
+        self.last_stable = -1
+        self.next_offset = -1
+        self.aborted: Sequence[tuple[int, int]] = ()
+        """Producer and first offset of each aborted transaction among the batches."""
         self.records: Sequence[Buffer] = ()
         self.size = 0
         self.diverging: tuple[int, int] | None = None

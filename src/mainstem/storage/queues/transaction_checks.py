@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mainstem.errors import MainstemError
 from mainstem.model import AppendTransaction, Outcome
 from mainstem.ports import TransactionVerification
-from mainstem.storage.write_groups.transactions import Asked, WriteGroupTransactions
+from mainstem.storage.write_groups.write_group_transactions import Asked, WriteGroupTransactions
 
 log = logging.getLogger(__name__)
 

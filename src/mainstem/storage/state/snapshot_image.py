@@ -55,8 +55,8 @@ from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_rows import STATE, known_at
 from mainstem.storage.state.queue_image import QUEUE_CELLS
 from mainstem.storage.store_files.store_file import StoreFile
-from mainstem.storage.write_groups.transactions import ROW_BYTES as TRANSACTION_BYTES
 from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_group_transactions import ROW_BYTES as TRANSACTION_BYTES
 
 TRANSACTIONS_PER_PART = 4_000
 """Rows in one part: some 220 KB."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from mainstem.storage.journal.encoding.blocks import Rows
 from mainstem.storage.journal.journal import Journal, SegmentInfo
 from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queues.committed_reads import LocalCommittedReads
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.write_groups.write_group import WriteGroup
@@ -34,6 +35,7 @@ class Pruning:
         write_loop: WriteLoop,
         checkpointer: Checkpointer,
         liveness: QueueLiveness,
+        committed_reads: LocalCommittedReads,
         *,
         checkpoint_seconds: float,
     ) -> None:
@@ -43,6 +45,7 @@ class Pruning:
         self._write_loop = write_loop
         self._checkpointer = checkpointer
         self._liveness = liveness
+        self._committed_reads = committed_reads
         self._checkpoint_seconds = checkpoint_seconds
         self._witness: tuple[int, Rows | None] = (0, None)
         """The oldest unsplit segment's sequence, and a row of it that was live at the last look."""
@@ -50,6 +53,7 @@ class Pruning:
 
     async def prune(self) -> None:
         """Recycle the longest prefix of the journal in which everything is split or dead."""
+        self._committed_reads.prune(self._state.manifest.written)
         free: list[SegmentInfo] = []
         for segment in self._journal.segments():
             if not segment.index_ready or not await self.is_superfluous(segment):

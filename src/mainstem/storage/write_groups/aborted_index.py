@@ -2,8 +2,8 @@
 
 Readers of committed transactions are told which transactions overlap what they read. The transactions of a queue stand
 in the order of their markers; each knows a bound for the last stable offset behind its marker, so that a look-up ends
-at the first one that everything later begins behind (as in Kafka's index of aborted transactions). What the split has
-moved to files is found there, and goes from here.
+at the first one that everything later begins behind (as in Kafka's index of aborted transactions). Transactions
+that the split has moved to files are found there, and go from here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class AbortedIndex:
         self._queues: dict[int, list[UnsplitAborted]] = {}
         self._order: deque[tuple[int, int]] = deque()
         """(block index, queue id) of each, oldest first."""
+        self.pruned_index: int | None = None
+        """The last block up to which transactions were forgotten; None: nobody knows, as this is what a checkpoint or a
+        snapshot had left."""
 
     def __len__(self) -> int:
         return len(self._order)
@@ -69,6 +72,7 @@ class AbortedIndex:
 
     def prune(self, upto_index: int) -> None:
         """Forget the transactions whose markers are in blocks up to this one."""
+        self.pruned_index = max(upto_index, self.pruned_index or 0)
         while self._order and self._order[0][0] <= upto_index:
             _index, queue_id = self._order.popleft()
             known = self._queues.get(queue_id)
@@ -87,6 +91,7 @@ class AbortedIndex:
     def clear(self) -> None:
         self._queues.clear()
         self._order.clear()
+        self.pruned_index = None
 
     def __iter__(self) -> Iterator[tuple[int, UnsplitAborted]]:
         """All of them, with their queues, in the order of their blocks."""

@@ -36,10 +36,10 @@ from mainstem.storage.write_groups import control
 from mainstem.storage.write_groups.log_block import LogBlock, Ticket
 from mainstem.storage.write_groups.open_blocks import OpenBlocks
 from mainstem.storage.write_groups.owners import QueueOwners
-from mainstem.storage.write_groups.transactions import WriteGroupTransactions
 from mainstem.storage.write_groups.write_group_blocks import WriteGroupBlocks
 from mainstem.storage.write_groups.write_group_consensus import WriteGroupConsensus
 from mainstem.storage.write_groups.write_group_ports import Applier, Watcher
+from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
 from mainstem.storage.write_groups.write_group_waiters import WriteGroupWaiters
 
 FATE_TICKS = 30

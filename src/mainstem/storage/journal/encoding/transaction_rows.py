@@ -77,7 +77,7 @@ def is_marker(attributes: int) -> bool:
 
 
 def ended_transaction(offset: int, attributes: int, base_sequence: int, record_count: int) -> EndedTransaction:
-    """What the row of a marker at `offset` says."""
+    """Read the row of a marker at `offset`."""
     distance = base_sequence & 0xFFFFFFFF
     power = attributes >> UNSTABLE_SHIFT & UNSTABLE_MASK
     return EndedTransaction(

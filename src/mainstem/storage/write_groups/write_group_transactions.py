@@ -1,7 +1,7 @@
 """The transactions of a write group's queues: which are open, where the oldest of each queue begins, and how the latest
 ones ended.
 
-Two layers, as for producers. What is committed changes only when a block is applied (`applied`), the same way on every
+Two layers, as for producers. The committed one changes only when a block is applied (`applied`), the same way on every
 replica, live and at recovery. On the leader lies above it what was appended and is not applied (`appended`): a
 transaction that has begun there, or whose marker is there. Batches are judged by the upper layer (`judge`), and readers
 by the lower one: the last stable offset passes a transaction when its marker is applied.
@@ -53,7 +53,7 @@ class OpenTransaction(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """What was appended and is not applied of one producer's transactions in a queue."""
+    """The newest of one producer's transactions in a queue, of what was appended and is not applied."""
 
     open: OpenTransaction | None
     """None: its marker was appended."""
@@ -72,6 +72,8 @@ class WriteGroupTransactions:
         self._ahead: dict[int, dict[int, _Ahead]] = {}
         self._coordinators: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._verified: dict[tuple[int, int], int] = {}
+        self.met_any = False
+        """Whether a transaction has ever ended in a queue of the write group."""
         self.aborted = AbortedIndex()
         self.as_of = 0
         """The block up to which what is known here may run ahead of what is applied, as it came with a snapshot: the
@@ -217,6 +219,7 @@ class WriteGroupTransactions:
         self._remember_coordinator(queue_id, producer_id, how.coordinator_epoch)
 
     def _remember_coordinator(self, queue_id: int, producer_id: int, epoch: int) -> None:
+        self.met_any = True
         self._coordinators[queue_id, producer_id] = epoch
         self._coordinators.move_to_end((queue_id, producer_id))
         if len(self._coordinators) > COORDINATORS_MAX:
@@ -256,13 +259,14 @@ class WriteGroupTransactions:
         self._open_count = 0
         self.aborted.clear()
         self.as_of = 0
+        self.met_any = False
         for queue_id in queues:
             self._settle_cell(queue_id)
 
     # --- checkpoint ---------------------------------------------------------------------------------------
 
     def image(self, as_of: int = 0) -> bytes:
-        """What is committed, as rows of `ROW_CELLS` i64; empty where no transaction was ever met. `as_of`: the block
+        """The committed layer, as rows of `ROW_CELLS` i64; empty where no transaction was ever met. `as_of`: the block
         that was applied last, for whoever begins before it."""
         if not (self._open or self._coordinators or len(self.aborted)):
             return b""

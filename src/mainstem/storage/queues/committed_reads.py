@@ -1,0 +1,75 @@
+"""The aborted transactions of what readers of committed transactions get, from the tiers of this node: from memory what
+is not split, from the files of the queue store what is.
+
+The split moves transactions from one to the other at any time. Memory is asked first, so that nothing slips between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from mainstem.kernel import NO_SLOT, QueueTable, RecentIndex
+from mainstem.model import AbortedRange
+from mainstem.ports import StoredTransactions
+from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
+
+
+class LocalCommittedReads:
+    """`ports.CommittedReads` of the write groups that have replicas here."""
+
+    def __init__(
+        self,
+        groups: Sequence[WriteGroupTransactions],
+        group_of: Callable[[int], int],
+        table: QueueTable,
+        index: RecentIndex,
+    ) -> None:
+        self._groups = groups
+        self._group_of = group_of
+        self._table = table
+        self._index = index
+        self._stored: StoredTransactions | None = None
+
+    def look_into(self, stored: StoredTransactions) -> None:
+        """From now on files are asked as well, and memory forgets what is split."""
+        self._stored = stored
+
+    def prune(self, split: Callable[[int], int]) -> None:
+        """Forget what files tell: `split(write group)` is its last block that is split."""
+        if self._stored is not None:
+            for number, group in enumerate(self._groups):
+                group.aborted.prune(split(number))
+
+    def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
+        if self._stored is not None and not all(self._in_memory(queue_id, first) for queue_id, first, _ in ranges):
+            return None
+        return [self._unsplit(*one) for one in ranges]
+
+    async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
+        answers = []
+        for queue_id, first, end in ranges:
+            found = {one.last_offset: one for one in self._unsplit(queue_id, first, end)}
+            if self._stored is not None and not self._in_memory(queue_id, first):
+                found |= {one.last_offset: one for one in await self._stored.aborted(queue_id, first, end)}
+            answers.append(sorted(found.values(), key=attrgetter("first_offset")))
+        return answers
+
+    def _unsplit(self, queue_id: int, first: int, end: int) -> list[AbortedRange]:
+        return self._groups[self._group_of(queue_id)].aborted.find(queue_id, first, end)
+
+    def _in_memory(self, queue_id: int, first: int) -> bool:
+        """Whether memory knows every aborted transaction whose marker is at or behind an offset: as the write group
+        never met one, or as the block that holds the offset is behind all whose markers memory has forgotten."""
+        group = self._groups[self._group_of(queue_id)]
+        if not group.met_any:
+            return True
+        slot = self._table.find(queue_id)
+        entries = [] if slot == NO_SLOT else self._index.window(slot, first)
+        pruned = group.aborted.pruned_index
+        return bool(
+            entries
+            and pruned is not None
+            and entries[0].base_offset <= first
+            and entries[0].block.header.index > pruned
+        )

@@ -1,0 +1,54 @@
+"""Answers what other nodes ask about transactions in the write groups that this node leads, by its own storage."""
+
+from __future__ import annotations
+
+from mainstem.model import Outcome
+from mainstem.ports import CommittedReads, QueueLeadership, TransactionMarkers
+from mainstem.rpc.handlers import Handlers, RpcCall
+from mainstem.rpc.messages.cluster import WriteGroupsNotLed
+from mainstem.rpc.messages.transactions import (
+    ABORTED,
+    PRODUCERS,
+    WRITE_MARKERS,
+    AbortedTold,
+    AskAborted,
+    AskProducers,
+    MarkersWritten,
+    ProducersTold,
+    QueueProducers,
+    WriteMarkers,
+)
+from mainstem.rpc.wire.method import Reply
+
+
+class TransactionService:
+    def __init__(self, markers: TransactionMarkers, committed: CommittedReads, leadership: QueueLeadership) -> None:
+        self._markers = markers
+        self._committed = committed
+        self._leadership = leadership
+
+    def register(self, handlers: Handlers) -> None:
+        handlers.unary(WRITE_MARKERS, self._write)
+        handlers.unary(PRODUCERS, self._producers)
+        handlers.unary(ABORTED, self._aborted)
+
+    async def _write(self, call: RpcCall[WriteMarkers]) -> Reply[MarkersWritten]:
+        return Reply(MarkersWritten(await self._markers.write(call.request.markers)))
+
+    async def _producers(self, call: RpcCall[AskProducers]) -> Reply[ProducersTold]:
+        told = await self._markers.producers(call.request.queue_ids)
+        return Reply(
+            ProducersTold(
+                [
+                    QueueProducers(found) if isinstance(found, Outcome) else QueueProducers(Outcome.OK, found)
+                    for found in told
+                ]
+            )
+        )
+
+    async def _aborted(self, call: RpcCall[AskAborted]) -> Reply[AbortedTold]:
+        for queue_id, _, _ in call.request.ranges:
+            group = self._leadership.group_of(queue_id)
+            if not self._leadership.leads(group):
+                raise WriteGroupsNotLed(f"write group {group} of queue {queue_id:#x} is not led here")
+        return Reply(AbortedTold(await self._committed.aborted(call.request.ranges)))
