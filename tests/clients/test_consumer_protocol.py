@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.conftest import SETTINGS
-from tests.clients.drivers.librdkafka import KEEP_TRYING
-from tests.clients.test_consumer_groups import Member, closing, fill, is_shared, poll_until
+from tests.clients.drivers.librdkafka import KEEP_TRYING, producer
+from tests.clients.test_consumer_groups import COOPERATIVE, EAGER, Member, closing, fill, is_shared, poll_until
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
@@ -115,3 +116,57 @@ def test_a_regular_expression_is_resolved_by_the_node(node: Serving) -> None:
     with closing(Member(node.kafka, "expressions", "^logs-.*", **PROTOCOL)) as (member,):
         fill(node.kafka, "logs-a", 4, 1)
         poll_until([member], lambda: len(set(member.read)) == 4, "all of it")
+
+
+@pytest.mark.parametrize("assignor", [EAGER, COOPERATIVE])
+def test_a_group_rolls_to_the_new_protocol_and_back_under_load(node: Serving, assignor: str) -> None:
+    topic = group = f"rolling-{assignor}"
+    admin = topic_of(node, topic)
+    commits = {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
+    classic = {**commits, "partition.assignment.strategy": assignor, "heartbeat.interval.ms": 100}
+    sender, sent = producer(node.kafka), 0
+    members: list[Member] = []
+    read: set[tuple[int, int]] = set()
+
+    def shared() -> bool:
+        """More has been written, nobody reads what another does, and all partitions are read."""
+        nonlocal sent
+        for partition in range(4):
+            sender.produce(topic, b"%d" % sent, partition=partition)
+        sent += 1
+        sender.poll(0)
+        owned = list(chain(*(member.partitions for member in members)))
+        assert len(owned) == len(set(owned)), "a partition has two readers"
+        return is_shared(members, 4)
+
+    def roll(settings: dict[str, Any]) -> None:
+        """Each member ends, and one with other settings takes its place."""
+        for _ in range(3):
+            ended = members.pop(0)
+            ended.reader.close()
+            read.update(ended.read)
+            members.append(Member(node.kafka, group, topic, **settings))
+            poll_until(members, shared, "an even share of three")
+
+    def kind() -> ConsumerGroupType:
+        found = admin.list_consumer_groups().result(PATIENCE_SECONDS).valid
+        return next(listed.type for listed in found if listed.group_id == group)
+
+    members += (Member(node.kafka, group, topic, **classic) for _ in range(3))
+    try:
+        poll_until(members, shared, "an even share of three")
+        assert kind() is ConsumerGroupType.CLASSIC
+        roll({**PROTOCOL, **commits})
+        assert kind() is ConsumerGroupType.CONSUMER
+        roll(classic)
+        assert kind() is ConsumerGroupType.CLASSIC
+        assert sender.flush(PATIENCE_SECONDS) == 0
+        everything = {(partition, offset) for partition in range(4) for offset in range(sent)}
+        poll_until(members, lambda: read.union(*(it.read for it in members)) >= everything, "all of it")
+    finally:
+        for member in members:
+            member.reader.close()
+    with closing(Member(node.kafka, group, topic, **commits)) as (after,):
+        asked = [TopicPartition(topic, partition) for partition in range(4)]
+        committed = after.reader.committed(asked, timeout=PATIENCE_SECONDS)
+        assert [at.offset for at in committed] == [sent] * 4

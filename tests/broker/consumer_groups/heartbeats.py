@@ -51,6 +51,8 @@ class Table:
         self.log: list[LogRecord] = []
         self.now_ms = 0
         self.wake_at_ms: int | None = None
+        self.lives = 1
+        """How many machines have had this log."""
         self._answers: dict[int, Any] = {}
         self._tickets = itertools.count(1)
         self._uniques = itertools.count(1)
@@ -79,6 +81,7 @@ class Table:
 
     def restart(self) -> None:
         """A new machine from the log, as it is read back from its topic."""
+        self.lives += 1
         self.machine = self.replayed()
         self.take(self.machine.recovered(self.now))
 
@@ -107,9 +110,17 @@ class Table:
         )
 
     def ask(self, event: Callable[[int], Result]) -> Any:
+        return self._answers.pop(self.send(event))
+
+    def send(self, event: Callable[[int], Result]) -> int:
+        """Ask without an answer at once. Returns the ticket."""
         ticket = next(self._tickets)
         self.take(event(ticket))
-        return self._answers.pop(ticket)
+        return ticket
+
+    def answer(self, ticket: int) -> Any:
+        """The answer, once; None: there is none yet."""
+        return self._answers.pop(ticket, None)
 
     def take(self, result: Result) -> None:
         self.log += result.records

@@ -378,10 +378,9 @@ def test_a_group_without_members_and_offsets_is_forgotten_in_the_end() -> None:
 # --- the other protocol ------------------------------------------------------------------------------
 
 
-def test_each_protocol_refuses_the_others_members() -> None:
-    table = Table(flights=4)
+def test_an_empty_group_is_of_the_protocol_that_joins_first() -> None:
+    table = Table(ConsumerGroupsConfig(rebalance_delay_ms=0, migration_policy="disabled"), flights=4)
     table.join("a", "flights")
-    assert classic_join(table).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     table.beat("a", -1)
     joined = classic_join(table)
     assert joined.error_code == ErrorCode.NONE

@@ -6,6 +6,10 @@ import msgspec
 
 from mainstem.errors import ConfigError
 
+UPGRADING_POLICIES = ("upgrade", "bidirectional")
+DOWNGRADING_POLICIES = ("downgrade", "bidirectional")
+MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
+
 
 class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds, timeouts and sizes of one node's consumer group coordinator."""
@@ -18,6 +22,9 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """`group.consumer.session.timeout.ms`: of members whose partitions the coordinator assigns."""
     consumer_heartbeat_interval_ms: int = 5_000
     """`group.consumer.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
+    migration_policy: str = "bidirectional"
+    """`group.consumer.migration.policy`: whether a group may change its protocol while it has members: `upgrade` from
+    classic, `downgrade` to classic, `bidirectional` or `disabled`."""
     rebalance_delay_ms: int = 3_000
     """`group.initial.rebalance.delay.ms`: how long an empty consumer group waits for more members after the
     first."""
@@ -94,6 +101,11 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         for name in ("rebalance_delay_ms", "offset_metadata_bytes_max"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"groups.{name} is {getattr(self, name)}; it must not be negative")
+        if self.migration_policy not in MIGRATION_POLICIES:
+            raise ConfigError(
+                f"groups.migration_policy is {self.migration_policy!r}; it must be one of "
+                f"{', '.join(MIGRATION_POLICIES)}"
+            )
         if self.consumer_session_timeout_ms <= self.consumer_heartbeat_interval_ms:
             raise ConfigError(
                 f"groups.consumer_session_timeout_ms is {self.consumer_session_timeout_ms}; it must be longer than"

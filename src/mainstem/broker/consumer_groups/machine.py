@@ -20,9 +20,10 @@ from mainstem.broker.consumer_groups import offsets
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.migration import classic_members, conversion
 from mainstem.broker.consumer_groups.modern import described, group_changes
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
-from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, heartbeat, refused
+from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, heartbeat, refusal_of_first, refused
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics, no_topics
 from mainstem.broker.consumer_groups.offsets import Offsets, TopicId
@@ -58,7 +59,6 @@ from mainstem.protocol.messages.group_membership import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    MemberResponse,
     SyncGroupRequest,
 )
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
@@ -226,11 +226,13 @@ class ConsumerGroupMachine:
         timeout_ms, config = request.session_timeout_ms, self._config
         group = self.groups.get(request.group_id)
         modern = self.modern.get(request.group_id)
-        if modern is not None and not modern.empty:
-            step.answer(ticket, rebalance.refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-            return self._finish(step)
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif modern is not None and not modern.empty:
+            it = GroupStep(step, modern, self._topics)
+            step.answer(ticket, classic_members.join(it, request, caller))
+            self._downgrade_if_due(it)  # it may have taken the place of the last member of the new protocol
+            return self._finish(step)
         elif group is None and request.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID
         elif group is None and not self._has_room:
@@ -247,7 +249,10 @@ class ConsumerGroupMachine:
     def sync(self, ticket: Ticket, request: SyncGroupRequest, now: Moment) -> Result:
         step = self._step(now)
         group = self.groups.get(request.group_id)
-        if group is None:
+        modern = self.modern.get(request.group_id)
+        if modern is not None:
+            step.answer(ticket, classic_members.sync(GroupStep(step, modern, self._topics), request))
+        elif group is None:
             step.answer(ticket, rebalance.refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
         else:
             assignment.sync(step, group, ticket, request)
@@ -256,7 +261,11 @@ class ConsumerGroupMachine:
     def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: Moment) -> Result:
         step = self._step(now)
         group = self.groups.get(request.group_id)
-        code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else presence.heartbeat(step, group, request)
+        modern = self.modern.get(request.group_id)
+        if modern is not None:
+            code = classic_members.heartbeat(GroupStep(step, modern, self._topics), request)
+        else:
+            code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else presence.heartbeat(step, group, request)
         step.answer(ticket, HeartbeatResponse(error_code=code))
         return self._finish(step, group)
 
@@ -264,57 +273,54 @@ class ConsumerGroupMachine:
         """A request in the form of version 3 and later: `members` names the members that leave."""
         step = self._step(now)
         if request.group_id in self.modern:
-            members = self._leave_modern(step, self.modern[request.group_id], request)
+            it = GroupStep(step, self.modern[request.group_id], self._topics)
+            members = classic_members.leave(it, request.members)
             step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+            self._downgrade_if_due(it)
             return self._finish(step)
         group = self.groups.get(request.group_id) or ConsumerGroup(request.group_id)
         members = presence.leave(step, group, request.members)
         step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
         return self._finish(step, group)
 
-    def _leave_modern(self, step: Step, group: ModernGroup, request: LeaveGroupRequest) -> tuple[MemberResponse, ...]:
-        """An administrator removes static members, by their instance ids."""
-        answers, removed = [], []
-        for identity in request.members:
-            holder = group.static_members.get(identity.group_instance_id or "")
-            code = ErrorCode.NONE
-            if holder is None or holder in removed:
-                code = ErrorCode.UNKNOWN_MEMBER_ID
-            elif identity.member_id not in ("", holder):
-                code = ErrorCode.FENCED_INSTANCE_ID
-            else:
-                removed.append(holder)
-            answers.append(
-                MemberResponse(
-                    member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
-                )
-            )
-        if removed:
-            group_changes.remove(GroupStep(step, group, self._topics), removed)
-        return tuple(answers)
-
     def consumer_heartbeat(
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatCaller, now: Moment
     ) -> Result:
-        """ConsumerGroupHeartbeat. A join turns an empty classic group into one that this machine assigns."""
+        """ConsumerGroupHeartbeat. A join turns a classic group into one that this machine assigns: an empty one, or one
+        whose members may come along."""
         step = self._step(now)
         group_id, joins = request.group_id, request.member_epoch == JOIN_EPOCH
         classic, group = self.groups.get(group_id), self.modern.get(group_id)
-        if classic is not None and (not joins or classic.members or classic.pending_members):
+        it = GroupStep(step, group or ModernGroup(group_id, self._holdings), self._topics)
+        if classic is not None and not (joins and conversion.can_upgrade(it, classic)):
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
         elif group is None and not joins:
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
         elif group is None and classic is None and not self._has_room:
             step.answer(ticket, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif group is None and (refusal := refusal_of_first(it, request, sender)) is not None:
+            step.answer(ticket, refusal)
         else:
-            if group is None:
-                group = self.modern[group_id] = ModernGroup(group_id, self._holdings)
-            step.answer(ticket, heartbeat(GroupStep(step, group, self._topics), request, sender))
-            if group.vacant:
+            self.modern[group_id] = it.group
+            if classic is not None:
+                conversion.upgrade(it, classic)
+            step.answer(ticket, heartbeat(it, request, sender))
+            if it.group.vacant:
                 self._forget_modern(group_id)
-            elif classic is not None and classic.persisted is not None:
-                step.write(ConsumerGroupRecord(GroupMetadataKey(group=group_id), None))
+            self._downgrade_if_due(it)
         return self._finish(step)
+
+    def _downgrade_if_due(self, it: GroupStep) -> None:
+        """The last member of the new protocol may be gone: a classic group goes on with the others."""
+        value = conversion.downgraded(it)
+        if value is None:
+            return
+        protocols = conversion.downgrade(it, value)
+        group = self.groups[it.group.group_id]
+        for member in group.members.values():
+            group.set_protocols(member, protocols[member.member_id])
+            it.step.restart_session(group, member.member_id)
+        rebalance.prepare(it.step, group)
 
     # --- offsets -------------------------------------------------------------------------------------
 
@@ -453,8 +459,8 @@ class ConsumerGroupMachine:
                 continue
             if key.group_id in self.modern:
                 it = GroupStep(step, self.modern[key.group_id], self._topics)
-                over = group_changes.session_over if key.kind == TimerKind.SESSION else group_changes.revocation_over
-                over(it, key.member_id)
+                group_changes.time_over(it, key.kind, key.member_id)
+                self._downgrade_if_due(it)
                 continue
             group = self.groups.get(key.group_id)
             if group is None:
@@ -463,7 +469,7 @@ class ConsumerGroupMachine:
                 presence.session_over(step, group, key.member_id)
             elif key.kind == TimerKind.JOIN:
                 rebalance.join_time_over(step, group)
-            else:
+            elif key.kind == TimerKind.SYNC:
                 rebalance.sync_time_over(step, group)
             self._forget_if_vacant(group)
         return self._finish(step)

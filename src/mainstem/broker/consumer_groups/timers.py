@@ -19,6 +19,8 @@ class TimerKind:
     SYNC = 2
     EXPIRY = 3
     REVOCATION = 4
+    ANSWER = 5
+    """A classic member of a group that the coordinator assigns is to join, or to fetch its assignment."""
 
 
 class TimerKey(NamedTuple):

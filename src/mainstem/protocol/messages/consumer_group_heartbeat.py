@@ -17,6 +17,7 @@ LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 """The member's instance comes back."""
 
+MEMBER_TYPE_CLASSIC = 0
 MEMBER_TYPE_CONSUMER = 1
 """`member_type` of a member that speaks this protocol."""
 

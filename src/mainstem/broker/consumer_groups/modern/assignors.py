@@ -61,7 +61,7 @@ def _assign_alike(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
     if not members:
         return {}
     kept, free = _kept(members, sizes)
-    total = sum(sizes.values()) if next(iter(members.values())).topics else 0
+    total = sum(sizes.get(topic_id, 0) for topic_id in next(iter(members.values())).topics)
     least, extras = divmod(total, len(members))
     for member_id in sorted(members, key=lambda member_id: (-len(kept[member_id]), member_id)):
         has = kept[member_id]

@@ -7,6 +7,7 @@ from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, Mod
 from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import (
+    MEMBER_TYPE_CLASSIC,
     MEMBER_TYPE_CONSUMER,
     DescribedAssignment,
     DescribedConsumer,
@@ -67,7 +68,7 @@ def _member(group: ModernGroup, member: ModernMember, topics: CurrentTopics) -> 
         subscribed_topic_regex=metadata.subscribed_topic_regex,
         assignment=_assignment(member.current.assigned, topics),
         target_assignment=_assignment(group.target(member.member_id), topics),
-        member_type=MEMBER_TYPE_CONSUMER,
+        member_type=MEMBER_TYPE_CONSUMER if member.classic is None else MEMBER_TYPE_CLASSIC,
     )
 
 
@@ -91,6 +92,10 @@ def commit_error(group: ModernGroup, request: OffsetCommitRequest, version: int)
     member = group.members.get(request.member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    if member.classic is not None:
+        if group.static_members.get(request.group_instance_id or "", member.member_id) != member.member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if epoch == member.current.epoch else ErrorCode.ILLEGAL_GENERATION
     if version < MEMBER_EPOCHS_FROM:
         return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.NONE if epoch == member.current.epoch else ErrorCode.STALE_MEMBER_EPOCH

@@ -36,7 +36,10 @@ from mainstem.protocol.messages.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 
-__all__ = ["GroupStep", "assign", "partitions_of", "remove", "revocation_over", "session_over", "take_over"]
+__all__ = ["GroupStep", "assign", "partitions_of", "remove", "take_over", "time_over"]
+
+ANSWER_WAIT_MS_MIN = 1_000
+"""Clients choose rebalance timeouts; below this one, a member would be gone before it could answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class GroupStep:
     # --- timers --------------------------------------------------------------------------------------
 
     def restart_session(self, member_id: str) -> None:
-        timeout_ms = self.step.config.consumer_session_timeout_ms
+        classic = self.group.members[member_id].classic
+        timeout_ms = self.step.config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.step.timers.set(self._timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
 
     def time_revocation(self, member_id: str) -> None:
@@ -104,8 +108,20 @@ class GroupStep:
     def stop_revocation(self, member_id: str) -> None:
         self.step.timers.cancel(self._timer(TimerKind.REVOCATION, member_id))
 
+    def start_answer(self, member_id: str, *, unless_started: bool = False) -> None:
+        """A classic member has its rebalance timeout for its next join, or its next sync."""
+        timer = self._timer(TimerKind.ANSWER, member_id)
+        metadata = self.group.members[member_id].metadata
+        if metadata is not None and not (unless_started and timer in self.step.timers):
+            timeout_ms = max(metadata.rebalance_timeout_ms, ANSWER_WAIT_MS_MIN)
+            self.step.timers.set(timer, self.step.now.monotonic_ms + timeout_ms)
+
+    def stop_answer(self, member_id: str) -> None:
+        self.step.timers.cancel(self._timer(TimerKind.ANSWER, member_id))
+
     def stop_timers(self, member_id: str) -> None:
         self.stop_revocation(member_id)
+        self.stop_answer(member_id)
         self.step.timers.cancel(self._timer(TimerKind.SESSION, member_id))
 
     def _timer(self, kind: int, member_id: str) -> TimerKey:
@@ -131,17 +147,20 @@ def take_over(it: GroupStep, old: ModernMember, member_id: str, metadata: Consum
     it.write_current(member_id, CurrentAssignment(assigned=assigned))
 
 
-def session_over(it: GroupStep, member_id: str) -> None:
-    """No heartbeat of a member came for its session timeout."""
-    if member_id in it.group.members:
-        it.step.counts.sessions_expired += 1
-        remove(it, [member_id])
-
-
-def revocation_over(it: GroupStep, member_id: str) -> None:
-    """A member did not give up partitions within its rebalance timeout."""
+def time_over(it: GroupStep, kind: int, member_id: str) -> None:
+    """A member's time is over: no heartbeat came for its session timeout, or it did not give up partitions, or a
+    classic one did not join or sync, within its rebalance timeout."""
     member = it.group.members.get(member_id)
-    if member is not None and member.current.state == ReconciliationState.UNREVOKED_PARTITIONS:
+    if member is None:
+        return
+    if kind == TimerKind.SESSION:
+        it.step.counts.sessions_expired += 1
+    over = {
+        TimerKind.SESSION: True,
+        TimerKind.REVOCATION: member.current.state == ReconciliationState.UNREVOKED_PARTITIONS,
+        TimerKind.ANSWER: member.classic is not None,
+    }
+    if over.get(kind, False):
         remove(it, [member_id])
 
 

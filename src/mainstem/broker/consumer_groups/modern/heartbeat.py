@@ -76,6 +76,21 @@ def heartbeat(
         return refused(refusal.code, refusal.why)
 
 
+def refusal_of_first(
+    it: GroupStep, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatCaller
+) -> ConsumerGroupHeartbeatResponse | None:
+    """The answer to a join that `it.group`, which is new and empty, would not take; it writes nothing."""
+    try:
+        _check(request, sender.caller.version)
+        metadata = _metadata(None, request, sender.caller)
+        check_room(it, request.member_id, None, metadata, sender.caller)
+        if metadata.subscribed_topic_regex:
+            _resolved(it, metadata.subscribed_topic_regex, sender)
+    except MemberRefused as refusal:
+        return refused(refusal.code, refusal.why)
+    return None
+
+
 def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Raises `MemberRefused` for a request that contradicts itself."""
     epoch = request.member_epoch
@@ -154,7 +169,7 @@ def _stay(
         _check_epoch(known, request.member_epoch, owned)
     before = None if known is None else known.metadata
     metadata = _metadata(before, request, sender.caller)
-    _check_room(it, member_id, known, metadata, sender.caller)
+    check_room(it, member_id, known, metadata, sender.caller)
     expression = metadata.subscribed_topic_regex or ""
     resolved = _resolved(it, expression, sender) if expression else None  # may be refused: before any record
 
@@ -164,15 +179,12 @@ def _stay(
         it.write_member(member_id, metadata)
     if replaced is None and joins and known is not None and known.gone_for_now:
         it.write_current(member_id, CurrentAssignment(assigned=known.current.assigned))
-    changed = before is None or _subscription(before) != _subscription(metadata)
+    changed = before is None or subscription_of(before) != subscription_of(metadata)
     if resolved is not None:
         it.write_expression(expression, resolved)
     if changed:
         it.forget_unused_expressions()
-    _follow_topics(it, changed=changed)
-    if group.epoch > group.assignment_epoch:
-        group_changes.assign(it)
-    moved = _reconcile(it, member_id, owned)
+    moved = settle(it, member_id, owned, changed=changed)
     it.restart_session(member_id)
 
     current = group.members[member_id].current
@@ -199,7 +211,7 @@ def _replaced(it: GroupStep, request: ConsumerGroupHeartbeatRequest, member_id: 
     if holder is None or holder == member_id:
         return None
     member = it.group.members[holder]
-    if not member.gone_for_now:
+    if not member.gone_for_now and member.classic is None:  # classic ones do not say that they will be back
         raise MemberRefused(ErrorCode.UNRELEASED_INSTANCE_ID)
     return member
 
@@ -226,6 +238,7 @@ def _metadata(
     names, expression = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         known,
+        classic_member_metadata=None,
         client_id=caller.client_id,
         client_host=caller.client_host,
         instance_id=request.instance_id or known.instance_id,
@@ -239,7 +252,7 @@ def _metadata(
     )
 
 
-def _check_room(
+def check_room(
     it: GroupStep,
     member_id: str,
     known: ModernMember | None,
@@ -258,7 +271,7 @@ def _check_room(
         raise MemberRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _subscription(metadata: ConsumerGroupMemberMetadataValue) -> tuple[object, ...]:
+def subscription_of(metadata: ConsumerGroupMemberMetadataValue) -> tuple[object, ...]:
     return metadata.subscribed_topic_names, metadata.subscribed_topic_regex, metadata.server_assignor
 
 
@@ -274,7 +287,7 @@ def _resolved(it: GroupStep, expression: str, sender: HeartbeatCaller) -> Consum
     return ConsumerGroupRegularExpressionValue(topics=topics, version=0, timestamp=it.step.now.wall_ms)
 
 
-def _follow_topics(it: GroupStep, *, changed: bool) -> None:
+def follow_topics(it: GroupStep, *, changed: bool) -> None:
     """A new epoch, if members or subscriptions have `changed`, or the topics that they subscribe to."""
     group, now_ms = it.group, it.step.now.monotonic_ms
     checked_ms = group.topics_checked_ms
@@ -283,6 +296,15 @@ def _follow_topics(it: GroupStep, *, changed: bool) -> None:
     group.topics_checked_ms = now_ms
     if changed or it.topics_hash() != group.metadata_hash:
         it.begin_epoch()
+
+
+def settle(it: GroupStep, member_id: str, owned: Partitions | None, *, changed: bool) -> bool:
+    """Bring the group to the epoch of its members and topics, and one member a step closer to its target. Returns
+    whether the member's partitions have changed."""
+    follow_topics(it, changed=changed)
+    if it.group.epoch > it.group.assignment_epoch:
+        group_changes.assign(it)
+    return _reconcile(it, member_id, owned)
 
 
 def _reconcile(it: GroupStep, member_id: str, owned: Partitions | None) -> bool:

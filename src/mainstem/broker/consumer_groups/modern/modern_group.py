@@ -19,6 +19,7 @@ from uuid import UUID
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.protocol.messages.consumer_group_heartbeat import STATIC_LEAVE_EPOCH
 from mainstem.protocol.messages.consumer_group_records import (
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -90,6 +91,11 @@ class ModernMember:
     """Bytes that the holdings are charged for it."""
 
     @property
+    def classic(self) -> ClassicMemberMetadata | None:
+        """Of a member that speaks the classic protocol."""
+        return None if self.metadata is None else self.metadata.classic_member_metadata
+
+    @property
     def gone_for_now(self) -> bool:
         """Whether it is a static member that left and is expected back."""
         return self.current.epoch == STATIC_LEAVE_EPOCH
@@ -115,6 +121,9 @@ def metadata_bytes(member_id: str, metadata: ConsumerGroupMemberMetadataValue) -
     texts = (metadata.instance_id, metadata.rack_id, metadata.client_id, metadata.client_host, metadata.server_assignor)
     size = MODERN_MEMBER_BYTES + 2 * len(member_id) + sum(len(text or "") for text in texts)
     size += len(metadata.subscribed_topic_regex or "")
+    if metadata.classic_member_metadata is not None:
+        protocols = metadata.classic_member_metadata.supported_protocols
+        size += sum(NAME_BYTES + len(protocol.name) + len(protocol.metadata) for protocol in protocols)
     return size + sum(NAME_BYTES + len(name) for name in metadata.subscribed_topic_names)
 
 
@@ -142,6 +151,9 @@ class ModernGroup:
         self._owners: dict[UUID, dict[int, str]] = {}
         self._subscribers: Counter[str] = Counter()
         """How many members subscribe to a topic by its name."""
+        self._classic_members = 0
+        self._classic_protocols: Counter[str] = Counter()
+        """How many classic members support a protocol."""
 
     @property
     def empty(self) -> bool:
@@ -151,6 +163,25 @@ class ModernGroup:
     def vacant(self) -> bool:
         """Whether the log knows nothing of it."""
         return not self.epoch and not self.members
+
+    @property
+    def only_classic(self) -> bool:
+        """Whether it has members, all of which speak the classic protocol."""
+        return 0 < self._classic_members == len(self.members)
+
+    def supports_classic(self, names: Iterable[str], besides: ModernMember | None) -> bool:
+        """Whether a member has one of these protocols in common with all classic members, itself left out."""
+        itself: set[str] = set()
+        others = self._classic_members
+        if besides is not None and besides.classic is not None:
+            itself = {protocol.name for protocol in besides.classic.supported_protocols}
+            others -= 1
+        return any(self._classic_protocols[name] - (name in itself) == others for name in names)
+
+    def classic_protocol(self) -> str | None:
+        """A protocol that all classic members support."""
+        shared = (name for name, count in self._classic_protocols.items() if count == self._classic_members)
+        return min(shared, default=None)
 
     @property
     def state(self) -> ModernGroupState:
@@ -241,6 +272,9 @@ class ModernGroup:
         member.charged = metadata_bytes(member_id, value)
         self._holdings.change(value.client_host, member.charged)
         self._subscribers.update(set(value.subscribed_topic_names))
+        if value.classic_member_metadata is not None:
+            self._classic_members += 1
+            self._classic_protocols.update({it.name for it in value.classic_member_metadata.supported_protocols})
         if value.instance_id is not None:
             self.static_members[value.instance_id] = member_id
 
@@ -253,6 +287,10 @@ class ModernGroup:
             self._subscribers[name] -= 1
             if not self._subscribers[name]:
                 del self._subscribers[name]
+        if old.classic_member_metadata is not None:
+            self._classic_members -= 1
+            self._classic_protocols.subtract({it.name for it in old.classic_member_metadata.supported_protocols})
+            self._classic_protocols += Counter()  # drops protocols that no member supports any more
         if old.instance_id is not None and self.static_members.get(old.instance_id) == member.member_id:
             del self.static_members[old.instance_id]
 
