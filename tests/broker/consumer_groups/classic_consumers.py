@@ -54,6 +54,8 @@ class ClassicConsumer:
         self.member_id = ""
         self.generation: int | None = None
         self.owned: Owned = frozenset()
+        self._seen: dict[str, int] | None = None
+        """Of a leader: how many partitions the topics had that it assigned."""
         self._joining: tuple[int, int] | None = None
         """The ticket of a join, and the life of the machine that has it."""
         self._syncing: tuple[int, int] | None = None
@@ -66,6 +68,8 @@ class ClassicConsumer:
             return self._join_answered(self._joining)
         if self.generation is None:
             return self._join()
+        if self._seen is not None and self._seen != self._sizes():
+            return self._rejoin()
         request = HeartbeatRequest(
             group_id=GROUP,
             generation_id=self.generation,
@@ -134,6 +138,7 @@ class ClassicConsumer:
 
     def _sync(self, joined: JoinGroupResponse) -> ErrorCode:
         leads = joined.leader == self.member_id
+        self._seen = self._sizes() if leads else None
         assert self.generation is not None
         request = SyncGroupRequest(
             group_id=GROUP,
@@ -168,9 +173,13 @@ class ClassicConsumer:
         return self._join() if gives_up and self.cooperative else ErrorCode.NONE
 
     def _lose(self, code: ErrorCode) -> None:
+        self._seen = None
         self.owned, self.generation, self._joining, self._syncing = frozenset(), None, None, None
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: topic.partitions for name, topic in self.table.topics.items()}
 
     # --- the leader ----------------------------------------------------------------------------------
 
