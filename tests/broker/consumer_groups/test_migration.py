@@ -72,6 +72,21 @@ def test_a_group_rolls_from_classic_to_consumer_and_back(cooperative: bool) -> N
     assert back.owned == ALL_FOUR
 
 
+def test_a_member_that_waits_in_a_join_is_answered_by_the_new_group() -> None:
+    table = Table(flights=4)
+    one, two = two_classic(table)
+    late = ClassicConsumer(table, "late", ("flights",))
+    late.beat()
+    assert table.machine.groups[GROUP].state is ConsumerGroupState.PREPARING_REBALANCE
+    assert late.generation is None
+    new = Consumer(table, "new", ("flights",))
+    assert new.beat() is ErrorCode.NONE
+    assert late.beat() is ErrorCode.NONE
+    assert late.generation == table.group.epoch
+    settle(one, two, late, new)
+    assert [len(client.owned) for client in (one, two, late, new)] == [1, 1, 1, 1]
+
+
 def test_members_are_described_by_their_protocol() -> None:
     table = Table(flights=4)
     one, two = two_classic(table)
@@ -214,7 +229,8 @@ ACTIONS = st.lists(
 def test_no_partition_has_two_readers_whatever_protocols_come_and_go(
     actions: list[tuple[str, int]], cooperative: bool
 ) -> None:
-    table, topics = Table(flights=4, delays=3), ("flights", "delays")
+    config = ConsumerGroupsConfig(rebalance_delay_ms=0, new_member_join_timeout_ms=PATIENCE_MS)
+    table, topics = Table(config, flights=4, delays=3), ("flights", "delays")
     lives = iter(range(1_000))
 
     def fresh(number: int) -> Client:

@@ -302,9 +302,10 @@ class ConsumerGroupMachine:
             step.answer(ticket, refusal)
         else:
             self.modern[group_id] = it.group
-            if classic is not None:
-                conversion.upgrade(it, classic)
+            waiting = [] if classic is None else conversion.upgrade(it, classic)
             step.answer(ticket, heartbeat(it, request, sender))
+            for join_ticket, member_id in waiting:
+                step.answer(join_ticket, classic_members.joined(it, member_id))
             if it.group.vacant:
                 self._forget_modern(group_id)
             self._downgrade_if_due(it)

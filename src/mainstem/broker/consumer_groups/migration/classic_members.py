@@ -69,14 +69,24 @@ def _join(it: GroupStep, request: JoinGroupRequest, caller: Caller) -> JoinGroup
     changed = before is None or subscription_of(before) != subscription_of(metadata)
     if changed:
         it.forget_unused_expressions()
-    settle(it, member_id, partitions_in(subscription.owned_partitions, it.topics), changed=changed)
+    return joined(it, member_id, changed=changed)
+
+
+def joined(it: GroupStep, member_id: str, *, changed: bool = False) -> JoinGroupResponse:
+    """Take a member that joins one step closer to its target. Returns the answer to its join."""
+    classic = it.group.members[member_id].classic
+    assert classic is not None, f"member {member_id!r} of {it.group.group_id!r} is not a classic one"
+    protocol = classic.supported_protocols[0]
+    subscription = subscription_in(protocol.metadata)
+    owned = () if subscription is None else subscription.owned_partitions
+    settle(it, member_id, partitions_in(owned, it.topics), changed=changed)
     it.restart_session(member_id)
     it.start_answer(member_id)  # its sync
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
-        generation_id=group.members[member_id].current.epoch,
+        generation_id=it.group.members[member_id].current.epoch,
         protocol_type=PROTOCOL_TYPE,
-        protocol_name=request.protocols[0].name,
+        protocol_name=protocol.name,
         leader="",
         member_id=member_id,
         members=(),

@@ -14,9 +14,10 @@ from mainstem.broker.consumer_groups.members.member import Member
 from mainstem.broker.consumer_groups.migration.embedded import assigned_in, assignment_bytes, subscription_in
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
 from mainstem.broker.consumer_groups.modern.modern_group import CurrentAssignment, ModernGroup, Partitions
-from mainstem.broker.consumer_groups.rebalancing.rebalance import refuse_syncs, refused_join
+from mainstem.broker.consumer_groups.rebalancing.rebalance import refuse_syncs
 from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, ModernRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
@@ -43,45 +44,46 @@ def can_upgrade(it: GroupStep, group: ConsumerGroup) -> bool:
     if config.migration_policy not in UPGRADING_POLICIES or len(group.members) >= config.group_size_max:
         return False
     return group.consumers and all(
-        subscription_in(_metadata(group, member)) is not None and assigned_in(member.assignment, it.topics) is not None
+        subscription_in(member.protocols[0].metadata) is not None
+        and assigned_in(member.assignment, it.topics) is not None
         for member in group.members.values()
     )
 
 
-def upgrade(it: GroupStep, group: ConsumerGroup) -> None:
-    """Make `it.group`, which is new, of a classic group that `can_upgrade`. Those of its members that have yet to hear
-    of a generation join again."""
+def upgrade(it: GroupStep, group: ConsumerGroup) -> list[tuple[Ticket, str]]:
+    """Make `it.group`, which is new, of a classic group that `can_upgrade`. Returns the members that wait for answers
+    to their joins, with their tickets."""
     step, group_id, epoch = it.step, it.group.group_id, max(group.generation, 1)
-    _end_rebalance(it, group)
+    waiting = _end_rebalance(it, group)
     metadata_key = ConsumerGroupMetadataKey(group=group_id)
     step.write(ModernRecord(metadata_key, ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=0)))
     target_key = ConsumerGroupTargetAssignmentMetadataKey(group=group_id)
     step.write(ModernRecord(target_key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)))
     for member in group.members.values():
-        if member.new:
-            step.stop_timer(TimerKind.SESSION, group, member.member_id)
-            continue
         assigned = _unowned(it.group, assigned_in(member.assignment, it.topics) or {})
         it.write_member(member.member_id, _modern_metadata(group, member))
         it.write_target(member.member_id, assigned)
-        it.write_current(member.member_id, CurrentAssignment(epoch=epoch, previous_epoch=epoch, assigned=assigned))
+        if not member.new:
+            it.write_current(member.member_id, CurrentAssignment(epoch=epoch, previous_epoch=epoch, assigned=assigned))
         it.restart_session(member.member_id)
     step.write(ConsumerGroupRecord(GroupMetadataKey(group=group_id), None))
+    return waiting
 
 
-def _end_rebalance(it: GroupStep, group: ConsumerGroup) -> None:
-    """Answer what members wait for: they join again, the group that the coordinator assigns."""
-    step = it.step
+def _end_rebalance(it: GroupStep, group: ConsumerGroup) -> list[tuple[Ticket, str]]:
+    """Have members that wait for their assignments join again. Those that wait for answers to their joins are returned:
+    a refusal is nothing that all clients keep to themselves."""
+    step, waiting = it.step, []
     refuse_syncs(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
     for member in group.members.values():
         if member.join_ticket is not None:
-            member_id = "" if member.new else member.member_id
-            step.answer(member.join_ticket, refused_join(member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+            waiting.append((member.join_ticket, member.member_id))
             group.set_join_ticket(member, None)
     for member_id in group.pending_members:
         step.stop_timer(TimerKind.SESSION, group, member_id)
     step.stop_timer(TimerKind.JOIN, group)
     step.stop_timer(TimerKind.SYNC, group)
+    return waiting
 
 
 def _unowned(group: ModernGroup, assigned: Partitions) -> Partitions:
@@ -93,12 +95,8 @@ def _unowned(group: ModernGroup, assigned: Partitions) -> Partitions:
     return {topic_id: indexes for topic_id, indexes in kept.items() if indexes}
 
 
-def _metadata(group: ConsumerGroup, member: Member) -> bytes:
-    return member.metadata(group.protocol) or member.protocols[0].metadata
-
-
 def _modern_metadata(group: ConsumerGroup, member: Member) -> ConsumerGroupMemberMetadataValue:
-    subscription = subscription_in(_metadata(group, member))
+    subscription = subscription_in(member.protocols[0].metadata)
     assert subscription is not None, f"member {member.member_id!r} of {group.group_id!r} has no subscription"
     return ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
