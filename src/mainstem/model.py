@@ -77,6 +77,9 @@ class FeatureLevel(enum.IntEnum):
     """Batches of transactions and their markers in the logs of write groups; open and aborted transactions in
     checkpoints, snapshots, and files of the queue store."""
 
+    REGROUPED = 9
+    """Write groups that come to those with which the cluster began, and slots that they take over."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)
@@ -152,6 +155,11 @@ def topic_number_of(queue_id: int) -> int:
 
 def partition_of(queue_id: int) -> int:
     return queue_id & 0xFFFFFFFF
+
+
+def slots_in_turns(write_groups: int) -> list[int]:
+    """The write group of each slot in a cluster that begins with so many."""
+    return [slot % write_groups for slot in range(SLOTS)]
 
 
 def slot_of(queue_id: int) -> int:
@@ -272,6 +280,8 @@ class TopicsAsOf(NamedTuple):
     write_groups: int
     """How many write groups the cluster has."""
     topics: tuple[Topic, ...]
+    slots: tuple[int, ...] = ()
+    """The write group of each slot; empty: they are in turns, as in a cluster whose write groups are its first ones."""
 
 
 class NewTopic(NamedTuple):

@@ -192,6 +192,9 @@ class FakeViews:
     async def _known(self) -> ExplainedCluster:
         return ExplainedCluster(await self.cluster(), [], None, unplanned="this node is a cluster of its own")
 
+    async def add_write_groups(self, total: int) -> str | None:
+        return None
+
     async def remove_node(self, node_id: int) -> str | None:
         return None
 

@@ -33,6 +33,7 @@ from mainstem.console.views.asked_changes import (
     TenantRemoval,
     TenantRequest,
     TransferLeaderRequest,
+    WriteGroupsRequest,
 )
 from mainstem.console.views.node_views import NodeViews, StoreViews
 from mainstem.console.visitors import Visitors
@@ -82,6 +83,7 @@ class Console:
             Route("/v1/cluster/replace", self._limited(self._replace_node), methods=["POST"]),
             Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
             Route("/v1/cluster/rebalance", self._limited(self._rebalance), methods=["POST"]),
+            Route("/v1/cluster/write-groups", self._limited(self._write_groups), methods=["POST"]),
             Route("/v1/cluster/remove", self._limited(self._remove_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
@@ -166,6 +168,10 @@ class Console:
     async def _drain_node(self, request: Request) -> Response:
         wanted = await self._posted(request, DrainNodeRequest)
         return self._done(request, wanted, await self._views.cluster.drain_node(wanted.node, cancel=wanted.cancel))
+
+    async def _write_groups(self, request: Request) -> Response:
+        wanted = await self._posted(request, WriteGroupsRequest)
+        return self._done(request, wanted, await self._views.cluster.add_write_groups(wanted.total))
 
     async def _rebalance(self, request: Request) -> Response:
         wanted = await self._posted(request, RebalanceRequest)

@@ -7,8 +7,10 @@ have been (a list of topics in the object store is numbered by them), and produc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from mainstem.model import FeatureLevel
 from mainstem.nameserver.directory import member_id
@@ -48,6 +50,8 @@ class KnownCluster(NamedTuple):
     """The last entry of the lost metadata that anything outside of it is numbered by."""
     losses: int
     """How often the cluster has lost its metadata, this time included."""
+    slots: Sequence[int] = ()
+    """The write group of each slot; empty: they are in turns."""
 
 
 async def write_metadata(
@@ -70,7 +74,8 @@ async def write_metadata(
 
 
 def _commands(known: KnownCluster) -> Iterable[Command]:
-    yield new_cluster(known.cluster_id, known.write_groups)
+    begun = new_cluster(known.cluster_id, known.write_groups)
+    yield replace(begun, slots=list(known.slots)) if known.slots else begun
     yield RaiseFeatureLevel(FeatureLevel.newest())
     yield from known.topics
     yield AdvanceCounters(known.next_topic_number, known.losses * PRODUCER_IDS_BEHIND)

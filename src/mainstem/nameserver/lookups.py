@@ -15,6 +15,7 @@ from mainstem.model import (
     Topic,
     TopicsAsOf,
     partition_of,
+    slots_in_turns,
     topic_number_of,
 )
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
@@ -75,7 +76,9 @@ class MetadataLookups:
     async def topics_as_of(self) -> TopicsAsOf:
         """All topics, between two entries of the metadata's log."""
         async with self._replica.still():
-            return TopicsAsOf(self.version, self._state.next_topic_number, self.write_groups(), tuple(self.topics()))
+            groups, slots = self.write_groups(), self.slots()
+            grown = () if slots == slots_in_turns(groups) else tuple(slots)
+            return TopicsAsOf(self.version, self._state.next_topic_number, groups, tuple(self.topics()), grown)
 
     def totals(self) -> tuple[int, int]:
         """How many topics there are, and how many partitions they have."""
@@ -226,6 +229,10 @@ class MetadataLookups:
     def placements(self) -> Mapping[int, tuple[int, ...]]:
         """Per write group the nodes of its replicas, preferred leader first; empty until groups are placed."""
         return dict(self._state.placements)
+
+    def founders(self) -> Mapping[int, tuple[int, ...]]:
+        """Per write group that was added to those of the beginning, the nodes that began it."""
+        return self._state.node_table.founders
 
     def next_node_id(self) -> int:
         """An id that no node has or had, as far as removed nodes are remembered."""

@@ -32,6 +32,7 @@ from mainstem.rpc.messages.metadata import (
     WantPreference,
     WantTenant,
     WantTenantRemoval,
+    WantWriteGroups,
 )
 
 
@@ -103,6 +104,13 @@ class ClusterOperations:
         self._check_elastic("another preferred leader")
         await self._change(WantPreference(group, node_id, why))
 
+    async def add_write_groups(self, total: int) -> None:
+        """Have the cluster come to `total` write groups, which is more than it has; the new ones are elected within
+        seconds. Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        self._check_level(FeatureLevel.REGROUPED, "more write groups")
+        alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
+        await self._change(WantWriteGroups(total, alive))
+
     async def set_draining(self, node_id: int, *, draining: bool) -> None:
         """Have a node give away what it holds, which begins within a second; or stop that, where moves that are under
         way are finished. Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
@@ -116,10 +124,13 @@ class ClusterOperations:
         await self._change(WantNodeRemoval(node_id))
 
     def _check_elastic(self, what: str) -> None:
-        if self._lookups.feature_level < FeatureLevel.ELASTIC:
+        self._check_level(FeatureLevel.ELASTIC, what)
+
+    def _check_level(self, level: FeatureLevel, what: str) -> None:
+        if self._lookups.feature_level < level:
             raise FeatureLevelTooLow(
                 f"the cluster is at feature level {self._lookups.feature_level}, {what} takes level "
-                f"{FeatureLevel.ELASTIC}: mainstem cluster feature-level --raise, once all nodes run a version that "
+                f"{level}: mainstem cluster feature-level --raise, once all nodes run a version that "
                 "has it"
             )  # a leader of an older version would not understand the request
 

@@ -80,6 +80,7 @@ async def write_node(
             cluster.next_number,
             cluster.version,
             cluster.term // LOST_TERMS,
+            cluster.slots,
         )
         await write_metadata(files, node_id, members, os.urandom(16), known)
     except BaseException:

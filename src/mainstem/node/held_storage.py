@@ -11,7 +11,7 @@ from mainstem.model import FeatureLevel
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted
+from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted, WriteGroupsAdded
 from mainstem.node.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
@@ -70,6 +70,9 @@ class HeldStorage:
             nameserver.lookups.placements,
         )
         queue_admin = _queue_admin(setup, nameserver, storage, leadership)
+        nameserver.subscribe(partial(_grow, storage, queue_admin))
+        lookups = nameserver.lookups  # write groups may have been added while the disks were read
+        _grow(storage, queue_admin, WriteGroupsAdded(lookups.placements(), lookups.slots()))
         return cls(storage, leadership, queue_admin, served, setup, nameserver)
 
     async def start(self, clients: ForwardedClients) -> None:
@@ -143,6 +146,7 @@ class HeldStorage:
             storage.replication.take_part,
             storage.departures.look,
             setup.ports.clock,
+            storage.replication.founds,
         )
         setup.stack.push_async_callback(balance.hand_over)
         setup.background.begin(balance.run, "leader balance")
@@ -168,6 +172,7 @@ def _consensus(setup: RolesSetup, starts: StartsFile, nameserver: Nameserver, se
         node_id=config.node_id or NODE_ALONE,
         randomness=ports.randomness(),
         serving_changed=served.changed,
+        founders=nameserver.lookups.founders,
         quorum_times=lambda: nameserver.lookups.quorum_times() or [ports.clock.now_ms()],
     )
     if others is None:
@@ -201,6 +206,7 @@ def _storage_setup(setup: RolesSetup, nameserver: Nameserver, consensus: Consens
         manifest_path=str(ports.write_dir / MANIFEST_NAME),
         journal_path=str(ports.write_dir / JOURNAL_DIRECTORY),
         slots=nameserver.lookups.slots(),
+        write_groups=nameserver.lookups.write_groups(),
         topics=nameserver.lookups.topics,
         was_deleted=nameserver.lookups.was_deleted,
         consensus=consensus,
@@ -248,6 +254,14 @@ def _queue_admin(
     )
     queue_admin.register(setup.ports.handlers)
     return queue_admin
+
+
+def _grow(storage: Storage, queue_admin: QueueAdmin, event: Event) -> None:
+    """Listens to the nameserver: has the storage host more write groups."""
+    if isinstance(event, WriteGroupsAdded):
+        storage.grow(event.slots, len(event.placements))
+        if isinstance(queue_admin, ClusterQueueAdmin):
+            queue_admin.grow(len(event.placements))
 
 
 def look_after(care: QueueCare, event: Event) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, WriteGroupsAdded
 from mainstem.node.compute import BrokersStore
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.storage.agreed_clock import AgreedClock
@@ -34,6 +35,7 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     calls = others.record_calls if others.record_calls is not None else others.calls
     leaders = LeaderCalls(calls, lookups.heard)
     placement = Placement(lookups.slots())
+    placement.grow(lookups.slots(), lookups.write_groups())
     leadership = RemoteLeadership(placement, leaders, lookups.placements)
     routing = QueueRouting(setup.config.node_id, lookups, leadership, apart=True)
     messages = RemoteMessageStore(
@@ -41,8 +43,9 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     )
     setup.stack.push_async_callback(messages.close)
     setup.background.begin(messages.run, "tails of queues")
+    queues = RemoteQueueAdmin(placement.groups, placement.group_of, leaders)
     queue_admin = ClusterQueueAdmin(
-        RemoteQueueAdmin(placement.groups, placement.group_of, leaders),
+        queues,
         setup.config.node_id,
         placement.groups,
         leadership.leader,
@@ -60,6 +63,15 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     setup.background.begin(look_at_clocks, "agreed clock")
     news = LeaderNews(leaders, placement.groups)
     setup.background.begin(news.run, "leaders of write groups")
+
+    def grow(event: Event) -> None:
+        if isinstance(event, WriteGroupsAdded):
+            groups = len(event.placements)
+            placement.grow(event.slots, groups)
+            for part in (messages, queues, queue_admin, news):
+                part.grow(groups)
+
+    nameserver.subscribe(grow)
     return BrokersStore(
         messages,
         leadership,
@@ -82,13 +94,18 @@ class LeaderNews:
         self._known = {group: leaders.now(group) for group in range(groups)}
         self._listeners: list[Callable[[int, bool], None]] = []
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        for group in range(len(self._known), groups):
+            self._known[group] = self._leaders.now(group)
+
     def subscribe(self, listener: Callable[[int, bool], None]) -> None:
         self._listeners.append(listener)
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LEADERS_SECONDS)
-            for group, known in self._known.items():
+            for group, known in list(self._known.items()):
                 leader = self._leaders.now(group)
                 if leader.node_id == -1 or leader == known:
                     continue

@@ -19,7 +19,6 @@ from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.journal.segments.segment_files import DIRECTORY as JOURNAL
 from mainstem.storage.journal.segments.segment_files import SEGMENT
 from mainstem.storage.parts import Disks, StorageParts
-from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
@@ -77,7 +76,10 @@ async def _attempt(
 
 async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitStack) -> Disks:
     """`stack` closes the files, unless they are taken over."""
-    journal_map = JournalMap(Placement(setup.slots).groups)
+    hard_states = await HardStates.open(setup.write_files, setup.consensus.node_id)
+    stack.push_async_callback(hard_states.close)
+    # the metadata of this start may not have heard again of the last write groups that began here
+    journal_map = JournalMap(max(setup.placement().groups, hard_states.numbers_end))
     sync_failed = Late[[StorageFailed], None]()
     journal = await Journal.open(
         setup.write_files,
@@ -88,8 +90,6 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
         sync_failed=sync_failed,
     )
     stack.push_async_callback(journal.close)
-    hard_states = await HardStates.open(setup.write_files, setup.consensus.node_id)
-    stack.push_async_callback(hard_states.close)
     pacing = Pacing(
         setup.clock,
         slowdown_max=setup.config.background_slowdown_max,

@@ -7,6 +7,7 @@ writes to it (`Disks.sync_failed`); and the write groups tell the replication, w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainstem.kernel import QueueTable, RecentIndex
@@ -21,7 +22,6 @@ from mainstem.storage.cluster.write_group_replication import ReplicationParts, W
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
@@ -116,7 +116,8 @@ class StorageParts:
         self.pacing = pacing = disks.pacing
         self.lost = disks.lost
 
-        self.placement = placement = Placement(setup.slots)
+        self.placement = placement = setup.placement()
+        placement.grow(setup.slots, disks.journal_map.groups)
         self.store_work: QueueStore | SharedQueueStore = store
         """The merges and compactions of this node."""
         if setup.shared:
@@ -129,20 +130,11 @@ class StorageParts:
         self.replication = WriteGroupReplication(
             consensus, journal, state.journal_map, self.hard_states, state.manifest.journal_index
         )
-        self.groups = groups = [
-            WriteGroup(
-                group,
-                state.table,
-                state,
-                self.replication,
-                block_bytes_max=setup.block_bytes_max,
-                batch_bytes_max=setup.batch_bytes_max,
-            )
-            for group in range(placement.groups)
-        ]
+        self.groups = groups = [self._write_group(group) for group in range(placement.groups)]
+        """Those of the cluster, by number, whether or not this node has replicas of them; it grows in place."""
         self.agreed_clock = AgreedClock(clock, consensus.quorum_times)
         self.producer_expiry = ProducerExpiry(clock, self.agreed_clock, groups, seconds=config.producer_expiry_seconds)
-        states = [group.producers for group in groups]
+        self._producer_states = states = [group.producers for group in groups]
         self.producers = ColdProducers(
             setup.write_files,
             clock,
@@ -365,7 +357,7 @@ class StorageParts:
             new_id=setup.new_id,
             shared=setup.shared,
         )
-        ages = TierAges(
+        self.tier_ages = ages = TierAges(
             self.placement.groups,
             self.placement.groups_of,
             setup.topics,
@@ -493,6 +485,39 @@ class StorageParts:
             tiering,
             restored,
         )
+
+    def _write_group(self, number: int) -> WriteGroup:
+        setup, state = self.setup, self.state
+        return WriteGroup(
+            number,
+            state.table,
+            state,
+            self.replication,
+            block_bytes_max=setup.block_bytes_max,
+            batch_bytes_max=setup.batch_bytes_max,
+        )
+
+    def grow(self, slots: Sequence[int], groups: int) -> None:
+        """From now on the cluster has so many write groups, and slots belong to them like this. All parts hear of it
+        before anything else happens; the new write groups have no leader yet."""
+        groups = max(groups, len(self.groups))
+        for number in range(len(self.groups), groups):
+            self.groups.append(self._write_group(number))
+            self._producer_states.append(self.groups[number].producers)
+            self.snapshots.grow(self.groups[number])
+        self.placement.grow(slots, groups)
+        self.state.grow(groups)
+        self.producer_expiry.grow()
+        self.producers.grow()
+        self.awaited_producers.grow()
+        self.write_loop.grow()
+        self.messages.grow(slots)
+        self.remote.grow()
+        for part in (
+            self.waiting, self.stretch_giving, self.tier_log, self.tier_ages, self.merge_log, self.compaction_log
+        ):  # fmt: skip
+            part.grow(groups)
+        self.replication.grow()
 
     async def _fold(self) -> None:
         """Have the manifest keep files in pages, once all nodes may know of them."""

@@ -34,19 +34,26 @@ class Stay(NamedTuple):
 
 
 class Placement:
-    """`slots` maps each slot to its write group. `moved` has the histories of the queues that have been elsewhere
-    before; nothing moves a queue yet, so a node has none of them."""
+    """`slots` maps each slot to its write group; `grow` gives some to new write groups. `moved` has the histories of
+    the queues that have been elsewhere before; nothing moves a queue yet, so a node has none of them."""
 
     def __init__(self, slots: Sequence[int], moved: Mapping[int, Sequence[Stay]] | None = None) -> None:
-        assert len(slots) == SLOTS
-        self._slots = slots
-        self._table = numpy.array(slots, numpy.int64)
-        self._only = [(Stay(group, 0),) for group in range(max(slots) + 1)]
+        self._only: list[tuple[Stay]] = []
         """The history of every queue that has not moved, by its write group."""
+        self.grow(slots, max(slots) + 1)
         self._moved = {queue_id: tuple(stays) for queue_id, stays in (moved or {}).items()}
         for queue_id, stays in self._moved.items():
             firsts = [stay.first_offset for stay in stays]
             assert firsts == sorted({0, *firsts}), f"queue {queue_id:#x}: no history: {stays}"
+
+    def grow(self, slots: Sequence[int], groups: int) -> None:
+        """From now on there are so many write groups, and slots belong to them like this. No queue hashes to a slot
+        that changes hands (`nameserver/state/write_group_growth.py`), so this moves none."""
+        assert len(slots) == SLOTS
+        assert len(self._only) <= groups, "write groups stay"
+        self._slots = slots
+        self._table = numpy.array(slots, numpy.int64)
+        self._only += [(Stay(group, 0),) for group in range(len(self._only), groups)]
 
     @property
     def groups(self) -> int:

@@ -60,6 +60,7 @@ class Storage(StorageParts):
         await self.write_loop.sync()
         consensus = partial(self.replication.run, partial(self.supervision.beat, CONSENSUS_TICKS, TICKS_SECONDS_MAX))
         self.tasks.append(start(consensus, "consensus", OnDeath.END))
+        self.tasks.append(start(self.replication.found_new, "new write groups", OnDeath.END))
         self.tasks.append(start(self.rejoining.run, "rejoining"))
         self.tasks.append(start(self.maintenance.run, "storage maintenance"))
         self.tasks.append(start(self.repair.run, "repair of runs"))

@@ -16,6 +16,7 @@ from mainstem.storage.extents.extent_format import ABORTED_VERSION, FORMAT_VERSI
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import BLOCK_ALIGNMENT, BLOCK_HEADER_BYTES, DIRECTORY_ROW_BYTES
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILES
 from mainstem.storage.remote.config import ReadCacheConfig
@@ -46,7 +47,9 @@ class StorageSetup:
     journal_path: str
     """The absolute path of the journal's directory, for splitters on this host."""
     slots: Sequence[int]
-    """Maps each slot to its write group."""
+    """Maps each slot to its write group, as of this start."""
+    write_groups: int = 0
+    """How many there are at this start; 0: no more than have slots."""
     topics: Callable[[], Iterable[Topic]]
     """Lists the topics that exist."""
     was_deleted: Callable[[int], bool]
@@ -87,6 +90,12 @@ class StorageSetup:
     read_only: bool = False
     """Whether nothing is written to the object store, and nothing is deleted by age or size: the node shows what
     another cluster has there."""
+
+    def placement(self) -> Placement:
+        """The places of queues, as the metadata had them at this start."""
+        placement = Placement(self.slots)
+        placement.grow(self.slots, max(self.write_groups, placement.groups))
+        return placement
 
     @property
     def remote_manifest_path(self) -> str:

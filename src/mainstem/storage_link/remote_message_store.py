@@ -83,6 +83,11 @@ class RemoteMessageStore:
         self._followers = TailFollowers(self._cache, leaders, group_of, random)
         self._reads_asked = 0
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        more = range(len(self._lanes), groups)
+        self._lanes += [AppendLane(group, self._leaders, self._let_go) for group in more]
+
     async def run(self) -> None:
         """Let go of what nobody reads, until cancelled."""
         await self._followers.run()

@@ -37,6 +37,10 @@ class RemoteQueueAdmin:
         self._group_of = group_of
         self._leaders = leaders
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     def groups_with(self, ranges: Sequence[QueueRange]) -> set[int]:
         """The write groups that have some of these partitions."""
         groups: set[int] = set()

@@ -125,6 +125,21 @@ class DrainNodeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"node:{self.node}"
 
 
+class WriteGroupsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/cluster/write-groups`."""
+
+    total: int
+    """How many the cluster is to have."""
+
+    @property
+    def operation(self) -> str:
+        return "AddWriteGroups"
+
+    @property
+    def resource(self) -> str:
+        return "cluster"
+
+
 class RebalanceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/rebalance`."""
 

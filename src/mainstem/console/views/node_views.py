@@ -55,6 +55,11 @@ class ClusterViews(Protocol):
         noted."""
         ...
 
+    async def add_write_groups(self, total: int) -> str | None:
+        """Have the cluster come to so many write groups. Returns why that cannot be, or None when they are about to
+        begin."""
+        ...
+
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         """Begin those moves of replicas towards even nodes that may begin now. Returns why that cannot be, or what is
         left to do."""

@@ -78,6 +78,8 @@ class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     committed: int
     """Block index."""
     preferred_leader: int = -1
+    slots: int = 0
+    """How many of the slots, to which queues hash, are its own."""
     replicas: Sequence[ReplicaView] = []
     load: WriteGroupLoadView | None = None
     """None: the metadata leader does not know it, or does not answer."""

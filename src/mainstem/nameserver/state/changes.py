@@ -11,11 +11,11 @@ import asyncio
 import base64
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import SCRAM_MECHANISMS, SLOTS, FeatureLevel, NodeRole, ScramCredential, Topic
+from mainstem.model import SCRAM_MECHANISMS, FeatureLevel, NodeRole, ScramCredential, Topic, slots_in_turns
 from mainstem.nameserver.errors import (
     CredentialRefused,
     InvalidAcl,
@@ -31,6 +31,7 @@ from mainstem.nameserver.state.commands import (
     AddAcl,
     AddDelegationToken,
     AddPartitions,
+    AddWriteGroups,
     AllocateProducerIds,
     ChangeQuotas,
     ChangeTopicConfigs,
@@ -62,6 +63,7 @@ from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataStat
 from mainstem.nameserver.state.tenant_changes import removal_of, setting_of
 from mainstem.nameserver.state.tenant_rules import RETENTION
 from mainstem.nameserver.state.topic_table import PendingChanges
+from mainstem.nameserver.state.write_group_growth import grown, used_slots
 from mainstem.rpc.messages.metadata import (
     WantAclRemovals,
     WantAcls,
@@ -89,6 +91,7 @@ from mainstem.rpc.messages.metadata import (
     WantTokenExpiry,
     WantTokenRemovals,
     WantTopics,
+    WantWriteGroups,
 )
 from mainstem.security.acls.acl import Operation, PatternType, Permission, ResourceKind
 from mainstem.security.quotas.quota import entity_of
@@ -162,6 +165,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: MoveReplica(group, old, new)]
         case WantPreference(group=group, node_id=node_id):
             return [lambda _: PreferLeader(group, node_id)]
+        case WantWriteGroups(total=total, node_ids=node_ids):
+            return [lambda _: _more_write_groups(total, node_ids, state)]
         case WantDraining(node_id=node_id, draining=draining):
             return [lambda _: SetDraining(node_id, draining)]
         case WantNodeRemoval(node_id=node_id):
@@ -268,6 +273,19 @@ def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, locations, replicas))
 
 
+def _more_write_groups(total: int, node_ids: Collection[int], state: MetadataState) -> AddWriteGroups:
+    table = state.node_table
+    if state.cluster is None or not state.placements:
+        raise InvalidPlacement("the cluster has not placed its first write groups yet")
+    locations = {
+        node.node_id: node.location
+        for node in table.with_role(NodeRole.STORAGE)
+        if node.node_id in node_ids and node.node_id not in table.draining
+    }
+    used = used_slots(state.topic_table.by_number.values())
+    return grown(total, state.cluster.slots, used, state.placements, locations, table.copies)
+
+
 def registration_of(wanted: WantNode, level: int) -> RegisterNode:
     """The command at a feature level: before `SECURED` it does not say where each listener is, before `ELASTIC` not on
     which machine the node runs."""
@@ -290,7 +308,7 @@ def new_cluster(cluster_id: str, write_groups: int) -> CreateCluster:
     return CreateCluster(
         cluster_id=cluster_id,
         write_groups=write_groups,
-        slots=[slot % write_groups for slot in range(SLOTS)],
+        slots=slots_in_turns(write_groups),
     )
 
 

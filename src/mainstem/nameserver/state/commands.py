@@ -14,7 +14,7 @@ the program keeps it as it came and hands it on in snapshots (`UnknownCommand`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 import msgspec
@@ -62,6 +62,17 @@ class PlaceWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Per write group the nodes that hold its replicas, preferred leader first."""
 
     replicas: list[list[int]]
+
+
+class AddWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="add_groups"):
+    """More write groups, numbered from `first` on. A snapshot has one such command for all that were ever added."""
+
+    first: int
+    founders: list[list[int]]
+    """Per new write group the nodes that begin its log, preferred leader first. They stay on record: a node that hears
+    late of the write group has to begin with the same members as the others did."""
+    slots: list[int]
+    """The write group of each of the 4,096 slots from now on."""
 
 
 class MoveReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_replica"):
@@ -290,6 +301,7 @@ KnownCommand = (
     | PlaceWriteGroups
     | MoveReplica
     | PreferLeader
+    | AddWriteGroups
     | SetDraining
     | RemoveNode
     | CreateTopic
@@ -333,6 +345,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.TENANTED
         case SetDraining() | RemoveNode() | PreferLeader():
             return FeatureLevel.ELASTIC
+        case AddWriteGroups():
+            return FeatureLevel.REGROUPED
         case _:
             return FeatureLevel.FIRST
 
@@ -473,10 +487,17 @@ class WriteGroupsPlaced(NamedTuple):
     placements: Mapping[int, tuple[int, ...]]
 
 
+class WriteGroupsAdded(NamedTuple):
+    """There are more write groups than before, with replicas of their own, and slots may belong to other ones."""
+
+    placements: Mapping[int, tuple[int, ...]]
+    slots: Sequence[int]
+
+
 class FeatureLevelRaised(NamedTuple):
     level: FeatureLevel
 
 
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | FeatureLevelRaised
+ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | WriteGroupsAdded | FeatureLevelRaised
 Event = TopicEvent | ClusterEvent

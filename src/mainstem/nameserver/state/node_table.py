@@ -19,6 +19,7 @@ from mainstem.nameserver.errors import (
 )
 from mainstem.nameserver.state.commands import (
     INCARNATION_BYTES,
+    AddWriteGroups,
     Command,
     MoveReplica,
     NodeRegistered,
@@ -44,6 +45,8 @@ class NodeTable:
         self.placements: dict[int, tuple[int, ...]] = {}
         """Per write group its replicas' nodes, preferred leader first; empty until the write groups are
         placed."""
+        self.founders: dict[int, tuple[int, ...]] = {}
+        """Per write group that was added to those of the beginning, the nodes that began it."""
         self.draining: set[int] = set()
         """The nodes that give away what they hold, and those that have."""
         self.removed: dict[int, None] = {}
@@ -88,6 +91,18 @@ class NodeTable:
             raise InvalidPlacement(f"{len(command.replicas)} groups placed of {write_groups}")
         for group, replicas in enumerate(command.replicas):
             self._check_replicas(group, replicas)
+
+    def check_added(self, command: AddWriteGroups) -> None:
+        if command.first != len(self.placements):
+            raise InvalidPlacement(f"the cluster has {len(self.placements)} write groups by now: try again")
+        for group, replicas in enumerate(command.founders, command.first):
+            self._check_replicas(group, replicas)
+            if drained := self.draining.intersection(replicas):
+                raise InvalidPlacement(f"node {min(drained)} is drained, and takes nothing")
+            if len(replicas) < self.copies:
+                raise InvalidPlacement(
+                    f"write group {group} would have {len(replicas)} replicas, the others have {self.copies}"
+                )
 
     def check_move(self, command: MoveReplica) -> None:
         replicas = self.placements.get(command.group)
@@ -163,6 +178,12 @@ class NodeTable:
     def place(self, command: PlaceWriteGroups) -> WriteGroupsPlaced:
         self.placements = {group: tuple(replicas) for group, replicas in enumerate(command.replicas)}
         return WriteGroupsPlaced(dict(self.placements))
+
+    def add(self, command: AddWriteGroups) -> None:
+        """Place the write groups with those that begin them, unless they are placed: a snapshot places all first."""
+        for group, replicas in enumerate(command.founders, command.first):
+            self.founders[group] = tuple(replicas)
+            self.placements.setdefault(group, tuple(replicas))
 
     def move(self, command: MoveReplica) -> WriteGroupsPlaced:
         replicas = self.placements.get(command.group, ())

@@ -28,6 +28,7 @@ from mainstem.nameserver.state.commands import (
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    WriteGroupsAdded,
     WriteGroupsPlaced,
     decode_change,
     decode_command,
@@ -207,7 +208,9 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))
     events += [NodeRemoved(node_id) for node_id in after.node_table.removed if node_id not in before.node_table.removed]
-    if before.placements != after.placements:
+    if before.cluster is not None and before.cluster != after.cluster and after.cluster is not None:
+        events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots))
+    elif before.placements != after.placements:
         events.append(WriteGroupsPlaced(dict(after.placements)))
     for number, topic in before.topic_table.by_number.items():
         if after.topic_by_number(number) is None:

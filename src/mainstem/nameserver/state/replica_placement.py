@@ -8,21 +8,24 @@ contradict that: all of its nodes fail together for certain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from mainstem.model import Location
 
 Locations = Mapping[int, Location]
 
 
-def place_write_groups(groups: int, locations: Locations, replicas: int) -> list[list[int]]:
+def place_write_groups(
+    groups: int, locations: Locations, replicas: int, present: Mapping[int, Sequence[int]] | None = None
+) -> list[list[int]]:
     """Per write group its nodes, preferred leader first. `locations` names the nodes to choose from; each write group
-    gets `replicas` of them, or all there are."""
+    gets `replicas` of them, or all there are. `present` are the write groups that are placed already."""
     assert locations, "a place needs a node"
-    held: Counter[int] = Counter()
-    led: Counter[int] = Counter()
+    there = (present or {}).values()
+    held = Counter(node_id for replicas_there in there for node_id in replicas_there)
+    led = Counter(replicas_there[0] for replicas_there in there if replicas_there)
     placed: list[list[int]] = []
-    for group in range(groups):
+    for group in range(len(there), len(there) + groups):
         chosen = _choose(group, locations, min(replicas, len(locations)), held)
         leader = min(chosen, key=lambda node_id: (led[node_id], held[node_id], chosen.index(node_id)))
         led[leader] += 1

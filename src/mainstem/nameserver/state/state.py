@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from msgspec.structs import replace
+
 from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, NodeRole, Topic, TopicSettings, slot_of
 from mainstem.nameserver.errors import (
     FeatureLevelTooLow,
@@ -37,6 +39,7 @@ from mainstem.nameserver.state.commands import (
     AddAcl,
     AddDelegationToken,
     AddPartitions,
+    AddWriteGroups,
     AdvanceCounters,
     AllocateProducerIds,
     ChangeQuotas,
@@ -65,12 +68,14 @@ from mainstem.nameserver.state.commands import (
     SetScramCredential,
     SetTenant,
     UnknownCommand,
+    WriteGroupsAdded,
     level_of,
 )
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
+from mainstem.nameserver.state.write_group_growth import check_slots, check_total, used_slots
 from mainstem.security.acls.acl import fault_of
 from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
 from mainstem.security.quotas import quota
@@ -232,6 +237,8 @@ class MetadataState:
                 self.node_table.check_move(command)
             case PreferLeader():
                 self.node_table.check_preference(command)
+            case AddWriteGroups():
+                self._check_added(command)
             case SetDraining():
                 self.node_table.check_draining(command)
             case RemoveNode():
@@ -329,6 +336,13 @@ class MetadataState:
         assert len(command.slots) == SLOTS, "one write group per slot"
         assert all(0 <= group < command.write_groups for group in command.slots), "a slot without its group"
 
+    def _check_added(self, command: AddWriteGroups) -> None:
+        assert self._cluster is not None, "the cluster comes first"
+        assert len(command.slots) == SLOTS, "one write group per slot"
+        check_total(command.first + len(command.founders), self._cluster.write_groups)
+        self.node_table.check_added(command)
+        check_slots(command, self._cluster.slots, used_slots(self.topic_table.by_number.values()))
+
     # after the log
 
     def apply(self, command: Command) -> Event | None:
@@ -357,6 +371,8 @@ class MetadataState:
                 return self.node_table.move(command)
             case PreferLeader():
                 return self.node_table.prefer(command)
+            case AddWriteGroups():
+                return self._add_write_groups(command)
             case SetDraining():
                 self.node_table.drain(command)
                 return None
@@ -409,6 +425,19 @@ class MetadataState:
                 self.remembered.add(command)
                 return None
 
+    def _add_write_groups(self, command: AddWriteGroups) -> WriteGroupsAdded:
+        assert self._cluster is not None, "the cluster comes first"
+        total = command.first + len(command.founders)
+        whole = len(command.slots) == SLOTS and set(command.slots) <= set(range(total))
+        if not whole or command.first > self._cluster.write_groups:
+            raise InconsistentCommand(
+                f"write groups from {command.first} on, where there are "
+                f"{self._cluster.write_groups}, or slots of write groups that there are not"
+            )
+        self._cluster = replace(self._cluster, write_groups=total, slots=command.slots)
+        self.node_table.add(command)
+        return WriteGroupsAdded(dict(self.placements), command.slots)
+
     def _followed(self, event: Event) -> Event:
         self.tenant_rules.follow(event)
         return event
@@ -428,6 +457,10 @@ class MetadataState:
 
     # snapshots
 
+    def _added(self) -> list[Command]:
+        founders = self.node_table.founders
+        return [added_command(founders, self._cluster.slots)] if founders and self._cluster is not None else []
+
     def commands(self) -> Iterator[Command]:
         """The shortest log that leads to this state; changes made while it is read do not show in it."""
         if self._cluster is None:
@@ -435,12 +468,18 @@ class MetadataState:
         counters = AdvanceCounters(topic_number=self.next_topic_number, producer_id=self._next_producer_id)
         raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
-            (self._cluster,), raised, self.node_table.commands(), self.topic_table.commands(), (counters,),
+            (self._cluster,), raised, self.node_table.commands(), self._added(),
+            self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],
             self.tenant_rules.commands(), [token_command(token) for token in self.token_table],
             self.remembered.commands(), tuple(self._unknown.values()),
         )  # fmt: skip
+
+
+def added_command(founders: Mapping[int, Sequence[int]], slots: Sequence[int]) -> AddWriteGroups:
+    """One command that adds all of these write groups."""
+    return AddWriteGroups(min(founders), [list(founders[group]) for group in sorted(founders)], list(slots))
 
 
 def token_command(token: DelegationToken) -> AddDelegationToken:

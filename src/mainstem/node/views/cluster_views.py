@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -93,11 +94,12 @@ class LocalClusterViews:
         reports = await self._reports.of([node.node_id for node in nodes])
         led = led_groups(reports.values())
         loads = loads_among(reports.values())
+        slots = Counter(self._nameserver.lookups.slots())
         return ClusterView(
             cluster_id=self._nameserver.lookups.cluster_id(),
             nodes=[self._node_view(node, reports.get(node.node_id), loads) for node in nodes],
             write_groups=[
-                self._group_view(group, led.get(group), loads)
+                self._group_view(group, slots[group], led.get(group), loads)
                 for group in range(self._nameserver.lookups.write_groups())
             ],
             write_disk=disk(self._write_dir, self._storage.journal.bytes_used() if self._storage is not None else 0),
@@ -143,7 +145,7 @@ class LocalClusterViews:
             load=next((node_load_view(it) for it in loads.nodes if it.node == node.node_id), None),
         )
 
-    def _group_view(self, number: int, led: LedWriteGroup | None, loads: ToldLoads) -> WriteGroupView:
+    def _group_view(self, number: int, slots: int, led: LedWriteGroup | None, loads: ToldLoads) -> WriteGroupView:
         placed = self._nameserver.lookups.placements().get(number, ())
         own = self._storage.groups[number] if self._storage is not None else None
         replicas = [ReplicaView(node=node, lag_blocks=-1, active=False) for node in sorted(placed)]
@@ -163,6 +165,7 @@ class LocalClusterViews:
             term=led.term if led is not None else own.term if own is not None else -1,
             committed=led.committed if led is not None else own.applied_index if own is not None else -1,
             preferred_leader=self._nameserver.lookups.preferred_leader(number),
+            slots=slots,
             replicas=replicas,
             load=next((write_group_load_view(it) for it in loads.write_groups if it.group == number), None),
         )
@@ -212,6 +215,13 @@ class LocalClusterViews:
             return "this node is a cluster of its own: there is no other node to take what it holds"
         try:
             await self._nameserver.operations.set_draining(node_id, draining=not cancel)
+        except NameserverError as error:
+            return str(error)
+        return None
+
+    async def add_write_groups(self, total: int) -> str | None:
+        try:
+            await self._nameserver.operations.add_write_groups(total)
         except NameserverError as error:
             return str(error)
         return None

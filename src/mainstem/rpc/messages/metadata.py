@@ -130,6 +130,14 @@ class WantPreference(msgspec.Struct, frozen=True, tag="preference"):
     why: Name = ""
 
 
+class WantWriteGroups(msgspec.Struct, frozen=True, tag="write groups"):
+    """The cluster shall have so many write groups, more than now, of which the new ones begin on some of these
+    nodes."""
+
+    total: Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+    node_ids: NodeIds
+
+
 class WantDraining(msgspec.Struct, frozen=True, tag="draining"):
     """The node shall give away what it holds, or no longer."""
 
@@ -267,6 +275,7 @@ Wanted = (
     | WantNode
     | WantMove
     | WantPreference
+    | WantWriteGroups
     | WantDraining
     | WantNodeRemoval
     | WantPlacement

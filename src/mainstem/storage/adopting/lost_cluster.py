@@ -52,6 +52,8 @@ class LostCluster(NamedTuple):
     tiers: tuple[StoredTier | None, ...]
     """Per write group what counts; None: it has nothing in the store."""
     queues: Queues
+    slots: tuple[int, ...]
+    """The write group of each slot; empty: they are in turns."""
     term: int
     """Behind all terms that the cluster can have had."""
 
@@ -72,6 +74,12 @@ async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
     _refuse_faults(found)
     topics, unlisted = _topics(found)
     count = max([found.write_groups, *(one.group + 1 for one in found.groups)])
+    if count > found.write_groups:
+        raise StorageError(
+            f"cluster {cluster_id} cannot be adopted: the store has files of {count} write groups, and the list of its "
+            f"topics is from when it had {found.write_groups}, so that nobody can tell in which of them a queue is. "
+            "--export writes what it has"
+        )
     tiers = tuple(found.tiers.get(group) for group in range(count))
     epochs = [tier.position.epoch for tier in found.tiers.values()]
     return LostCluster(
@@ -83,6 +91,7 @@ async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
         found.topics_version,
         tiers,
         bounds.together(),
+        found.slots,
         max([0, bounds.epoch, *epochs]) + LOST_TERMS,
     )
 

@@ -42,9 +42,11 @@ class MembershipSteps:
         take_part: Callable[[int, Collection[int]], Awaitable[None]],
         leave: Callable[[int, Collection[int]], Awaitable[None]],
         clock: Clock,
+        founds: Callable[[int], bool] = lambda group: False,
     ) -> None:
         """`take_part` begins a replica of a write group of these nodes here, with an empty log; `leave` checks whether
-        this node is still a member."""
+        this node is still a member. `founds`: a new write group is to begin here, and has not."""
+        self._founds = founds
         self._node_id = node_id
         self._groups = groups
         self._placements = placements
@@ -65,6 +67,8 @@ class MembershipSteps:
         for group in self._groups:
             wanted = frozenset(placements.get(group.group, ()))
             try:
+                if self._founds(group.group):
+                    continue  # it is about to begin here
                 if self._node_id in wanted and group.consensus.core is None and group.consensus.failure is None:
                     await self._take_part(group.group, wanted)
                 elif wanted and group.serving:

@@ -121,7 +121,11 @@ class Snapshots:
         self._closing = False
         self.installed = 0
         for group in groups:
-            group.blocks.snapshots_come_from(partial(self._index_of, group))
+            self.grow(group)
+
+    def grow(self, group: WriteGroup) -> None:
+        """Give snapshots of this write group, too."""
+        group.blocks.snapshots_come_from(partial(self._index_of, group))
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(OFFER_WRITE_GROUP_SNAPSHOT, self._take)

@@ -115,6 +115,14 @@ class Consensus:
     """The clocks of the metadata quorum; None: this node's own clock gives the time."""
     placements: Callable[[], Mapping[int, Sequence[int]]] = dict
     """The nodes where placement wants the replicas of each write group now."""
+    founders: Callable[[], Mapping[int, Sequence[int]]] = dict
+    """Per write group that came to those of the cluster's beginning, the nodes that begin it; of a node alone, the
+    numbers count."""
+
+    def founders_of(self, group: int) -> frozenset[int]:
+        """The nodes that begin a write group which was added to the first ones; empty: it is one of the first."""
+        founders = self.founders().get(group, ())
+        return frozenset([self.node_id] if founders and self.replicas is None else founders)
 
     def has_lost(self, group: int) -> bool:
         return self.forgotten is not None and self.forgotten.has_lost(group)
@@ -124,7 +132,9 @@ class Consensus:
         return self.forgotten is not None and self.forgotten.has_lost(group) and not self.forgotten.lost_power
 
     def members(self, group: int) -> Membership:
-        return Membership.of([self.node_id] if self.replicas is None else self.replicas.get(group, ()))
+        if self.replicas is None:
+            return Membership.of([self.node_id])
+        return Membership.of(self.replicas.get(group) or self.founders_of(group))
 
     def others(self, group: int) -> list[int]:
         """The other nodes that a write group is placed on."""
@@ -172,6 +182,8 @@ class WriteGroupReplication:
         self._driven: ReplicationParts | None = None
         self.silent: dict[int, Membership] = {}
         """Write groups whose promises this node has forgotten, with the members it knows, until `rejoin`."""
+        self._grown = asyncio.Event()
+        """Set when there are write groups that were not looked at yet."""
         self._settled: dict[int, asyncio.Event] = {}
         """Set when a write group is served for the first time, or never will be."""
 
@@ -197,7 +209,9 @@ class WriteGroupReplication:
         parts = [group for group in self._parts.groups if self._has_part(group)]
         for group in parts:
             founders = consensus.members(group.group).voters
-            if not hard_states.began(group.group):
+            if not hard_states.began(group.group) and (added := consensus.founders_of(group.group)):
+                hard_states.begin(group.group, added if consensus.node_id in added else ())
+            elif not hard_states.began(group.group):
                 founds = hard_states.is_new or bool(group.blocks.memberships) or consensus.exchange is None
                 hard_states.begin(group.group, founders if founds else ())
             elif not (hard_states.came_later(group.group) or hard_states.founders(group.group)):
@@ -236,7 +250,8 @@ class WriteGroupReplication:
         if self.has_left(group.group):
             return False  # a replica that comes back begins with `take_part`
         placed = self._consensus.node_id in self._consensus.members(group.group).members
-        return placed or bool(group.blocks.memberships) or self._hard_states.began(group.group)
+        began = bool(group.blocks.memberships) or self._hard_states.began(group.group)
+        return placed or began or self.founds(group.group)
 
     def _began_with(self, number: int, placed: Collection[int]) -> Membership:
         """The membership the write group began with, as far as this node may act on it. A founder uses the founders,
@@ -304,17 +319,39 @@ class WriteGroupReplication:
             waits_for_leader=waits_for_leader,
         )
 
+    def grow(self) -> None:
+        """There are more write groups than before: `found_new` begins those that are to begin here."""
+        self._grown.set()
+
+    def founds(self, number: int) -> bool:
+        """Whether a write group that was added is to begin on this node, and has not."""
+        return self._consensus.node_id in self._consensus.founders_of(number) and not self._hard_states.began(number)
+
+    async def found_new(self) -> None:
+        """Begin the write groups that are added from now on, until cancelled. Raises `StorageError`."""
+        while True:
+            await self._grown.wait()
+            self._grown.clear()
+            for group in list(self._parts.groups):
+                if self.founds(group.group):
+                    await self.take_part(group.group, self._consensus.founders_of(group.group))
+
     async def take_part(self, number: int, placed: Collection[int]) -> None:
-        """Begin a new replica of a write group, with an empty log. Raises `StorageError`."""
+        """Begin a new replica of a write group, with an empty log; of a new write group as one of its founders. Raises
+        `StorageError`."""
         group = self._parts.groups[number]
         if number in self.silent or number in self._parts.waits:
             return  # the replica is here, and comes back by itself
         assert group.consensus.core is None, f"write group {number} is here already"
         if group.last_index:
             raise StorageError(f"write group {number}: the data of its former replica here is not removed yet")
-        self._hard_states.begin(number)
+        if self.founds(number):
+            self._hard_states.begin(number, self._consensus.founders_of(number))
+            log.info("write group %d: new, and begins on this node", number)
+        else:
+            self._hard_states.begin(number)
+            log.info("write group %d: a replica of it comes to this node", number)
         await self._hard_states.save({})
-        log.info("write group %d: a replica of it comes to this node", number)
         began_with = self._began_with(number, placed)
         if self._consensus.has_lost(number):
             self.silent[number] = began_with

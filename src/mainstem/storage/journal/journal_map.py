@@ -76,6 +76,17 @@ class JournalMap:
         self._grows_to = 0
         """The position up to which it may reach; 0: the next block begins a mark."""
 
+    def grow(self, groups: int) -> None:
+        """From now on there are blocks of so many write groups. Takes some ms per GB of journal."""
+        more = groups - self.groups
+        assert more >= 0, "write groups stay"
+        self.groups = groups
+        self._last += [0] * more
+        self._last_data += [0] * more
+        self._data_bytes += [0] * more
+        self._kept = [_of_groups(mark, groups) for mark in self._marks]
+        self._gone = _of_groups(self._gone, groups)
+
     @property
     def _marks(self) -> list[Mark]:
         """The current marks. The last grows with nearly every block, so it is made anew only when it is read."""
@@ -146,7 +157,8 @@ class JournalMap:
         return MapImage(self._gone, list(self._marks), sorted(self.dead))
 
     def load(self, image: MapImage) -> None:
-        self._gone, self._kept = image.gone, list(image.marks)
+        self._gone = _of_groups(image.gone, self.groups)
+        self._kept = [_of_groups(mark, self.groups) for mark in image.marks]
         self._grown_to = 0
         self.dead.clear()
         self.dead.update(image.dead)
@@ -286,3 +298,13 @@ class JournalMap:
 
     def _first_mark(self, group: int, after: int) -> int:
         return bisect_right(self._marks, after, key=lambda mark: mark.last_data[group])
+
+
+def _of_groups(mark: Mark, groups: int) -> Mark:
+    """The mark as of so many write groups: of further ones it knew no block, and of fewer ones it has all blocks."""
+    if len(mark.last) == groups:
+        return mark
+    assert not any(mark.last[groups:]), "a write group whose blocks lie here began here"
+    more = (0,) * (groups - len(mark.last))
+    last, last_data, data_bytes = (column[:groups] + more for column in (mark.last, mark.last_data, mark.data_bytes))
+    return mark._replace(last=last, last_data=last_data, data_bytes=data_bytes)

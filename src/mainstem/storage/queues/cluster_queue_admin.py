@@ -86,6 +86,10 @@ class ClusterQueueAdmin:
         self._clock = clock
         self._deletion_known = deletion_known
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     def register(self, handlers: Handlers) -> None:
         handlers.unary(CREATE_QUEUES, self._create)
         handlers.unary(DELETE_QUEUES, self._delete)

@@ -108,6 +108,12 @@ class LocalMessageStore:
     def appended_batches(self) -> int:
         return sum(group.log.appended_batches for group in self._groups)
 
+    def grow(self, slots: Sequence[int]) -> None:
+        """There are more write groups than before, and slots belong to them like this: whoever has the tables of slots
+        and logs has them as they are now, since both change in place."""
+        self._logs += [None for _ in range(len(self._logs), len(self._groups))]
+        self._slots[:] = memoryview(array("H", slots))
+
     def serve(self, group: int, *, serving: bool) -> None:
         """Begin to take batches for a write group and to answer reads of it, or stop."""
         self._logs[group] = self._groups[group].log if serving else None

@@ -67,6 +67,10 @@ class StretchGiving:
         self._pace = partial(pacing.take, Lane.COPY)
         self._rate = ByteRate(clock, bytes_per_second)
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._group_count = groups
+
     def register(self, handlers: Handlers) -> None:
         handlers.stream(FETCH_STRETCHES, self._give_stretches)
         handlers.stream(FETCH_STRETCH_BATCHES, self._give_batches)

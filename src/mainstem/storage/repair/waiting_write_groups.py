@@ -56,6 +56,10 @@ class WaitingWriteGroups:
         """Write groups whose logs end before a hole, whether or not they wait here."""
         self._resume = resume
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._count = groups
+
     def __contains__(self, group: object) -> bool:
         return group in self._reasons
 

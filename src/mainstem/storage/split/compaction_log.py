@@ -65,6 +65,10 @@ class LocalCompactionLog:
         self._clock = clock
         self._new_id = new_id
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool = True) -> OfferedPass:
         self._store.merges.give_up()
         time = self._clock.now()

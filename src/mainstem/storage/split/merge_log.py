@@ -69,6 +69,10 @@ class LocalMergeLog:
         self._borders = borders
         self._ages = ages
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
         merges = self._store.merges
         merges.give_up(but=kept)

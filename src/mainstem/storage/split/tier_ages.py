@@ -54,6 +54,10 @@ class TierAges:
         self._allowed = allowed
         self._clock = clock
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     async def aged(self) -> AgedOf:
         """The limits of each write group as of now."""
         time = self._clock.now()
@@ -63,7 +67,7 @@ class TierAges:
         now_ms = time.earliest
 
         def aged_of(group: int) -> AgedBefore | None:
-            wait_ms = waits[group]
+            wait_ms = waits[group] if group < len(waits) else 0  # the write group came since
             return AgedBefore(now_ms - wait_ms, now_ms - AGE_MS_MAX) if wait_ms else None
 
         return aged_of
@@ -77,6 +81,7 @@ class TierAges:
                     return waits  # all others wait for as long, or longer
                 partitions = numpy.arange(first, min(first + QUEUES_PER_TURN, topic.partitions), dtype=numpy.uint64)
                 groups = numpy.unique(self._groups_of(numpy.uint64(topic.number << PARTITION_BITS) | partitions))
+                groups = groups[groups < len(waits)]  # without those that came meanwhile
                 waits[groups] = numpy.where(waits[groups] == 0, wait_ms, waits[groups])
                 await asyncio.sleep(0)
         return waits

@@ -185,6 +185,10 @@ class LocalTierLog:
         self.last_success_ms: int | None = None
         self.last_failure = ""
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._groups = groups
+
     # --- giving out ---------------------------------------------------------------------------------------
 
     def borders(self, group: int) -> Sequence[int]:

@@ -62,6 +62,11 @@ class AppliedState:
         self.remote = remote
         self.waiters = Waiters(self.table)
 
+    def grow(self, groups: int) -> None:
+        """From now on blocks of so many write groups are applied."""
+        self.journal_map.grow(groups)
+        self.manifest.grow(groups)
+
     def queues_seen(self, directory: Buffer) -> None:
         """Create the queues of a block from another node before it is applied. Their creation may stand in the log of
         another write group that lags behind here."""

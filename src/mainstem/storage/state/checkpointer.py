@@ -125,7 +125,7 @@ class Checkpointer:
         image = await queue_image.take(applied.table)
         producer_files = await self._producers.flush() if in_files else {}
         producers = {} if in_files else {
-            group.group: await _packed_producers(group.producers) for group in self._groups
+            number: await _packed_producers(self._groups[number].producers) for number in groups
         }  # fmt: skip
         durable = self._write_loop.end
         await applied.manifest.settled()

@@ -130,6 +130,12 @@ class ManifestQueue:
         """Callers that wait until some write groups have no pending split."""
         self._closed = False
 
+    def grow(self, groups: int) -> None:
+        """From now on so many write groups are split."""
+        new = range(len(self._splits), groups)
+        self._splits += [Split(position, position) for position in map(self._store.splits.split_position, new)]
+        self._vouched += [0] * len(new)
+
     @property
     def failures(self) -> dict[int, StorageError]:
         """The write groups whose splits cannot be written now, each with the error."""
@@ -261,7 +267,7 @@ class ManifestQueue:
         return [image.as_written(min(self.written(group), self._vouched[group])) for group, image in enumerate(images)]
 
     def load(self, images: Sequence[SplitImage]) -> None:
-        for group, image in enumerate(images):
+        for group, image in enumerate(images[: len(self._splits)]):
             decided = max(image.decided, self._store.splits.split_position(group))
             self._splits[group] = Split(decided, image.applied, image.unsplit)
 

@@ -35,6 +35,12 @@ class SharedSplits:
         self.failures: dict[int, StorageError] = {}
         remote.watch(self._applied)
 
+    def grow(self, groups: int) -> None:
+        """From now on so many write groups are split."""
+        positions = [self._remote.position(group).upto for group in range(len(self._splits), groups)]
+        self._splits += [Split(position, position) for position in positions]
+        self._vouched += [0] * len(positions)
+
     # --- where things stand -------------------------------------------------------------------------------
 
     def written(self, group: int) -> int:
@@ -124,7 +130,7 @@ class SharedSplits:
         return [image.as_written(min(self.written(group), self._vouched[group])) for group, image in enumerate(images)]
 
     def load(self, images: Sequence[SplitImage]) -> None:
-        for group, image in enumerate(images):
+        for group, image in enumerate(images[: len(self._splits)]):
             decided = max(image.decided, self._remote.position(group).upto)
             self._splits[group] = Split(decided, image.applied, image.unsplit)
 

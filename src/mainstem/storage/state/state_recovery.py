@@ -180,7 +180,8 @@ class Recovery:
             queue_image.put_back(self._state.table, checkpoint.ranges, checkpoint.queues)
             self._load(checkpoint.state)
             durable = checkpoint.state.durable
-        await self._producers.load(checkpoint.state.producer_files if checkpoint is not None else {})
+        named = checkpoint.state.producer_files if checkpoint is not None else {}
+        await self._producers.load({number: of for number, of in named.items() if number < len(self._groups)})
         self._present = frozenset(segment.sequence for segment in self._journal.segments())
         step_over = self._step_over if over_holes else None
         report = await self._journal.recover(
@@ -216,6 +217,8 @@ class Recovery:
         self._mapped = self._state.journal_map.end
         self._state.manifest.load(saved.splits)
         for number, state in saved.groups.items():
+            if number >= len(self._groups):
+                continue  # it was added, and never began here
             group = self._groups[number]
             group.load(state)
             group.transactions.load_image(saved.transactions.get(number, b""))

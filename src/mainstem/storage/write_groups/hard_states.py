@@ -101,6 +101,11 @@ class HardStates:
         """Whether the group ever began here."""
         return group in self._states
 
+    @property
+    def numbers_end(self) -> int:
+        """The number behind that of the last group that ever began here."""
+        return max(self._states, default=-1) + 1
+
     def came_later(self, group: int) -> bool:
         """Whether the write group began here with a replica that moved here, or will do so."""
         return group in self._came_later or group in self._left

@@ -106,6 +106,10 @@ class WriteLoop:
         """Seconds the loop pauses before each turn: this is how disk pressure slows producers down."""
         self.out_of_space = False
 
+    def grow(self) -> None:
+        """There are more write groups than before."""
+        self._logs = [group.log for group in self._groups]
+
     @property
     def backlog_bytes(self) -> int:
         """Bytes of batches that are appended and not yet applied, in all write groups."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainstem.model import Buffer, Topic, TopicsAsOf
+from mainstem.model import SLOTS, Buffer, Topic, TopicsAsOf
 from mainstem.storage.errors import FormatError
 from mainstem.storage.remote.chain.chain_format import decoded, frame, frames, only_frame
 
@@ -47,6 +47,8 @@ class TopicListStart(msgspec.Struct, frozen=True, array_like=True):
     write_groups: int
     topics: int
     """How many follow."""
+    slots: list[int] = []
+    """The write group of each slot, where they are not in turns."""
 
 
 class TopicHead(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +65,8 @@ class TopicList(NamedTuple):
     write_groups: int
     topics: tuple[ListedTopic, ...]
     """By their numbers."""
+    slots: tuple[int, ...] = ()
+    """The write group of each slot; empty: they are in turns."""
 
 
 def listed(topic: Topic) -> ListedTopic:
@@ -80,7 +84,7 @@ def listed(topic: Topic) -> ListedTopic:
 def encode_topic_list(now: TopicsAsOf) -> Iterator[bytes]:
     """The frames of a list."""
     left = iter(sorted(now.topics, key=lambda topic: topic.number))
-    yield frame(LIST_MAGIC, TopicListStart(now.version, now.next_number, now.write_groups, len(now.topics)))
+    yield frame(LIST_MAGIC, TopicListStart(*now[:3], len(now.topics), list(now.slots)))
     while some := list(islice(left, TOPICS_PER_FRAME)):
         yield frame(LIST_MAGIC, [listed(topic) for topic in some])
     yield frame(LIST_MAGIC, [])
@@ -98,12 +102,15 @@ def decode_topic_list(content: Buffer, where: str, version: int) -> TopicList:
             raise FormatError(f"{where}: goes on behind its end")
         ended = not some
         topics += some
+    in_turns_or_whole = len(start.slots) in (0, SLOTS) and all(0 <= it < start.write_groups for it in start.slots)
+    if not in_turns_or_whole:
+        raise FormatError(f"{where}: slots of write groups that there are not, or not all slots")
     if start.version != version or not ended or len(topics) != start.topics:
         raise FormatError(
             f"{where}: has {len(topics)} of {start.topics} topics of version {start.version}"
             + ("" if ended else ", and no end")
         )
-    return TopicList(start.version, start.next_number, start.write_groups, tuple(topics))
+    return TopicList(start.version, start.next_number, start.write_groups, tuple(topics), tuple(start.slots))
 
 
 def encode_topic_head(version: int) -> bytes:

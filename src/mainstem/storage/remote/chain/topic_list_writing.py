@@ -212,10 +212,11 @@ def _same(one: TopicsAsOf, other: TopicsAsOf) -> bool:
 
 async def _says(found: TopicList, now: TopicsAsOf) -> bool:
     """Whether a list that was read says what is true now."""
-    if (found.next_number, found.write_groups, len(found.topics)) != (
+    if (found.next_number, found.write_groups, len(found.topics), found.slots) != (
         now.next_number,
         now.write_groups,
         len(now.topics),
+        now.slots,
     ):
         return False
     there: dict[int, ListedTopic] = {topic.number: topic for topic in found.topics}

@@ -133,7 +133,12 @@ class RemoteTier:
         time."""
         assert self._ways is None
         self._ways, self.now_ms = ways, now_ms
-        for group in ways.groups:
+        self.grow()
+
+    def grow(self) -> None:
+        """There are more write groups than before, or the first ones."""
+        assert self._ways is not None
+        for group in self._ways.groups:
             self._state(group.group)  # so that samples tell of all of them
 
     def watch(self, watcher: Callable[[int, RemoteChanged], None]) -> None:

@@ -103,6 +103,8 @@ class ClusterSurvey(NamedTuple):
     """As the list of topics says; 0: there is none."""
     next_number: int
     """Of the next topic, as the list says; 0: there is none."""
+    slots: tuple[int, ...] = ()
+    """The write group of each slot, as the list says; empty: they are in turns."""
 
 
 async def cluster_ids(store: ObjectStore) -> list[str]:
@@ -140,7 +142,15 @@ async def survey(
         faults.append(Fault(TOPICS, "there is no list of topics: names and configs of topics are not known"))
     version, next_number, write_groups = topics[:3] if topics is not None else (0, 0, 0)
     return ClusterSurvey(
-        cluster_id, version, tuple(groups), parts.topics(topics), tuple(faults), tiers, write_groups, next_number
+        cluster_id,
+        version,
+        tuple(groups),
+        parts.topics(topics),
+        tuple(faults),
+        tiers,
+        write_groups,
+        next_number,
+        topics.slots if topics is not None else (),
     )
 
 

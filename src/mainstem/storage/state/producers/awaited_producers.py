@@ -53,7 +53,11 @@ class AwaitedProducers:
         self._loaded = 0
         self.asked: list[Key] = []
         """The kernel notes here whom batches were refused for as cold; `ask` takes them over."""
-        for one in states:
+        self.grow()
+
+    def grow(self) -> None:
+        """There are more write groups than before, or the first ones."""
+        for one in self._states:
             one.asked = self.asked
 
     @property

@@ -109,8 +109,7 @@ class ColdProducers:
         self._states = states
         self._was_deleted = was_deleted
         self._is_allowed = is_allowed
-        self._memory_max = max(1, memory_max // len(states))
-        self._count_max = max(1, count_max // len(states))
+        self._memory_max_of_all, self._count_max_of_all = memory_max, count_max
         self._of: list[list[ProducerFile]] = [[] for _ in states]
         """The files of each write group, oldest first."""
         self.merged_whole_at = [clock.monotonic()] * len(states)
@@ -127,6 +126,22 @@ class ColdProducers:
         self._read_by: dict[str, int] = {}
         self.forgotten = 0
         """How many producers the bound has pushed out."""
+
+    def grow(self) -> None:
+        """There are more write groups than before."""
+        more = len(self._states) - len(self._of)
+        self._of += [[] for _ in range(more)]
+        self.merged_whole_at += [self._clock.monotonic()] * more
+        self._changes += [0] * more
+        self.damaged.grow(len(self._states))
+
+    @property
+    def _memory_max(self) -> int:
+        return max(1, self._memory_max_of_all // len(self._states))
+
+    @property
+    def _count_max(self) -> int:
+        return max(1, self._count_max_of_all // len(self._states))
 
     @property
     def active(self) -> bool:

@@ -57,6 +57,10 @@ class DamagedPages:
         self.lost = 0
         """How many producers were lost by damage."""
 
+    def grow(self, groups: int) -> None:
+        """From now on there are so many write groups."""
+        self._of += [{} for _ in range(len(self._of), groups)]
+
     def met(self, group: int, applied: int, errors: Iterable[PageDamaged]) -> None:
         """Note pages of a write group's files that could not be read, while it is applied up to block `applied`."""
         pages, asked = self._of[group], len(self.asked(group))

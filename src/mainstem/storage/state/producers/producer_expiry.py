@@ -55,6 +55,10 @@ class ProducerExpiry:
         self.notes: list[deque[tuple[float, int]]] = [deque() for _ in groups]
         """Per write group: (monotonic time, block applied by then), oldest first."""
 
+    def grow(self) -> None:
+        """There are more write groups than before."""
+        self.notes += [deque() for _ in range(len(self.notes), len(self._groups))]
+
     def look(self) -> None:
         """Note up to which block each write group is applied now."""
         now = self._clock.monotonic()
