@@ -357,6 +357,33 @@ def test_a_removal_tells_the_documented_keys_or_why_it_cannot_be(capsys: pytest.
         assert "node 3 is alive: stop it first" in capsys.readouterr().err
 
 
+def test_write_groups_are_shown_and_added(capsys: pytest.CaptureFixture[str]) -> None:
+    view = json.loads(cluster_of("127.0.0.1"))
+    group = {"leader": -1, "term": 1, "committed": 2, "slots": 4096, "replicas": []}
+    view["write_groups"] = [{"group": 0, **group}, {"group": 1, **group, "leader": 3, "slots": 7}]
+    words = ["cluster", "write-groups", "--token", "t", "--http"]
+    shown = {"/v1/cluster": (200, json.dumps(view).encode())}
+    with serving(shown) as address:
+        assert run([*words, address, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["added"] == 0
+        view["write_groups"][0]["replicas"] = [{"node": 1, "lag_blocks": 0, "active": True}]
+    with serving({"/v1/cluster": (200, json.dumps(view).encode())}) as address:
+        assert run([*words, address, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        documented = documented_keys()["cluster write-groups"]
+        assert keys_of(told, documented) == documented
+        assert run([*words, address, "2"]) == 0
+        out = capsys.readouterr().out
+        assert "the cluster has 2" in out
+        assert [line.split() for line in out.splitlines()[-2:]] == [["0", "none", "4096", "1"], ["1", "3", "7"]]
+    refused = {**shown, "/v1/cluster/write-groups": (409, b'{"error": "every slot has queues"}')}
+    with serving(refused) as address:
+        assert run([*words, address, "3"]) == 1
+        assert "every slot has queues" in capsys.readouterr().err
+        assert run([*words, address, "0"]) == 2
+
+
 def cluster_of(host: str, **more: object) -> bytes:
     disk = {"path": "/w", "used_bytes": 0, "free_bytes": 1, "total_bytes": 1}
     nodes = [

@@ -10,7 +10,7 @@ import uuid
 import pytest
 from tests.fakes.files import SimulatedFiles
 
-from mainstem.model import FeatureLevel, Node
+from mainstem.model import SLOTS, FeatureLevel, Node
 from mainstem.nameserver.adopted_metadata import ENTRIES_BEHIND, PRODUCER_IDS_BEHIND, KnownCluster, write_metadata
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import ForeignDirectory
@@ -59,6 +59,22 @@ def test_topics_are_as_they_were_and_numbers_go_on() -> None:
         again = await opened(disk, 2)
         assert [it.name for it in again.lookups.topics()] == ["orders", "__consumer_offsets", "new"]
         await again.close()
+
+    asyncio.run(story())
+
+
+def test_slots_are_as_they_were_where_write_groups_had_been_added() -> None:
+    slots = (*[3] * 100, *[slot % 3 for slot in range(SLOTS - 100)])
+
+    async def story() -> None:
+        disk = SimulatedFiles()
+        await write_metadata(disk, 7, [7], bytes(range(16)), KNOWN._replace(slots=slots))
+        nameserver = await opened(disk, 1)
+        assert tuple(nameserver.lookups.slots()) == slots == (await nameserver.lookups.topics_as_of()).slots
+        await nameserver.operations.add_write_groups(6)
+        assert len((await nameserver.lookups.topics_as_of()).slots) == SLOTS
+        assert nameserver.lookups.founders() == {4: (7,), 5: (7,)}
+        await nameserver.close()
 
     asyncio.run(story())
 

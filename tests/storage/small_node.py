@@ -82,13 +82,17 @@ class SmallNode:
 
     def __init__(self, loop: SimulatedLoop, directory: Path) -> None:
         self.clock: Clock = loop
-        self.consensus = Consensus()
+        self.founders: dict[int, tuple[int, ...]] = {}
+        """Per write group that was added, the nodes that begin it."""
+        self.consensus = Consensus(founders=lambda: self.founders)
         self.disk1 = SimulatedFiles(1)
         self.disk2 = SimulatedFiles(2)
         self.manifest_path = directory / "manifest.sqlite"
         self.topics: list[Topic] = [topic()]
         self.deleted: set[int] = set()
         self.groups = 1
+        self.slots: Sequence[int] | None = None
+        """The write group of each slot, where they are not in turns."""
         self.remote_store: ObjectStore | None = None
         self.shared = False
         """The remote store is the queue store of the cluster."""
@@ -114,7 +118,7 @@ class SmallNode:
                 store_config=self.store_config,
                 manifest_path=str(self.manifest_path),
                 journal_path="journal",
-                slots=[slot % self.groups for slot in range(SLOTS)],
+                slots=self.slots or [slot % self.groups for slot in range(SLOTS)],
                 topics=lambda: self.topics,
                 was_deleted=self.deleted.__contains__,
                 consensus=self.consensus,

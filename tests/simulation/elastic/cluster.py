@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.elastic.copies import Copies
+from tests.simulation.oracle import require
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.node import WholeNode
 
+from mainstem.model import topic_number_of
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import Event, WriteGroupsPlaced
+from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded, WriteGroupsPlaced
 from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
@@ -95,8 +98,10 @@ class ElasticNode(WholeNode):
         copies = self.cluster.copies
 
         def heard(event: Event) -> None:
-            if isinstance(event, WriteGroupsPlaced):
+            if isinstance(event, WriteGroupsPlaced | WriteGroupsAdded):
                 copies.founded(event.placements)
+            if life.alive and isinstance(event, TopicCreated | PartitionsAdded | WriteGroupsAdded):
+                self.cluster.guard(lambda: self.cluster.hashed(nameserver))
 
         copies.founded(nameserver.lookups.placements())
         nameserver.subscribe(heard)
@@ -106,6 +111,25 @@ class ElasticNode(WholeNode):
         self._watch_memberships(storage, life)
         for group in storage.groups:
             self._watch_departure(group.group, storage, life)
+        grow = storage.grow
+
+        def grown(slots: Sequence[int], groups: int) -> None:
+            before = len(storage.groups)
+            grow(slots, groups)
+            for group in storage.groups[before:]:
+                self._observe_snapshots(group, life)
+                self._observe_promises(group, life)
+                self._watch_departure(group.group, storage, life)
+
+        storage.grow = grown  # type: ignore[method-assign]
+
+    def leads(self, group: int) -> bool:
+        """A node may not have heard of the last write groups yet."""
+        return self.serving is not None and group < len(self.serving.groups) and super().leads(group)
+
+    def holds(self, group: int, index: int) -> bool:
+        known = len(self.storage.groups) if hasattr(self, "storage") else 0
+        return group < known and super().holds(group, index)
 
     def _watch_memberships(self, storage: Storage, life: Life) -> None:
         cluster, apply = self.cluster, storage.state.block_applied
@@ -141,6 +165,7 @@ class ElasticCluster(WholeCluster):
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: ElasticSettings) -> None:
         super().__init__(seed, loop, directory, settings)
         self.copies = Copies(settings.copies, self.history, self._known_members)
+        self._group_of: dict[int, int] = {}
         self.removed: dict[int, ElasticNode] = {}
         """Nodes that are not of the cluster any more."""
         rng = random.Random(seed + 2)
@@ -151,12 +176,45 @@ class ElasticCluster(WholeCluster):
         ]
         """Nodes that have not started yet."""
 
+    def newest_metadata(self) -> Nameserver | None:
+        """That of the node which has applied most; None: no node has any."""
+        known = [node.roles.nameserver for node in self.nodes.values() if node.serving and node.roles]
+        return max(known, key=lambda nameserver: nameserver.replica.applied_index, default=None)
+
+    def group_of(self, queue_id: int) -> int:
+        """The write group of a queue, which stays the same as long as the queue exists, and for those who remember it.
+        Write groups that were added have slots of others since."""
+        found = self._group_of.get(queue_id)
+        if found is None:
+            newest = self.newest_metadata()
+            if newest is None:
+                return super().group_of(queue_id)
+            found = newest.lookups.write_group(queue_id)
+            if newest.lookups.topic_by_number(topic_number_of(queue_id)) is not None:
+                self._group_of[queue_id] = found
+        return found
+
+    def hashed(self, nameserver: Nameserver) -> None:
+        """A node knows of these queues, and which write groups they hash to: the same as ever (P)."""
+        for topic in nameserver.lookups.topics():
+            for partition in range(topic.partitions):
+                queue_id = topic.queue_id(partition)
+                group = nameserver.lookups.write_group(queue_id)
+                first = self._group_of.setdefault(queue_id, group)
+                require(
+                    group == first,
+                    f"queue {queue_id:#x} is in write group {first}, and its slot is given to write group {group}",
+                    "P",
+                )
+
     def _known_members(self, group: int) -> tuple[int, Membership]:
         """The newest membership that a node which lives knows to be committed, and up to which block it knows that: it
         may not have applied it."""
         known = [
             (core.commit_index, core.membership_at(core.commit_index))
             for node in self.nodes.values()
-            if node.serving is not None and (core := node.serving.groups[group].consensus.core) is not None
+            if node.serving is not None
+            and group < len(node.serving.groups)
+            and (core := node.serving.groups[group].consensus.core) is not None
         ]
         return max(known, key=lambda one: one[0], default=(-1, Membership.of(())))

@@ -35,6 +35,10 @@ FINISHING_SECONDS = 90.0
 """…and when there are none any more: a drain moves a handful of replicas, one after the other."""
 
 
+WRITE_GROUPS_MAX = 8
+"""Each costs a run the time of its heartbeats."""
+
+
 class _Answer(NamedTuple):
     """Stands apart from no answer at all."""
 
@@ -65,7 +69,9 @@ class Operator:
         await self._pause(0.0, 0.5, 2.0)
         await self._join()
         while not self._work.ending:
-            await rng.choice([self._drain, self._drain, self._lose, self._lose, self._rebalance, self._join])()
+            await rng.choice(
+                [self._drain, self._drain, self._lose, self._lose, self._rebalance, self._join, self._grow]
+            )()
             await self._pause(0.0, 0.3, 1.5)
         await self._finish()
 
@@ -127,6 +133,14 @@ class Operator:
         if not node.up:
             self._did("lost" if gone == 0 else "rebuilding" if gone < len(held) else "rebuilt")
             await self._bring_up(node)
+
+    async def _grow(self) -> None:
+        """More write groups, which take over what slots have no queues."""
+        newest = self._cluster.newest_metadata()
+        present = newest.lookups.write_groups() if newest is not None else WRITE_GROUPS_MAX
+        total = present + self._rng.randint(1, 3)
+        if total <= WRITE_GROUPS_MAX and await self._changed(lambda views: views.add_write_groups(total)):
+            self._did("grown")
 
     async def _rebalance(self) -> None:
         await self._until(self._is_balanced, PATIENCE_SECONDS)
@@ -254,10 +268,9 @@ class Operator:
 
     def _held(self, node_id: int) -> list[int]:
         """The write groups that placement has on a node, by the newest that any node knows."""
-        known = [node.roles.nameserver for node in self._cluster.nodes.values() if node.serving and node.roles]
-        if not known:
+        newest = self._cluster.newest_metadata()
+        if newest is None:
             return []
-        newest = max(known, key=lambda nameserver: nameserver.replica.applied_index)
         return [group for group, replicas in newest.lookups.placements().items() if node_id in replicas]
 
     async def _pause(self, *seconds: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
+from mainstem.nameserver.state import write_group_growth
 from mainstem.nameserver.state.drain_plan import Placements, Standings
 from mainstem.node.views import cluster_views
 from mainstem.raft import ChangeKind, MembershipChange
@@ -48,10 +49,16 @@ def _drain_ends_early() -> tuple[ModuleType, str, Any]:
     return cluster_views, "left_on", left_on
 
 
+def _slots_with_queues_move() -> tuple[ModuleType, str, Any]:
+    """Write groups that are added take over slots to which queues hash: these queues are appended to in two of them."""
+    return write_group_growth, "slot_of", lambda queue_id: 0
+
+
 ELASTIC_PLANTS: dict[str, Plant] = {
     "learner-counts-as-a-copy": _learner_counts_as_a_copy,
     "repair-removes-a-good-copy": _repair_removes_a_good_copy,
     "drain-ends-early": _drain_ends_early,
+    "slots-with-queues-move": _slots_with_queues_move,
 }
 
 ELASTIC_BREAKS = dict.fromkeys(ELASTIC_PLANTS, "P")
@@ -61,5 +68,6 @@ FOUND_BY = {
     "learner-counts-as-a-copy": "one was given up before another one had taken its place",
     "repair-removes-a-good-copy": "removes a good copy of write group",
     "drain-ends-early": "while it is drained, and still is a member",
+    "slots-with-queues-move": "and its slot is given to write group",
 }
 """The words of the check that finds each."""

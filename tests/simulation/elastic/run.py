@@ -89,6 +89,7 @@ class ElasticRun(WholeRun):
 
     async def _agree_on_metadata(self) -> None:
         await super()._agree_on_metadata()
+        self.cluster.settings.groups = len(self._placements)
         await self._settle_replicas()
         await super()._agree_on_metadata()  # a move may have been turned back meanwhile
 

@@ -3,11 +3,13 @@
 P  a write group never has fewer voters than copies are wanted, no replica goes that has a vote, and a drain ends when
    nothing is left; in the end each write group has as many good replicas as in the beginning, where placement wants
    them, with everything in them that is committed, and no node keeps anything of another one
+   a queue stays in the write group that it hashed to when it was made
 S  joins, drains and rebalances come to their end once there are no faults any more, and a node that was removed ends
 
 A spare node or two join; any node is drained, which is cancelled at times; any node is dead for longer than
 `nameserver.rebuild_after_seconds`, and returns when what it held is rebuilt, or in the middle of that; replicas are
-spread evenly; a node that is empty is removed. All of it is asked for as operators ask for it, of any node.
+spread evenly; write groups are added; a node that is empty is removed. All of it is asked for as operators ask for it,
+of any node.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ SEEDS_TO_FIND = 10
 
 KINDS = {
     "joined", "drained", "cancelled", "emptied", "removed", "lost", "rebuilding", "rebuilt", "balancing", "balanced",
+    "grown",
 }  # fmt: skip
 """The moves, and ends of moves, that an operator brings about, and a machine that is lost."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_of, told
 
-from mainstem.model import queue_id_of
+from mainstem.model import SLOTS, queue_id_of
 from mainstem.storage.adopting.lost_cluster import read_lost_cluster
 from mainstem.storage.errors import StorageError
 from mainstem.storage.state.logs_behind import LOST_TERMS
@@ -64,6 +65,24 @@ def test_a_missing_index_is_named(tmp_path: Path) -> None:
         await there.fill()
         await there.store.delete([f"{FOLDER}/files/packed/last.pack"])
         with pytest.raises(StorageError, match=r"packed/last\.pack"):
+            await read_lost_cluster(there.store, CLUSTER)
+
+    told(tmp_path, story)
+
+
+def test_files_of_a_write_group_that_the_list_of_topics_does_not_know_are_not_adopted(tmp_path: Path) -> None:
+    async def story(there: StoredCluster) -> None:
+        await there.fill()
+        storage = there.node.storage
+        there.node.founders[1] = (1,)
+        storage.grow([0] * SLOTS, 2)
+        while not storage.groups[1].serving:  # noqa: ASYNC110 - simulated time
+            await asyncio.sleep(0.05)
+        assert await storage.remote.record(1, intended=["begun.pack"]) == "recorded"
+        await there.chain().follow(1)
+        with pytest.raises(
+            StorageError, match="files of 2 write groups, and the list of its topics is from when it had"
+        ):
             await read_lost_cluster(there.store, CLUSTER)
 
     told(tmp_path, story)

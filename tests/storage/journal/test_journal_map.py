@@ -85,6 +85,34 @@ def test_control_blocks_alone_are_no_work(steps: list[tuple[int, bool, int, bool
     assert all(journal_map.data_after(group, 0) == (0, -1) for group in range(GROUPS))
 
 
+@given(blocks, st.integers(0, 60), st.integers(0, 60))
+def test_a_map_that_came_to_more_write_groups_is_as_if_it_had_always_had_them(
+    steps: list[tuple[int, bool, int, bool]], grown_at: int, saved_at: int
+) -> None:
+    always, headers = filled(steps)
+    first = next((number for number, step in enumerate(steps) if step[0] == GROUPS - 1), len(steps))
+    journal_map = JournalMap(GROUPS - 1)
+    for number, header in enumerate(headers):
+        if number == min(first, grown_at):
+            journal_map.grow(GROUPS)
+        if number == saved_at:  # a start may know of more write groups than the checkpoint, or of fewer
+            image = journal_map.dump()
+            begun_again = JournalMap(journal_map.groups)
+            begun_again.load(image)
+            used = any(before.group == GROUPS - 1 for before in headers[:number])
+            fewer = JournalMap(GROUPS if used else GROUPS - 1)
+            fewer.load(image)
+            fewer.grow(GROUPS)
+            begun_again.grow(GROUPS)
+            assert fewer.dump() == begun_again.dump()
+        journal_map.add(header)
+    journal_map.grow(GROUPS)
+    assert journal_map.dump() == always.dump()
+    upto = dict.fromkeys(range(GROUPS), len(headers))
+    after = dict.fromkeys(range(GROUPS), 0)
+    assert journal_map.stretches(after, upto, MARK_BYTES) == always.stretches(after, upto, MARK_BYTES)
+
+
 @given(blocks, st.integers(0, 10))
 def test_a_dump_restores_the_map_and_dropping_keeps_the_rest(
     steps: list[tuple[int, bool, int, bool]], before: int

@@ -13,10 +13,15 @@ from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.remote.remote_files import packed
 from tests.storage.small_node import SmallNode, simulated, topic
 
-from mainstem.model import Topic, TopicsAsOf
+from mainstem.model import SLOTS, Topic, TopicsAsOf
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.object_stores.errors import ObjectStoreError
-from mainstem.storage.remote.chain.topic_list_format import encode_topic_head, listed
+from mainstem.storage.remote.chain.topic_list_format import (
+    decode_topic_list,
+    encode_topic_head,
+    encode_topic_list,
+    listed,
+)
 from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.store_files.object_names import TOPIC_HEAD, topic_list_object
@@ -33,6 +38,8 @@ class Listing:
         self.store = SimulatedObjectStore(self.bucket)
         self.version = 100
         self.topics: list[Topic] = [topic(1), topic(2, remote_storage_enable=True)]
+        self.groups = 1
+        self.slots: tuple[int, ...] = ()
         self.writer: TopicListWriter
         node.opened = self.opened
 
@@ -44,7 +51,9 @@ class Listing:
         return TopicListWriter(storage.remote, self.store, storage.groups, as_of or self.as_of)
 
     async def as_of(self) -> TopicsAsOf:
-        return TopicsAsOf(self.version, 1 + max(known.number for known in self.topics), 1, tuple(self.topics))
+        return TopicsAsOf(
+            self.version, 1 + max(known.number for known in self.topics), self.groups, tuple(self.topics), self.slots
+        )
 
     def change(self, *topics: Topic) -> None:
         """The list to which another entry of the metadata's log leads."""
@@ -55,7 +64,7 @@ class Listing:
         """The store says what is true."""
         found, now = await read_topic_list(self.store), await self.as_of()
         assert found is not None
-        assert (found.next_number, found.write_groups) == (now.next_number, now.write_groups)
+        assert (found.next_number, found.write_groups, found.slots) == (now.next_number, now.write_groups, now.slots)
         assert list(found.topics) == [listed(known) for known in sorted(now.topics, key=lambda known: known.number)]
 
     def versions(self) -> list[int]:
@@ -95,6 +104,23 @@ def test_topics_are_listed_when_they_change_and_two_lists_stay(tmp_path: Path) -
         assert there.writer.lists_written == 4
 
     told(tmp_path, story)
+
+
+def test_slots_of_write_groups_that_were_added_are_listed(tmp_path: Path) -> None:
+    async def story(there: Listing) -> None:
+        await there.writer.follow()
+        there.version += 1
+        there.groups, there.slots = 2, tuple(int(slot > 4000) for slot in range(SLOTS))
+        await there.writer.follow()
+        await there.check()
+        await there.another_writer().follow()
+        assert there.versions() == [100, 101]
+
+    told(tmp_path, story)
+    for slots in ((0,) * 7, (5,) * SLOTS):
+        content = b"".join(encode_topic_list(TopicsAsOf(3, 2, 2, (), slots)))
+        with pytest.raises(FormatError, match="slots of write groups that there are not"):
+            decode_topic_list(content, "it", 3)
 
 
 def test_many_topics_take_several_frames(tmp_path: Path) -> None:

@@ -182,6 +182,8 @@ class WriteGroupReplication:
         self._driven: ReplicationParts | None = None
         self.silent: dict[int, Membership] = {}
         """Write groups whose promises this node has forgotten, with the members it knows, until `rejoin`."""
+        self._beginning: set[int] = set()
+        """Write groups whose replica here is about to be noted."""
         self._grown = asyncio.Event()
         """Set when there are write groups that were not looked at yet."""
         self._settled: dict[int, asyncio.Event] = {}
@@ -340,11 +342,24 @@ class WriteGroupReplication:
         """Begin a new replica of a write group, with an empty log; of a new write group as one of its founders. Raises
         `StorageError`."""
         group = self._parts.groups[number]
-        if number in self.silent or number in self._parts.waits:
-            return  # the replica is here, and comes back by itself
+        if number in self.silent or number in self._parts.waits or number in self._beginning:
+            return  # the replica is here, and comes back by itself, or is about to begin
         assert group.consensus.core is None, f"write group {number} is here already"
         if group.last_index:
             raise StorageError(f"write group {number}: the data of its former replica here is not removed yet")
+        self._beginning.add(number)
+        try:
+            await self._begin(number)
+        finally:
+            self._beginning.discard(number)
+        began_with = self._began_with(number, placed)
+        if self._consensus.has_lost(number):
+            self.silent[number] = began_with
+        else:
+            self._join(group, began_with)
+
+    async def _begin(self, number: int) -> None:
+        """Note durably that a replica begins here. Raises `StorageError`."""
         if self.founds(number):
             self._hard_states.begin(number, self._consensus.founders_of(number))
             log.info("write group %d: new, and begins on this node", number)
@@ -352,11 +367,6 @@ class WriteGroupReplication:
             self._hard_states.begin(number)
             log.info("write group %d: a replica of it comes to this node", number)
         await self._hard_states.save({})
-        began_with = self._began_with(number, placed)
-        if self._consensus.has_lost(number):
-            self.silent[number] = began_with
-        else:
-            self._join(group, began_with)
 
     async def leave(self, number: int) -> None:
         """Note durably that this node is no member of a write group any more. Raises `StorageError`."""

@@ -84,7 +84,10 @@ def listed(topic: Topic) -> ListedTopic:
 def encode_topic_list(now: TopicsAsOf) -> Iterator[bytes]:
     """The frames of a list."""
     left = iter(sorted(now.topics, key=lambda topic: topic.number))
-    yield frame(LIST_MAGIC, TopicListStart(*now[:3], len(now.topics), list(now.slots)))
+    start: list[object] = [*now[:3], len(now.topics)]
+    if now.slots:  # without them the bytes are those that versions write which know of none
+        start.append(list(now.slots))
+    yield frame(LIST_MAGIC, start)
     while some := list(islice(left, TOPICS_PER_FRAME)):
         yield frame(LIST_MAGIC, [listed(topic) for topic in some])
     yield frame(LIST_MAGIC, [])
