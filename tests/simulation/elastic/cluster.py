@@ -176,6 +176,14 @@ class ElasticCluster(WholeCluster):
         ]
         """Nodes that have not started yet."""
 
+    def clocks_off(self) -> tuple[int, int]:
+        """As `WholeCluster.clocks_off`, whichever of all nodes have voted so far: those whose clocks were worst."""
+        clocks, voting = [node.clock for node in (*self.nodes.values(), *self.removed.values())], self.settings.nodes
+        outvoted = voting - voting // 2 - 1
+        behind = sorted(clock.ahead_ms_min for clock in clocks)[:voting]
+        ahead = sorted(clock.ahead_ms_max for clock in clocks)[-voting:]
+        return behind[-1 - outvoted], ahead[outvoted]
+
     def newest_metadata(self) -> Nameserver | None:
         """That of the node which has applied most; None: no node has any."""
         known = [node.roles.nameserver for node in self.nodes.values() if node.serving and node.roles]

@@ -26,6 +26,9 @@ from tests.simulation.steps import parting
 SEEDS = range(1, 13)
 """In the first a node is rebuilt within half a minute, in the second one another one is emptied."""
 
+SEED_THAT_GROWS = 3
+"""Twice, while a node joins and another one is drained."""
+
 SEEDS_TO_FIND = 10
 """Runs within which a planted bug is found; most do."""
 
@@ -40,6 +43,10 @@ KINDS = {
 def test_the_invariants_hold_while_replicas_move_under_random_faults(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path / str(seed))
     assert {"joined", "balanced"} <= outcomes.moves.keys()
+
+
+def test_the_invariants_hold_while_write_groups_are_added(tmp_path: Path) -> None:
+    assert "grown" in play(SEED_THAT_GROWS, tmp_path).moves
 
 
 @pytest.mark.long  # many runs
