@@ -146,9 +146,8 @@ class StorageParts:
             count_max=config.producers_max,
         )
         self.awaited_producers = AwaitedProducers(setup.write_files, self.producer_expiry, states, self.producers)
-        self.transaction_checks = TransactionChecks([group.transactions for group in groups])
-        for group in groups:
-            group.transactions.enabled = setup.has_transactions
+        self._transactions = [group.transactions for group in groups]
+        self.transaction_checks = TransactionChecks(self._transactions)
         self.producer_mending = ProducerMending(node_id, groups, self.producers, clock, calls)
         self.recovery = Recovery(
             setup.write_files,
@@ -488,7 +487,7 @@ class StorageParts:
 
     def _write_group(self, number: int) -> WriteGroup:
         setup, state = self.setup, self.state
-        return WriteGroup(
+        group = WriteGroup(
             number,
             state.table,
             state,
@@ -496,6 +495,8 @@ class StorageParts:
             block_bytes_max=setup.block_bytes_max,
             batch_bytes_max=setup.batch_bytes_max,
         )
+        group.transactions.enabled = setup.has_transactions
+        return group
 
     def grow(self, slots: Sequence[int], groups: int) -> None:
         """From now on the cluster has so many write groups, and slots belong to them like this. All parts hear of it
@@ -504,12 +505,14 @@ class StorageParts:
         for number in range(len(self.groups), groups):
             self.groups.append(self._write_group(number))
             self._producer_states.append(self.groups[number].producers)
+            self._transactions.append(self.groups[number].transactions)
             self.snapshots.grow(self.groups[number])
         self.placement.grow(slots, groups)
         self.state.grow(groups)
         self.producer_expiry.grow()
         self.producers.grow()
         self.awaited_producers.grow()
+        self.transaction_checks.grow()
         self.write_loop.grow()
         self.messages.grow(slots)
         self.remote.grow()

@@ -43,8 +43,7 @@ class TransactionChecks:
         self._groups = groups
         self.asked: list[Asked] = []
         """The write groups note here whose batches wait; `ask` takes them over."""
-        for one in groups:
-            one.asked = self.asked
+        self.grow()
         self.verification: TransactionVerification | None = None
         """The way to the coordinators, once there is one."""
         self._waiting: dict[int, list[_WaitingAppend]] = {}
@@ -52,6 +51,11 @@ class TransactionChecks:
         self._new: list[int] = []
         self._wake = asyncio.Event()
         self._runs = False
+
+    def grow(self) -> None:
+        """There are more write groups than before, or the first ones."""
+        for one in self._groups:
+            one.asked = self.asked
 
     @property
     def waiting(self) -> int:
