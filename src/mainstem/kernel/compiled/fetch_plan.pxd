@@ -4,7 +4,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mainstem.kernel.compiled.layout cimport Slot
-from mainstem.kernel.compiled.fetch_rows cimport Answer, Part, PlanRow, PlanTopic
+from mainstem.kernel.compiled.fetch_rows cimport Aborted, Answer, Part, PlanRow, PlanTopic
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.compiled.recent_index cimport Stretches, RecentIndex
 
@@ -62,7 +62,9 @@ cdef class FetchPlan:
     cdef readonly int64_t wanted_bytes
     cdef readonly bint asks_epochs
     cdef public bint read_committed  # the reader gets what is before the last stable offset
-    cdef list aborted                # what rows point to
+    cdef Aborted *aborted            # lists that rows have
+    cdef Py_ssize_t aborted_count
+    cdef Py_ssize_t aborted_capacity
     cdef public bint from_followers  # the reader may be served from replicas of write groups that others lead
     cdef public dict nearer          # write group: the node the reader is sent to for its queues that are led here
 
@@ -86,6 +88,7 @@ cdef class FetchPlan:
         int64_t next_offset,
     ) noexcept nogil
     cdef Py_ssize_t parts_before(self, int64_t end, Py_ssize_t first_part) noexcept nogil
+    cdef int64_t end_of(self, const PlanRow *row) noexcept nogil
     cdef int64_t end_for(self, const Slot *slot) noexcept nogil
     cdef int hold(self, object owner, const uint8_t *data, int64_t length) except -1
     cdef void let_go(self)

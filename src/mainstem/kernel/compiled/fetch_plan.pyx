@@ -16,10 +16,11 @@ from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES, LENGTH_AT, LENGTH_EXCLUDES
+from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES, LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_EXCLUDES
 from mainstem.kernel.compiled.bytes_io cimport ms_prefetch, ms_read_u32, ms_read_u64
 from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response, write_fetch_topics
 from mainstem.kernel.compiled.fetch_rows cimport (
+    Aborted,
     JOINED_BYTES_MAX,
     NOBODY,
     SPARED_BYTES_MIN,
@@ -96,7 +97,6 @@ cdef class FetchPlan:
     def __cinit__(self):
         self.first_row = self.last_row = self.free_row = self.cursor = NOBODY
         self.keys = []
-        self.aborted = []
         self.released = True
 
     def __dealloc__(self):
@@ -105,6 +105,7 @@ cdef class FetchPlan:
         PyMem_RawFree(self.topics)
         PyMem_RawFree(self.buckets)
         PyMem_RawFree(self.parts)
+        PyMem_RawFree(self.aborted)
         PyMem_RawFree(self.stretches.items)
 
     def __len__(self):
@@ -266,7 +267,7 @@ cdef class FetchPlan:
             row = &self.rows[number]
             topic = &self.topics[row.topic]
             row.high_watermark = row.log_start = row.last_stable = -1
-            row.aborted_count = 0
+            row.aborted = 0
             row.size = 0
             row.part_count = 0
             row.diverged = row.ahead = False
@@ -458,7 +459,6 @@ cdef class FetchPlan:
             if next_offset > end:
                 row.part_count = <int32_t> self.parts_before(end, first_part)
                 next_offset = max(row.fetch_offset, end)
-        row.next_offset = next_offset
         row.size = 0
         for number in range(first_part, first_part + row.part_count):
             row.size += self.parts[number].length
@@ -496,14 +496,30 @@ cdef class FetchPlan:
         while number != NOBODY:
             row = &self.rows[number]
             if row.verdict == OK and row.size > 0:
-                reads.append((number, row.queue_id, row.fetch_offset, row.next_offset))
+                reads.append((number, row.queue_id, row.fetch_offset, min(self.end_of(row), row.last_stable)))
             number = row.next
         return reads
+
+    cdef int64_t end_of(self, const PlanRow *row) noexcept nogil:
+        """The offset behind the batches that a row has."""
+        cdef const Part *part = &self.parts[row.first_part + row.part_count - 1]
+        cdef const uint8_t *batch
+        cdef int64_t position = 0, end = row.fetch_offset, size
+        while position + HEADER_BYTES <= part.length:
+            batch = part.bytes + position
+            end = <int64_t> ms_read_u64(batch) + <int32_t> ms_read_u32(batch + LAST_OFFSET_DELTA_AT) + 1
+            size = <int64_t> <int32_t> ms_read_u32(batch + LENGTH_AT) + LENGTH_EXCLUDES
+            if size < HEADER_BYTES:
+                break
+            position += size
+        return end
 
     def tell_aborted(self, row, transactions):
         """Have the reader of a partition told of aborted transactions, as (producer id, first offset)."""
         cdef int32_t number = row
         cdef bytes pairs
+        cdef Aborted *grown
+        cdef Py_ssize_t capacity
         if not self.read_committed:
             raise ValueError("the reader wants all, and is told of no aborted transaction")
         if not 0 <= number < self.row_end:
@@ -513,9 +529,19 @@ cdef class FetchPlan:
             cells.append(producer_id)
             cells.append(first_offset)
         pairs = cells.tobytes()
-        self.aborted.append(pairs)
-        self.rows[number].aborted = <const int64_t *> PyBytes_AS_STRING(pairs)
-        self.rows[number].aborted_count = len(cells) // 2
+        if self.aborted_count == self.aborted_capacity:
+            capacity = 2 * self.aborted_capacity if self.aborted_capacity else 4
+            grown = <Aborted *> PyMem_RawRealloc(self.aborted, capacity * sizeof(Aborted))
+            if grown == NULL:
+                raise MemoryError(f"no memory for {capacity} lists of aborted transactions")
+            self.aborted = grown
+            self.aborted_capacity = capacity
+        Py_INCREF(pairs)
+        self.aborted[self.aborted_count].owner = <PyObject *> pairs
+        self.aborted[self.aborted_count].pairs = <const int64_t *> PyBytes_AS_STRING(pairs)
+        self.aborted[self.aborted_count].count = len(cells) // 2
+        self.aborted_count += 1
+        self.rows[number].aborted = <int32_t> self.aborted_count
 
     def read_cached(self, QueueTable table not None, RecentIndex index not None, list logs not None, slots):
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
@@ -635,8 +661,9 @@ cdef class FetchPlan:
         cdef Py_ssize_t number, count = self.part_count
         self.released = True
         self.part_count = 0
-        if self.aborted:
-            self.aborted = []
+        while self.aborted_count:
+            self.aborted_count -= 1
+            drop(self.aborted[self.aborted_count].owner)
         for number in range(count):
             drop(self.parts[number].owner)
 
@@ -732,6 +759,7 @@ cdef class FetchPlan:
         answer.rows = self.rows
         answer.topics = self.topics
         answer.parts = self.parts
+        answer.aborted = self.aborted
         answer.first_topic = NOBODY
         for number in range(self.topic_count):
             self.topics[number].answered_count = 0

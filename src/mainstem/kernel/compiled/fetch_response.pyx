@@ -16,6 +16,7 @@ from mainstem.kernel.compiled.fetch_rows cimport (
     SCATTERED_FROM,
     SPARED_BYTES_MIN,
     UNCOPIED_BYTES_MIN,
+    Aborted,
     Answer,
     Part,
     PlanRow,
@@ -98,11 +99,16 @@ cdef inline uint8_t *put_diverging(uint8_t *place, const PlanRow *row) noexcept 
     return put_tags(put_i64(put_i32(place + 3, row.diverging_epoch), row.diverging_end))
 
 
-cdef uint8_t *put_aborted(uint8_t *place, const PlanRow *row, bint flexible) noexcept nogil:
+cdef uint8_t *put_aborted(uint8_t *place, const Answer *answer, int32_t list_place, bint flexible) noexcept nogil:
+    """A list of aborted transactions; an empty one at place 0."""
     cdef int64_t number
-    place = put_length(place, row.aborted_count, flexible)
-    for number in range(row.aborted_count):
-        place = put_i64(put_i64(place, row.aborted[2 * number]), row.aborted[2 * number + 1])
+    cdef const Aborted *told
+    if not list_place:
+        return put_length(place, 0, flexible)
+    told = &answer.aborted[list_place - 1]
+    place = put_length(place, told.count, flexible)
+    for number in range(told.count):
+        place = put_i64(put_i64(place, told.pairs[2 * number]), told.pairs[2 * number + 1])
         if flexible:
             place = put_tags(place)
     return place
@@ -143,7 +149,7 @@ cdef int64_t topic_bytes(int version, const Answer *answer) noexcept nogil:
     """The topics but the parts that are not copied."""
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef int row_bytes = 4 + 2 + 8 + 8 + length_bytes(-1, flexible) + flexible
-    cdef int64_t size
+    cdef int64_t size, aborted_count
     cdef const PlanTopic *topic
     cdef const PlanRow *row
     cdef int32_t topic_number = answer.first_topic, row_number
@@ -159,9 +165,10 @@ cdef int64_t topic_bytes(int version, const Answer *answer) noexcept nogil:
         while row_number != NOBODY:
             row = &answer.rows[row_number]
             size += length_bytes(row.size, flexible)
-            if row.aborted_count:
-                size += length_bytes(row.aborted_count, flexible) - length_bytes(0, flexible)
-                size += row.aborted_count * (ABORTED_BYTES + flexible)
+            if row.aborted:
+                aborted_count = answer.aborted[row.aborted - 1].count
+                size += length_bytes(aborted_count, flexible) - length_bytes(0, flexible)
+                size += aborted_count * (ABORTED_BYTES + flexible)
             if row.diverged and flexible:
                 size += DIVERGING_BYTES
             row_number = row.answered
@@ -266,7 +273,7 @@ cdef uint8_t *put_topics(
                 place = put_i64(place, row.log_start)
             # readers of committed data get a list of aborted transactions, others get none
             if read_committed and row.high_watermark >= 0:
-                place = put_aborted(place, row, flexible)
+                place = put_aborted(place, answer, row.aborted, flexible)
             else:
                 place = put_length(place, -1, flexible)
             if version >= REPLICAS_FROM:

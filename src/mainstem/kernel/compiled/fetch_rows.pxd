@@ -24,9 +24,6 @@ cdef struct PlanRow:
     int64_t high_watermark   # -1 unless the partition was read
     int64_t log_start
     int64_t last_stable
-    int64_t next_offset      # behind the batches found
-    const int64_t *aborted   # the producer and the first offset of each aborted transaction among these
-    int64_t aborted_count
     int64_t size             # of the batches found, bytes
     int32_t first_part
     int32_t part_count
@@ -42,6 +39,7 @@ cdef struct PlanRow:
     bint ahead               # beyond what this follower has applied
     int32_t nearer           # the node that the reader is sent to for it; -1: none
     bint told_error
+    int32_t aborted          # place among the answer's lists of aborted transactions, from 1; 0: it has none
 
 cdef struct PlanTopic:
     int32_t rows             # how many rows are this topic's
@@ -60,11 +58,18 @@ cdef struct Part:
     const uint8_t *bytes
     int64_t length
 
+cdef struct Aborted:
+    # The aborted transactions among the batches of one partition: the producer and the first offset of each.
+    PyObject *owner          # an owned reference: the bytes
+    const int64_t *pairs
+    int64_t count
+
 cdef struct Answer:
     # What of a plan goes into a response.
     const PlanRow *rows
     const PlanTopic *topics
     const Part *parts
+    const Aborted *aborted
     int32_t first_topic
     int32_t topic_count
     int64_t row_count
