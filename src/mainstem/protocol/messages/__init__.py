@@ -20,6 +20,10 @@ from mainstem.protocol.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from mainstem.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from mainstem.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -99,6 +103,12 @@ from mainstem.protocol.messages.quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from mainstem.protocol.messages.raft_voters import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from mainstem.protocol.messages.sasl import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -136,6 +146,14 @@ from mainstem.protocol.messages.transactions import (
     EndTxnResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+)
+from mainstem.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from mainstem.protocol.messages.update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from mainstem.protocol.schema import declaration_of
 
@@ -210,6 +228,7 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("DeleteAcls", DeleteAclsRequest, DeleteAclsResponse),
             _declare("DescribeConfigs", DescribeConfigsRequest, DescribeConfigsResponse),
             _declare("AlterConfigs", AlterConfigsRequest, AlterConfigsResponse),
+            _declare("AlterReplicaLogDirs", AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
             _declare("DescribeLogDirs", DescribeLogDirsRequest, DescribeLogDirsResponse),
             _declare("SaslAuthenticate", SaslAuthenticateRequest, SaslAuthenticateResponse),
             _declare("CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse),
@@ -236,14 +255,18 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             ),
             _declare("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
             _declare("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
+            _declare("UpdateFeatures", UpdateFeaturesRequest, UpdateFeaturesResponse),
             _declare("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
             _declare("DescribeProducers", DescribeProducersRequest, DescribeProducersResponse),
             _declare("DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse),
             _declare("ListTransactions", ListTransactionsRequest, ListTransactionsResponse),
+            _declare("UnregisterBroker", UnregisterBrokerRequest, UnregisterBrokerResponse),
             _declare("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
             _declare("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
             _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+            _declare("AddRaftVoter", AddRaftVoterRequest, AddRaftVoterResponse),
+            _declare("RemoveRaftVoter", RemoveRaftVoterRequest, RemoveRaftVoterResponse),
         )
     }
 )
@@ -255,12 +278,16 @@ __all__ = [
     "AddOffsetsToTxnResponse",
     "AddPartitionsToTxnRequest",
     "AddPartitionsToTxnResponse",
+    "AddRaftVoterRequest",
+    "AddRaftVoterResponse",
     "AlterClientQuotasRequest",
     "AlterClientQuotasResponse",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
     "AlterPartitionReassignmentsRequest",
     "AlterPartitionReassignmentsResponse",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponse",
     "ApiDeclaration",
@@ -352,6 +379,8 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "RemoveRaftVoterRequest",
+    "RemoveRaftVoterResponse",
     "RenewDelegationTokenRequest",
     "RenewDelegationTokenResponse",
     "SaslAuthenticateRequest",
@@ -362,6 +391,10 @@ __all__ = [
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
     "WriteTxnMarkersRequest",
     "WriteTxnMarkersResponse",
 ]
