@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from mainstem.protocol.messages.acls import (
     AclCreation,
@@ -19,6 +20,7 @@ from mainstem.protocol.messages.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from mainstem.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from mainstem.protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -94,6 +96,7 @@ from mainstem.protocol.messages.quotas import (
     QuotaEntityPart,
     QuotaOperation,
 )
+from mainstem.protocol.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from mainstem.protocol.messages.sasl import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -108,6 +111,8 @@ from mainstem.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.protocol.records import NewRecord, build_batch
 
 TOPICS = ("acl-a", "acl-ab", "acl-b")
@@ -244,6 +249,15 @@ def _of_cluster() -> Iterator[Question]:
     yield Question("DescribeQuorum", DescribeQuorumRequest(topics=(DescribeQuorumRequestTopic(
         topic_name="__cluster_metadata", partitions=(DescribeQuorumRequestPartition(partition_index=0),)),)),
         1)  # fmt: skip
+    yield Question("UpdateFeatures", UpdateFeaturesRequest(validate_only=True, feature_updates=(
+        FeatureUpdateKey(feature="group.version", max_version_level=1),)), 2)  # fmt: skip
+    yield Question("UnregisterBroker", UnregisterBrokerRequest(broker_id=99), 0)
+    yield Question("AddRaftVoter", AddRaftVoterRequest(
+        cluster_id=None, timeout_ms=_WAIT_MS, voter_id=99, voter_directory_id=UUID(int=1), listeners=()),
+        0)  # fmt: skip
+    yield Question("RemoveRaftVoter", RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=99, voter_directory_id=UUID(int=1)), 0)  # fmt: skip
+    yield Question("AlterReplicaLogDirs", AlterReplicaLogDirsRequest(dirs=()), 2)
     yield Question("ListConfigResources", ListConfigResourcesRequest(resource_types=(CLIENT_METRICS,)), 1)
     yield Question("AlterPartitionReassignments", AlterPartitionReassignmentsRequest(topics=()), 0)
     yield Question("ListPartitionReassignments", ListPartitionReassignmentsRequest(), 0)

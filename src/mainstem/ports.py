@@ -428,6 +428,28 @@ class ClusterStanding(Protocol):
         ...
 
 
+class ClusterAdmin(Protocol):
+    """Changes to the cluster as a whole. Each raises a `nameserver` error when refused; durable when it returns."""
+
+    @property
+    def feature_level(self) -> int:
+        """The level at which the cluster may write."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """A counter that goes up with every change of the metadata that this node has applied."""
+        ...
+
+    async def raise_feature_level(self, level: int, *, validate_only: bool = False) -> None:
+        """Have the cluster write at this level from now on; with `validate_only`, ask the nodes alone that answer."""
+        ...
+
+    async def remove_node(self, node_id: int) -> None:
+        """Take a node that is drained and dead out of the cluster for good."""
+        ...
+
+
 class MetadataAdmin(Protocol):
     """Changes to the metadata. Each raises a `nameserver` error when refused; durable when it returns."""
 

@@ -36,6 +36,7 @@ from kafka.admin import NewTopic as PythonTopic
 from kafka.errors import (
     InvalidReplicationAssignmentError,
     InvalidTopicError,
+    InvalidUpdateVersionError,
     NoReassignmentInProgressError,
     TopicAlreadyExistsError,
 )
@@ -44,6 +45,10 @@ from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.message import FIRST_TIMESTAMP_MS, Message
 from tests.harness.patience import PATIENCE_MS, PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
+
+from mainstem.model import FeatureLevel
+
+NEWEST = FeatureLevel.newest()
 
 
 def refusal(call: Callable[[], Any]) -> int:
@@ -244,6 +249,14 @@ def test_the_cluster_is_described(admin: AdminClient, bootstrap: str, make_topic
         assert [voter["replica_id"] for voter in partition["current_voters"]] == [1]
         assert partition["current_voters"][0]["log_end_offset"] == partition["high_watermark"] > 1
         assert partition["observers"] == []
+        features = by_python.describe_features()
+        level = features["mainstem.level"]
+        assert (level["supported"], level["finalized"]) == ((FeatureLevel.FIRST, NEWEST), (NEWEST, NEWEST))
+        assert level["finalized_epoch"] > 0
+        assert features["group.version"]["finalized"] == (1, 1)
+        assert by_python.update_features({"mainstem.level": NEWEST}, validate_only=True) == {"mainstem.level": "OK"}
+        with pytest.raises(InvalidUpdateVersionError):
+            by_python.update_features({"mainstem.level": NEWEST + 1})
         assert by_python.list_partition_reassignments() == {}
         here, cancelled = (PythonPartition(topic, index) for index in (0, 1))
         assert by_python.alter_partition_reassignments({here: [1], cancelled: None}) == {

@@ -32,6 +32,7 @@ from mainstem.ports import (
     ClientStore,
     Clock,
     Cluster,
+    ClusterAdmin,
     ClusterStanding,
     CommittedReads,
     Credentials,
@@ -125,6 +126,8 @@ class Broker:
     fetch_sessions: FetchSessions
     standing: ClusterStanding | None = None
     """Asks the leaders how the cluster stands; None: nobody can be asked."""
+    cluster_admin: ClusterAdmin | None = None
+    """Changes the cluster as a whole; None: nobody does here."""
     authorizer: Authorizer | None = None
     """Judges what clients may do; None: everybody may do everything."""
     acl_admin: AclAdmin | None = None

@@ -72,6 +72,8 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.CredentialRefused: ErrorCode.UNACCEPTABLE_CREDENTIAL,
     metadata.TooManyUsers: ErrorCode.UNACCEPTABLE_CREDENTIAL,
     metadata.FeatureLevelTooLow: ErrorCode.UNSUPPORTED_VERSION,
+    metadata.FeatureLevelNotReady: ErrorCode.FEATURE_UPDATE_FAILED,
+    metadata.InvalidPlacement: ErrorCode.POLICY_VIOLATION,
     # clients look for the controller anew, and try again there
     metadata.MetadataUnavailable: ErrorCode.NOT_CONTROLLER,
     # the request may still come about: the next leader of the write group sees to it

@@ -49,6 +49,11 @@ from mainstem.protocol.messages import describe_quorum as quorum
 from mainstem.protocol.messages import describe_topic_partitions as topic_partitions
 from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
+from mainstem.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopicPartitions
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -56,6 +61,9 @@ from mainstem.protocol.messages.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
+from mainstem.protocol.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.security.acls.acl import (
     ANY_PRINCIPAL,
     CLUSTER_NAME,
@@ -299,6 +307,15 @@ CASES = [
     Case(43, electing, (rule(Operation.ALTER, CLUSTER),)),
     Case(45, lambda version, _: AlterPartitionReassignmentsRequest(topics=()), (rule(Operation.ALTER, CLUSTER),)),
     Case(46, lambda version, _: ListPartitionReassignmentsRequest(), (DESCRIBE_CLUSTER,)),
+    Case(34, lambda version, _: AlterReplicaLogDirsRequest(dirs=(AlterReplicaLogDir(
+        path="/d", topics=(AlterReplicaLogDirTopic(name="t", partitions=(0,)),)),)), (rule(Operation.ALTER, CLUSTER),)),
+    Case(57, lambda version, _: UpdateFeaturesRequest(feature_updates=(FeatureUpdateKey(
+        feature="f", max_version_level=1),)), (rule(Operation.ALTER, CLUSTER),)),
+    Case(64, lambda version, _: UnregisterBrokerRequest(broker_id=9), (rule(Operation.ALTER, CLUSTER),)),
+    Case(80, lambda version, _: AddRaftVoterRequest(cluster_id=None, timeout_ms=1, voter_id=2, voter_directory_id=
+        UUID(int=1), listeners=()), (rule(Operation.ALTER, CLUSTER),)),
+    Case(81, lambda version, _: RemoveRaftVoterRequest(cluster_id=None, voter_id=2, voter_directory_id=UUID(int=1)),
+         (rule(Operation.ALTER, CLUSTER),)),
     Case(55, lambda version, _: quorum.DescribeQuorumRequest(topics=()), (DESCRIBE_CLUSTER,)),
     Case(74, lambda version, _: config_resources.ListConfigResourcesRequest(),
          (rule(Operation.DESCRIBE_CONFIGS, CLUSTER),)),

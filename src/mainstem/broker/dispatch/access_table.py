@@ -139,6 +139,7 @@ ACCESS: Mapping[int, Access] = {
     31: Whole(Operation.ALTER, _cluster),
     32: Each(Operation.DESCRIBE_CONFIGS, "resources", _configured),
     33: Each(Operation.ALTER_CONFIGS, "resources", _configured),
+    34: Inside("ALTER on the cluster"),  # its response has other items than its request
     35: Whole(Operation.DESCRIBE, _cluster),
     36: Open("clients authenticate"),
     37: Each(Operation.ALTER, "topics", _topic_item),
@@ -157,10 +158,14 @@ ACCESS: Mapping[int, Access] = {
     50: Inside("DESCRIBE on the cluster"),  # its response has an error for the whole, and for each user
     51: Inside("ALTER on the cluster"),  # its request has two lists
     55: Whole(Operation.DESCRIBE, _cluster),
+    57: Whole(Operation.ALTER, _cluster),
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
+    64: Whole(Operation.ALTER, _cluster),
     68: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
     69: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
     74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     75: Inside("DESCRIBE on each topic"),
+    80: Whole(Operation.ALTER, _cluster),
+    81: Whole(Operation.ALTER, _cluster),
 }  # fmt: skip
 """By API key. Rows of APIs that this node does not serve are for those that it will."""

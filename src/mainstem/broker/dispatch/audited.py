@@ -85,6 +85,10 @@ AUDITED: Mapping[int, Callable[[Any, Any], Outcomes]] = {
     47: lambda request, response: iter([(f"group:{request.group_id}", response.error_code)]),
     49: lambda request, response: _quotas(response.entries),
     51: lambda request, response: ((f"user:{item.user}", item.error_code) for item in response.results),
+    57: lambda request, response: ((f"feature:{it.feature}", response.error_code) for it in request.feature_updates),
+    64: lambda request, response: iter([(f"node:{request.broker_id}", response.error_code)]),
+    80: lambda request, response: iter([(f"node:{request.voter_id}", response.error_code)]),
+    81: lambda request, response: iter([(f"node:{request.voter_id}", response.error_code)]),
 }
 """The resources that the requests of an API are about, by its key: all APIs that change something, but those of
 messages and of members of groups."""

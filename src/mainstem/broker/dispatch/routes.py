@@ -17,6 +17,7 @@ from mainstem.broker.handlers import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
@@ -58,10 +59,13 @@ from mainstem.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    raft_voters,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    unregister_broker,
+    update_features,
 )
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
@@ -134,6 +138,7 @@ ROUTES: tuple[Route, ...] = (
     _route(31, delete_acls.handle),
     _route(32, describe_configs.handle),
     _route(33, alter_configs.handle),
+    _route(34, alter_replica_log_dirs.handle),
     _route(35, describe_log_dirs.handle),
     Route(api=API_MESSAGES[36], handle=sasl_authenticate.handle, error_ends_connection=True),
     _route(37, create_partitions.handle),
@@ -152,9 +157,13 @@ ROUTES: tuple[Route, ...] = (
     _route(50, describe_user_scram_credentials.handle),
     _route(51, alter_user_scram_credentials.handle),
     _route(55, describe_quorum.handle),
+    _route(57, update_features.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
+    _route(64, unregister_broker.handle),
     _route(68, consumer_group_heartbeat.handle),
     _route(69, consumer_group_describe.handle),
     _route(74, list_config_resources.handle),
     _route(75, describe_topic_partitions.handle, shows_the_way=True),
+    _route(80, raft_voters.add),
+    _route(81, raft_voters.remove),
 )

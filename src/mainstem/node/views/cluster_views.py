@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,9 +27,9 @@ from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.balance_plan import BalanceMove, beginning, plan_balance, preferring
-from mainstem.nameserver.state.commands import RemoveNode
 from mainstem.nameserver.state.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
 from mainstem.nameserver.state.load_plan import loads_of
+from mainstem.node.cluster_admin import NodeClusterAdmin
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
@@ -87,6 +87,7 @@ class LocalClusterViews:
         self._reports = reports
         self._leader_of = leader_of
         self._draining = draining
+        self._admin = NodeClusterAdmin(nameserver, reports)
 
     async def cluster(self) -> ClusterView:
         topics, partitions = self._nameserver.lookups.totals()
@@ -285,19 +286,7 @@ class LocalClusterViews:
         return found
 
     async def remove_node(self, node_id: int) -> str | None:
-        if self._nameserver.others is None:
-            return "this node is a cluster of its own: there is no other node to remove"
-        lookups = self._nameserver.lookups
-        standings = await self._reports.standings([node.node_id for node in lookups.nodes() if node.stores])
-        try:
-            self._nameserver.replica.state.check(RemoveNode(node_id))
-            if left := left_on(node_id, lookups.placements(), standings):
-                silent = "" if left[0] in standings else ", whose leader does not answer"
-                return f"node {node_id} may still hold something of write group {left[0]}{silent}: try again later"
-            await self._nameserver.operations.remove_node(node_id)
-        except NameserverError as error:
-            return str(error)
-        return None
+        return await _refusal(self._admin.remove_node(node_id))
 
     async def transfer_leader(self, group: int, to: int) -> str | None:
         try:
@@ -350,13 +339,13 @@ class LocalClusterViews:
         )
 
     async def raise_feature_level(self, level: int) -> str | None:
-        nameserver = self._nameserver
-        reports = await self._reports.of([node.node_id for node in nameserver.lookups.nodes()])
-        for node_id, report in reports.items():  # first, since an old leader would not understand the call
-            if report is not None and report.level_newest < level:
-                return f"feature level {level} must wait: node {node_id} reads those up to {report.level_newest}"
-        try:
-            await nameserver.operations.raise_feature_level(level)
-        except NameserverError as error:
-            return str(error)
-        return None
+        return await _refusal(self._admin.raise_feature_level(level))
+
+
+async def _refusal(change: Awaitable[None]) -> str | None:
+    """Why a change was refused; None: it was made."""
+    try:
+        await change
+    except NameserverError as error:
+        return str(error)
+    return None
