@@ -197,7 +197,7 @@ def test_voters_do_not_change_by_kafkas_requests(version: int) -> None:
     def asked(cluster_id: str | None) -> list[int]:
         add = AddRaftVoterRequest(cluster_id=cluster_id, timeout_ms=1, voter_id=2, voter_directory_id=one, listeners=())
         remove = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=2, voter_directory_id=one)
-        answers = [admin.ask(raft_voters.add, add, version), admin.ask(raft_voters.remove, remove)]
+        answers: list[Any] = [admin.ask(raft_voters.add, add, version), admin.ask(raft_voters.remove, remove)]
         assert all(answer.error_message for answer in answers)
         return [answer.error_code for answer in answers]
 
