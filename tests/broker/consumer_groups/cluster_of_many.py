@@ -17,7 +17,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions, at_once
-from mainstem.broker.machines.internal_topic import coordinator_partition_of
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node

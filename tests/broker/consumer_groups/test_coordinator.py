@@ -16,7 +16,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.internal_topic.offsets_topic import decode
 from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, OffsetRecord
-from mainstem.broker.machines.internal_topic import coordinator_partition_of
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import ConfigError, MainstemError
 from mainstem.model import Outcome, Sample, queue_id_of

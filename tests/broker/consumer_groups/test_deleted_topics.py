@@ -11,7 +11,7 @@ from tests.broker.consumer_groups.cluster_of_many import CALL, CONFIG, NODES, Cl
 from tests.broker.consumer_groups.transcript import Transcript
 
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
-from mainstem.broker.machines.internal_topic import coordinator_partition_of
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel, Topic
 from mainstem.protocol.error_codes import ErrorCode

@@ -10,7 +10,7 @@ from tests.broker.consumer_groups.transcript import GROUP, Transcript
 
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.internal_topic.offsets_topic import decode, encode
-from mainstem.broker.machines.internal_topic import coordinator_partition_of
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel, Outcome
 from mainstem.protocol.error_codes import ErrorCode

@@ -48,6 +48,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     offset_metadata_bytes_max: int = 4_096
     """`offset.metadata.max.bytes`"""
+    pending_offsets_max: int = 100_000
+    """Offsets in one partition of the internal topic that open transactions commit; each costs about half a KB."""
     offsets_retention_minutes: int = 10_080
     """`offsets.retention.minutes`"""
     offsets_retention_check_interval_ms: int = 600_000
@@ -86,6 +88,7 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             "members_bytes_max",
             "rebalance_timeout_ms_max",
             "new_member_join_timeout_ms",
+            "pending_offsets_max",
             "offsets_retention_minutes",
             "offsets_retention_check_interval_ms",
             "offsets_topic_partitions",

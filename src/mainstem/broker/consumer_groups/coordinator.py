@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.modern.described import not_described
 from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, refused
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
@@ -18,8 +19,9 @@ from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, 
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.errors import CoordinatorRefusal
-from mainstem.broker.machines.internal_topic import coordinator_partition_of
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.machines.machine_log import Gap
+from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.machines.runtime import heard
 from mainstem.broker.machines.served_topic import NO_PARTITION
 from mainstem.broker.request_context import RequestContext
@@ -63,6 +65,19 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
+from mainstem.protocol.messages.producer_transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+class MarkersSeen(NamedTuple):
+    """A moment in the life of a machine: so many markers were applied."""
+
+    machine: ConsumerGroupMachine
+    markers: int
 
 
 class ConsumerGroupCoordinator:
@@ -176,14 +191,63 @@ class ConsumerGroupCoordinator:
         assert isinstance(answer, OffsetCommitResponse)
         return answer
 
-    async def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def applied_markers(self, group_id: str) -> MarkersSeen | None:
+        """How many markers of transactions were applied to a group's partition of the log: to be taken before a
+        producer's transaction is asked for. None: this node does not coordinate the group now."""
+        partition = self.partitions.get(self.served.index_of(group_id))
+        machine = None if partition is None else partition.machine
+        return None if machine is None else MarkersSeen(machine, machine.pending.markers)
+
+    async def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, seen: MarkersSeen | None
+    ) -> TxnOffsetCommitResponse:
+        """Topics by name; the caller has checked that they exist, and then, since `seen` was taken, that the
+        transaction is open."""
+
+        def event(machine: ConsumerGroupMachine, ticket: Ticket, now: Moment) -> Result:
+            asked_at = seen.markers if seen is not None and seen.machine is machine else -1
+            return machine.commit_in_transaction(ticket, request, asked_at, now)
+
+        try:
+            answer = await self._submit(request.group_id, event, nameless=True)
+        except CoordinatorRefusal as refusal:
+            return refused_in_transaction(request, refusal.code)
+        assert isinstance(answer, TxnOffsetCommitResponse)
+        return answer
+
+    async def end_transaction(self, index: int, producer_id: int, epoch: int, *, commit: bool) -> ErrorCode:
+        """Apply the marker of a producer's transaction to a partition of the log."""
+        while True:
+            try:
+                await self.served.open()
+                code = await self.served.led(index).submit(
+                    lambda machine, ticket, now: machine.end_transaction(ticket, producer_id, epoch, commit, now)
+                )
+            except CoordinatorRefusal as refusal:
+                return refusal.code
+            assert isinstance(code, ErrorCode)
+            if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return code
+
+    async def pending_producers(self, index: int) -> list[tuple[int, int, int]]:
+        """The producers with open transactions that commit offsets into a partition of the log: ids, epochs, times of
+        their last offsets. Raises `CoordinatorRefusal`."""
+        await self.served.open()
+        found: list[tuple[int, int, int]] = await self.served.led(index).submit(
+            lambda machine, ticket, now: machine.pending_producers(ticket, now)
+        )
+        return found
+
+    async def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
         """Topics by name. The answer is true as of when the request came in: a node that was cut off or stood
         still, and has not noticed that another node leads, answers nothing."""
         try:
             await self._confirm(request.group_id)
             answer = await self._submit(
                 request.group_id,
-                lambda machine, ticket, now: machine.fetch(ticket, request, now),
+                lambda machine, ticket, now: machine.fetch(ticket, request, now, require_stable=require_stable),
                 nameless=True,
             )
         except CoordinatorRefusal as refusal:
@@ -343,3 +407,14 @@ def _refused_commit(request: OffsetCommitRequest, code: ErrorCode) -> OffsetComm
         )
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     return OffsetCommitResponse(topics=tuple(topics))
+
+
+def refused_in_transaction(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = tuple(
+            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition in topic.partitions
+        )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=tuple(topics))

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 from uuid import UUID
 
-from mainstem.broker.consumer_groups import offsets
+from mainstem.broker.consumer_groups import offsets, pending_offsets
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState
 from mainstem.broker.consumer_groups.members.holdings import Holdings
@@ -27,6 +28,7 @@ from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, he
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics, no_topics
 from mainstem.broker.consumer_groups.offsets import Offsets, TopicId
+from mainstem.broker.consumer_groups.pending_offsets import PendingOffsets
 from mainstem.broker.consumer_groups.rebalancing import assignment, joining, presence, rebalance
 from mainstem.broker.consumer_groups.step import (
     Caller,
@@ -35,6 +37,7 @@ from mainstem.broker.consumer_groups.step import (
     LogRecord,
     ModernRecord,
     OffsetRecord,
+    PendingRecord,
     Step,
 )
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
@@ -49,6 +52,7 @@ from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetad
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
     OffsetCommitKey,
+    PendingOffsetKey,
     read_key,
     write_key,
 )
@@ -64,6 +68,7 @@ from mainstem.protocol.messages.group_membership import (
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from mainstem.protocol.messages.producer_transactions import TxnOffsetCommitRequest
 from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000
@@ -71,6 +76,15 @@ EXPIRY_GROUPS_PER_STEP = 1_000
 
 EXPIRY_PAUSE_MS = 10
 """Between two such events."""
+
+
+class PendingSection(NamedTuple):
+    """The part of a snapshot with the pending offsets of a group."""
+
+    group_id: str
+
+
+Section = str | bytes | PendingSection
 
 
 class ConsumerGroupMachine:
@@ -92,6 +106,7 @@ class ConsumerGroupMachine:
         self.modern: dict[str, ModernGroup] = {}
         """The groups whose partitions this machine assigns; no id is in `groups` as well."""
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
         self.unknown: dict[bytes, UnknownRecord] = {}
         """Per key the record that a later version wrote, to be handed on."""
         self._topic_id_of = topic_id_of
@@ -117,6 +132,8 @@ class ConsumerGroupMachine:
                 self._group(record.key.group)
         elif isinstance(record, ModernRecord):
             self._replay_modern(record)
+        elif isinstance(record, PendingRecord):
+            self.pending.replay(record)
         elif record.value is not None:
             self._group(record.key.group).restore(record.value)
         else:
@@ -152,6 +169,8 @@ class ConsumerGroupMachine:
                 self.offsets.replay(OffsetRecord(key, None))
             elif isinstance(key, GroupMetadataKey):
                 self._forget(key.group)
+            elif isinstance(key, PendingOffsetKey):
+                self.pending.replay(PendingRecord(key, None))
             else:
                 self._replay_modern(ModernRecord(key, None))
         if record.value is None:
@@ -193,13 +212,15 @@ class ConsumerGroupMachine:
             it.restart_session(member_id)
             it.time_revocation(member_id)
 
-    def sections(self) -> list[str | bytes]:
-        """The contents of a snapshot, one after the other: consumer groups by their ids, then the keys of unknown
-        records."""
-        return [*self.groups, *self.modern, *self.unknown]
+    def sections(self) -> list[Section]:
+        """The contents of a snapshot, one after the other: consumer groups by their ids, the pending offsets of groups,
+        then the keys of unknown records."""
+        return [*self.groups, *self.modern, *map(PendingSection, self.pending.groups()), *self.unknown]
 
-    def snapshot(self, section: str | bytes) -> Iterator[LogRecord]:
+    def snapshot(self, section: Section) -> Iterator[LogRecord]:
         """The records that make a section as it is now; none when it is gone."""
+        if isinstance(section, PendingSection):
+            return (PendingRecord(key, value) for key, value in self.pending.of_group(section.group_id))
         if isinstance(section, str):
             return self._snapshot_of_group(section)
         record = self.unknown.get(section)
@@ -338,23 +359,61 @@ class ConsumerGroupMachine:
         step.answer(ticket, offsets.commit_classic(step, group, request, caller, self._topic_id_of, room=room))
         return self._finish(step, group)
 
-    def fetch(self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment) -> Result:
-        """Topics are looked up by name. No offset here is ever unstable: there are no transactions."""
+    def commit_in_transaction(
+        self, ticket: Ticket, request: TxnOffsetCommitRequest, asked_at: int, now: Moment
+    ) -> Result:
+        """TxnOffsetCommit of a producer whose coordinator has said that its transaction is open, asked after
+        `asked_at` markers. Topics are given by name."""
+        step = self._step(now)
+        group = self._any_group(request.group_id)
+        code = self.pending.refusal(request.producer_id, request.producer_epoch, asked_at)
+        code = code or pending_offsets.commit_error(group, request)
+        wanted = sum(len(topic.partitions) for topic in request.topics)
+        if code is ErrorCode.NONE and self.pending.count + wanted > self._config.pending_offsets_max:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is ErrorCode.NONE and group is None and not self._has_room:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is ErrorCode.NONE and isinstance(group, ConsumerGroup) and request.member_id in group.members:
+            step.restart_session(group, request.member_id)
+        step.answer(ticket, pending_offsets.commit(step, code, request, self._topic_id_of))
+        return self._finish(step)
+
+    def end_transaction(self, ticket: Ticket, producer_id: int, epoch: int, commit: bool, now: Moment) -> Result:
+        """A marker: what the producer's transaction commits comes into force, or is dropped. The answer is a code."""
+        step = self._step(now)
+        code = pending_offsets.end(step, self.pending, producer_id, epoch, commit=commit, topic_id_of=self._topic_id_of)
+        step.answer(ticket, code)
+        return self._finish(step)
+
+    def pending_producers(self, ticket: Ticket, now: Moment) -> Result:
+        """The answer lists the producers with open transactions: ids, epochs, times of their last offsets."""
+        step = self._step(now)
+        step.answer(ticket, self.pending.producers())
+        return self._finish(step)
+
+    def fetch(
+        self, ticket: Ticket, request: OffsetFetchRequestGroup, now: Moment, *, require_stable: bool = False
+    ) -> Result:
+        """Topics are looked up by name."""
         step = self._step(now)
         modern = self.modern.get(request.group_id)
         code = ErrorCode.NONE if modern is None else described.fetch_error(modern, request)
         if code is ErrorCode.NONE:
-            step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of))
+            unstable = self.pending.unstable(request.group_id) if require_stable else frozenset()
+            step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of, unstable))
         else:
             step.answer(ticket, OffsetFetchResponseGroup(group_id=request.group_id, topics=(), error_code=code))
         return self._finish(step)
 
     def committed(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
         """The answer lists the topics, and the indexes of their partitions, for which a consumer group has
-        offsets."""
+        offsets, committed or pending."""
         step = self._step(now)
-        topics = self.offsets.topics(group_id)
-        step.answer(ticket, [(topic, self.offsets.indexes(group_id, topic)) for topic in topics])
+        found = {topic: self.offsets.indexes(group_id, topic) for topic in self.offsets.topics(group_id)}
+        for topic, partition in sorted(self.pending.unstable(group_id)):
+            if partition not in found.setdefault(topic, []):
+                found[topic].append(partition)
+        step.answer(ticket, list(found.items()))
         return self._finish(step)
 
     def delete_offsets(self, ticket: Ticket, request: OffsetDeleteRequest, now: Moment) -> Result:
@@ -379,6 +438,9 @@ class ConsumerGroupMachine:
             if group_id in self.groups:
                 self._forget_if_vacant(self.groups[group_id])
         step.answer(ticket, len(step.result.records))
+        for pending_key, pending in self.pending.of_topic(topic):
+            if pending.topic_id in (ZERO_UUID, topic_id):
+                step.write(PendingRecord(pending_key, None))
         return self._finish(step)
 
     def forget_stale(self, keys: Iterable[OffsetCommitKey], now: Moment) -> Result:
@@ -445,6 +507,8 @@ class ConsumerGroupMachine:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 offsets.delete_group(step, group, self.offsets)
+                for key, _ in list(self.pending.of_group(group_id)):
+                    step.write(PendingRecord(key, None))
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         step.answer(ticket, results)
         return self._finish(step)
@@ -480,7 +544,7 @@ class ConsumerGroupMachine:
             self._to_expire.extend([*self.groups, *self.modern])
         for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
             group = self._any_group(self._to_expire.popleft())
-            if group is not None:
+            if group is not None and not self.pending.has(group.group_id):
                 offsets.expire(step, group, self.offsets)
             if isinstance(group, ConsumerGroup):
                 self._forget_if_vacant(group)

@@ -13,7 +13,7 @@ old versions may give an offset a time to live of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from uuid import UUID
 
@@ -235,11 +235,17 @@ def _commit_partition(
     return ErrorCode.NONE
 
 
-def fetch(offsets: Offsets, request: OffsetFetchRequestGroup, topic_id_of: TopicId) -> OffsetFetchResponseGroup:
+def fetch(
+    offsets: Offsets,
+    request: OffsetFetchRequestGroup,
+    topic_id_of: TopicId,
+    unstable: Set[tuple[str, int]] = frozenset(),
+) -> OffsetFetchResponseGroup:
     """The offsets asked for, or all that the consumer group has when no topics are given; unknown and stale
     ones are -1. A doubtful one is an error: on -1 clients would begin anew wherever they are set to, and an
     older offset would silently repeat records. A request for all offsets of a group without known ones is an
-    error for the same reason."""
+    error for the same reason. `unstable`: topics and partitions whose offset an open transaction may replace: for
+    these the sender is to ask again."""
     group_id = request.group_id
     if offsets.incomplete and not request.topics and not offsets.has(group_id):
         return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=LOST)
@@ -257,6 +263,8 @@ def fetch(offsets: Offsets, request: OffsetFetchRequestGroup, topic_id_of: Topic
         fetched = tuple(
             _lost(index)
             if offsets.doubtful(group_id, topic, index)
+            else _unstable(index)
+            if (topic, index) in unstable
             else _fetched(index, None if value is None or is_stale(value, current) else value)
             for index, value in values
         )
@@ -275,6 +283,15 @@ def _fetched(partition: int, value: OffsetCommitValue | None) -> OffsetFetchResp
         committed_leader_epoch=-1 if value is None else value.leader_epoch,
         metadata="" if value is None else value.metadata,
         error_code=ErrorCode.NONE,
+    )
+
+
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        metadata="",
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
 
 

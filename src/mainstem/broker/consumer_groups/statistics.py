@@ -26,13 +26,14 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
     """The metrics of the partitions that a node serves. May run in another thread: it copies what it walks
     over first."""
     states: Counter[str] = Counter()
-    members = offsets = loading = incomplete = doubtful = 0
+    members = offsets = pending = loading = incomplete = doubtful = 0
     for partition in partitions:
         machine = partition.machine
         if machine is None:
             loading += 1
             continue
         offsets += machine.offsets.count
+        pending += machine.pending.count
         doubtful += machine.offsets.doubtful_count
         incomplete += bool(partition.gaps)
         for group in list(machine.groups.values()):
@@ -49,6 +50,9 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
         "mainstem_consumer_group_members_bytes", "gauge", "Held by members of consumer groups.", holdings.bytes_held
     )
     yield Sample("mainstem_consumer_group_offsets", "gauge", "Committed offsets held.", offsets)
+    yield Sample(
+        "mainstem_consumer_group_offsets_pending", "gauge", "Offsets held that open transactions commit.", pending
+    )
     yield Sample("mainstem_consumer_group_partitions_not_served", "gauge", "Partitions without groups loaded.", loading)
     yield Sample(
         "mainstem_consumer_group_partitions_incomplete",

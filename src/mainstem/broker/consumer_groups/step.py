@@ -18,6 +18,8 @@ from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
 )
 
 
@@ -50,7 +52,14 @@ class ModernRecord(NamedTuple):
     value: ModernValue | None
 
 
-LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | UnknownRecord
+class PendingRecord(NamedTuple):
+    """An offset that a transaction commits, and that waits for its end; without a value: it does not wait any more."""
+
+    key: PendingOffsetKey
+    value: PendingOffsetValue | None
+
+
+LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | UnknownRecord
 
 
 @dataclass(slots=True)

@@ -35,12 +35,13 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: RequestConte
     if call.version < SEVERAL_GROUPS_FROM:
         return await _fetch_one(broker, request, call)
     fetch = _fetch_by_id if call.version >= TOPIC_IDS_FROM else _fetch_by_name
-    fetched = await asyncio.gather(*(fetch(broker, group, call) for group in request.groups))  # confirmed together
+    stable = request.require_stable
+    fetched = await asyncio.gather(*(fetch(broker, group, call, stable) for group in request.groups))
     return OffsetFetchResponse(groups=tuple(fetched))
 
 
 async def _fetch_by_name(
-    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext
+    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext, stable: bool
 ) -> OffsetFetchResponseGroup:
     """Fetch what the client may see."""
     if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id):
@@ -48,10 +49,10 @@ async def _fetch_by_name(
             group_id=group.group_id, topics=(), error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
     if broker.authorizer is None:
-        return await _fetch(broker, group)
+        return await _fetch(broker, group, stable)
     pace = broker.turns.pace(PARTITIONS_PER_STEP)
     if group.topics is None:
-        everything = await _fetch(broker, group)
+        everything = await _fetch(broker, group, stable)
         shown = []
         for topic in everything.topics:
             await pace.step()
@@ -65,7 +66,7 @@ async def _fetch_by_name(
             asked.append(wanted)
         else:
             refused.append(_answered(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    fetched = await _fetch(broker, replace(group, topics=tuple(asked)))
+    fetched = await _fetch(broker, replace(group, topics=tuple(asked)), stable)
     return fetched if fetched.error_code else replace(fetched, topics=(*fetched.topics, *refused))
 
 
@@ -73,21 +74,21 @@ def _may_describe(broker: Broker, call: RequestContext, topic: str) -> bool:
     return broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
 
 
-async def _fetch(broker: Broker, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _fetch(broker: Broker, group: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
     """Fetch in several steps where there are many partitions. An error in one of them is the whole consumer
     group's."""
     everything = group.topics is None
     if everything:
         group = await broker.groups.name_committed(group)
     if group.topics is None:
-        return await broker.groups.fetch_offsets(group)
+        return await broker.groups.fetch_offsets(group, require_stable=stable)
     found: list[OffsetFetchResponseTopics] = []
     fetched = OffsetFetchResponseGroup(group_id=group.group_id, topics=())
     steps = list(in_steps(group.topics, "partition_indexes")) or [TopicsOfStep([], continued=False)]
     for number, step in enumerate(steps):
         if number:
             await broker.turns.take()
-        fetched = await broker.groups.fetch_offsets(replace(group, topics=tuple(step.topics)))
+        fetched = await broker.groups.fetch_offsets(replace(group, topics=tuple(step.topics)), require_stable=stable)
         if fetched.error_code:
             return fetched
         answers = list(fetched.topics)
@@ -107,7 +108,7 @@ def _those_there(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
 
 
 async def _fetch_by_id(
-    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext
+    broker: Broker, group: OffsetFetchRequestGroup, call: RequestContext, stable: bool
 ) -> OffsetFetchResponseGroup:
     """Topics that no longer exist have no id: they are refused if asked for, and else left out."""
     named = group
@@ -121,7 +122,7 @@ async def _fetch_by_id(
             else:
                 topics.append(replace(asked, name=topic.name))
         named = replace(group, topics=tuple(topics))
-    fetched = await _fetch_by_name(broker, named, call)
+    fetched = await _fetch_by_name(broker, named, call, stable)
     found = []
     for answer in fetched.topics:
         topic_id = _topic_id(broker, answer.name)
@@ -156,7 +157,7 @@ async def _fetch_one(broker: Broker, request: OffsetFetchRequest, call: RequestC
             for topic in request.topics
         )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    fetched = await _fetch_by_name(broker, group, call)
+    fetched = await _fetch_by_name(broker, group, call, request.require_stable)
     if fetched.error_code and call.version < GROUP_ERROR_FROM:
         return OffsetFetchResponse(topics=_refused(request, fetched.error_code))
     answers = []

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal
-from mainstem.broker.machines.internal_topic import InternalTopic, coordinator_partition_of, make_topic
+from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of, make_topic
 from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.errors import LeaderMissing, MainstemError
@@ -147,6 +147,10 @@ class ServedTopic(ABC, Generic[P]):
         elsewhere = leader != NO_LEADER
         raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
+    def index_of(self, key: str) -> int:
+        """The partition that a key belongs to; -1 while this node knows of no topic."""
+        return NO_PARTITION if self._topic is None else coordinator_partition_of(key, self._topic.partitions)
+
     async def led_for(self, key: str) -> P:
         """The partition that a key belongs to, if this node serves it. Raises `CoordinatorRefusal`."""
         topic = await self.open()
@@ -185,6 +189,12 @@ class ServedTopic(ABC, Generic[P]):
     def leader(self, topic: Topic, index: int) -> int:
         """The node that serves a partition; -1 when there is none now."""
         return self._routing.broker_of(topic.queue_id(index))
+
+    def leader_at(self, index: int) -> int:
+        """The node that serves a partition; -1 when there is none now, or this node knows of no topic."""
+        if not self.look() or self._topic is None:
+            return NO_LEADER
+        return self.leader(self._topic, index)
 
     async def open(self) -> Topic:
         """The internal topic, made if need be, with this node's partitions of it being served. Raises
@@ -243,7 +253,10 @@ class ServedTopic(ABC, Generic[P]):
 
     def _resign(self, index: int) -> None:
         self._partitions.pop(index).runtime.resign()
-        task = self._tasks.pop(index)
+        self._end(self._tasks.pop(index))
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """`close` waits for it."""
         task.cancel()
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -97,6 +97,16 @@ from mainstem.protocol.messages.partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
+from mainstem.protocol.messages.producer_transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -136,16 +146,6 @@ from mainstem.protocol.messages.transaction_administration import (
     ListTransactionsResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
-)
-from mainstem.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
 )
 from mainstem.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,

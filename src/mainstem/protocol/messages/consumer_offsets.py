@@ -1,8 +1,9 @@
 """The records of the internal topic `__consumer_offsets`, in Kafka's own format.
 
 The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a classic group's metadata, the kinds
-of `consumer_group_records` a part of a group whose partitions the coordinator assigns. A null value deletes what the
-key names. Values are written in the last version that older readers understand too.
+of `consumer_group_records` a part of a group whose partitions the coordinator assigns, 10,000 an offset that a
+transaction commits and that waits for its end. A null value deletes what the key names. Values are written in the last
+version that older readers understand too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mainstem.protocol.schema import (
     ZERO_UUID,
     array,
     binary,
+    int16,
     int32,
     int64,
     message,
@@ -87,7 +89,29 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = wire(array(MemberMetadata))
 
 
-RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey
+PENDING_OFFSET_KEY_VERSION = 10_000
+"""Far from those that Kafka may give out; its readers pass over keys they do not know."""
+
+
+@message(versions="10000")
+class PendingOffsetKey:
+    group: str = wire(string)
+    topic: str = wire(string)
+    partition: int = wire(int32)
+    producer_id: int = wire(int64)
+
+
+@message(versions="0", flexible="0+")
+class PendingOffsetValue:
+    producer_epoch: int = wire(int16)
+    offset: int = wire(int64)
+    leader_epoch: int = wire(int32)
+    metadata: str = wire(string)
+    commit_timestamp: int = wire(int64)
+    topic_id: UUID = wire(uuid)
+
+
+RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey
 
 
 def read_key(buffer: Buffer) -> RecordKey:
@@ -98,6 +122,8 @@ def read_key(buffer: Buffer) -> RecordKey:
         return read_versioned(OffsetCommitKey, buffer)
     if version == GROUP_METADATA_KEY_VERSION:
         return read_versioned(GroupMetadataKey, buffer)
+    if version == PENDING_OFFSET_KEY_VERSION:
+        return read_versioned(PendingOffsetKey, buffer)
     modern = MODERN_KEYS.get(version)
     if modern is not None:
         return read_versioned(modern, buffer)
@@ -109,6 +135,8 @@ def write_key(key: RecordKey) -> bytes:
         return write_versioned(key, OFFSET_COMMIT_KEY_VERSION)
     if isinstance(key, GroupMetadataKey):
         return write_versioned(key, GROUP_METADATA_KEY_VERSION)
+    if isinstance(key, PendingOffsetKey):
+        return write_versioned(key, PENDING_OFFSET_KEY_VERSION)
     return write_modern_key(key)
 
 

@@ -1,4 +1,4 @@
-"""What tools ask about transactions and their producers, and markers that brokers and tools have written."""
+"""Tools ask about transactions and their producers; brokers and tools have markers written."""
 
 from __future__ import annotations
 

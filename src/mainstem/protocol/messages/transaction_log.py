@@ -66,3 +66,17 @@ def read_transaction_value(buffer: Buffer) -> TransactionLogValue:
 
 def write_transaction_value(value: TransactionLogValue) -> bytes:
     return write_versioned(value, VALUE_VERSION)
+
+
+EPOCH_KEY_VERSION = 10_000
+"""Far from those that Kafka may give out; its readers pass over keys they do not know."""
+
+
+@message(versions="10000")
+class CoordinatorEpochKey:
+    pass
+
+
+@message(versions="0")
+class CoordinatorEpochValue:
+    epoch: int = wire(int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.machines.internal_topic import InternalTopic
+from mainstem.broker.machines.coordinator_topic import InternalTopic
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

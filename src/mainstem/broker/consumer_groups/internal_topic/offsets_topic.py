@@ -7,7 +7,13 @@ not know are handed on as they are: a later version wrote them, and will want th
 from __future__ import annotations
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, ModernRecord, OffsetRecord
+from mainstem.broker.consumer_groups.step import (
+    ConsumerGroupRecord,
+    LogRecord,
+    ModernRecord,
+    OffsetRecord,
+    PendingRecord,
+)
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
@@ -18,6 +24,8 @@ from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    PendingOffsetKey,
+    PendingOffsetValue,
     read_group_metadata_value,
     read_key,
     read_offset_commit_value,
@@ -25,7 +33,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     write_offset_with_topic_id,
     write_value,
 )
-from mainstem.protocol.messages.versioned import write_versioned
+from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record
 
 _EXPIRE_TIMESTAMP_VERSION = 1
@@ -55,6 +63,8 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
     value = record.value
     if value is None:
         body = None
+    elif isinstance(value, PendingOffsetValue):
+        body = write_versioned(value, 0)
     elif not isinstance(value, OffsetCommitValue | GroupMetadataValue):
         body = write_modern_value(value)
     elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
@@ -75,6 +85,9 @@ def decode(record: Record) -> LogRecord | None:
         key = read_key(record.key)
         if isinstance(key, OffsetCommitKey):
             return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+        if isinstance(key, PendingOffsetKey):
+            pending = None if record.value is None else read_versioned(PendingOffsetValue, record.value)
+            return PendingRecord(key, pending)
         if not isinstance(key, GroupMetadataKey):
             return ModernRecord(key, None if record.value is None else read_modern_value(key, record.value))
         return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))

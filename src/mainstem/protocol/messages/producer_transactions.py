@@ -1,5 +1,5 @@
-"""What producers and their coordinator say about a transaction: which partitions and which consumer group's offsets it
-covers, and how it ends. What tools ask about transactions is in `transaction_administration`."""
+"""Producers tell their coordinator about a transaction: which partitions and which consumer group's offsets it covers,
+and how it ends. The questions of tools are in `transaction_administration`."""
 
 from __future__ import annotations
 
