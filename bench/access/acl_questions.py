@@ -89,6 +89,7 @@ from mainstem.protocol.messages.partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from mainstem.protocol.messages.producer_transactions import AddOffsetsToTxnRequest, EndTxnRequest
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlteredQuotas,
@@ -113,6 +114,12 @@ from mainstem.protocol.messages.topics import (
 )
 from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from mainstem.protocol.messages.transaction_administration import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+)
 from mainstem.protocol.records import NewRecord, build_batch
 
 TOPICS = ("acl-a", "acl-ab", "acl-b")
@@ -241,6 +248,22 @@ def commit(group: str, topic: str) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id=group, topics=(OffsetCommitRequestTopic(name=topic, partitions=(partition,)),))
 
 
+def _of_transactions() -> Iterator[Question]:
+    """About an id that nobody has: whoever may ask is told so."""
+    name = "nobody"
+    yield Question("FindCoordinator transaction", FindCoordinatorRequest(key_type=1, coordinator_keys=(name,)), 4)
+    yield Question("AddOffsetsToTxn", AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=1, producer_epoch=0, group_id="nobody"),
+        3)  # fmt: skip
+    yield Question("EndTxn", EndTxnRequest(
+        transactional_id=name, producer_id=1, producer_epoch=0, committed=False),
+        3)  # fmt: skip
+    yield Question("WriteTxnMarkers", WriteTxnMarkersRequest(markers=()), 1)
+    yield Question("DescribeProducers", DescribeProducersRequest(topics=()), 0)
+    yield Question("DescribeTransactions", DescribeTransactionsRequest(transactional_ids=(name,)), 0)
+    yield Question("ListTransactions", ListTransactionsRequest(state_filters=(), producer_id_filters=()), 1)
+
+
 def _of_cluster() -> Iterator[Question]:
     yield Question("Metadata all", MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
     yield Question("Metadata cluster", MetadataRequest(topics=(), include_cluster_authorized_operations=True), 9)
@@ -265,6 +288,7 @@ def _of_cluster() -> Iterator[Question]:
     yield Question("ListGroups", ListGroupsRequest(), 4)
     yield Question("InitProducerId", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
     yield Question("DescribeLogDirs", DescribeLogDirsRequest(topics=()), 4)
+    yield from _of_transactions()
     yield from _of_configs(BROKER_CONFIG, "1", "log.retention.ms")
     yield Question("DescribeClientQuotas", DescribeClientQuotasRequest(components=(), strict=False), 1)
     entity = (QuotaEntityPart(entity_type="user", entity_name="nobody"),)

@@ -301,6 +301,14 @@ class StoredTransactions(Protocol):
         ...
 
 
+class BrokerCalls(Protocol):
+    """Requests of Kafka's APIs to the brokers of other nodes, and to this one's, made by the node itself."""
+
+    async def ask(self, node_id: int, api_key: int, version: int, body: bytes) -> bytes:
+        """The body of the response. Raises `MainstemError` where there is none."""
+        ...
+
+
 class CommittedReads(Protocol):
     """Tells readers of committed transactions what was aborted."""
 

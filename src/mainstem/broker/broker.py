@@ -26,6 +26,7 @@ from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
 from mainstem.broker.topics.shared_descriptions import SharedDescriptions
 from mainstem.broker.topics.topic_changes import TopicChanges
+from mainstem.broker.transactions.broker_transactions import BrokerTransactions
 from mainstem.model import ForwardedClient, Topic
 from mainstem.ports import (
     BrokerLeadership,
@@ -124,6 +125,8 @@ class Broker:
     groups: ConsumerGroupCoordinator
     clock: Clock
     fetch_sessions: FetchSessions
+    transactions: BrokerTransactions | None = None
+    """None: this node knows no transactions."""
     standing: ClusterStanding | None = None
     """Asks the leaders how the cluster stands; None: nobody can be asked."""
     cluster_admin: ClusterAdmin | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -14,20 +14,28 @@ from mainstem.address import Address
 from mainstem.broker.audit_writer import AuditWriter
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
+from mainstem.broker.transactions.broker_transactions import BrokerTransactions
+from mainstem.broker.transactions.markers import NodeMarkers
+from mainstem.broker.transactions.served_transactions import ServedTransactions
+from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator
+from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import ForwardedClient, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.cluster_admin import NodeClusterAdmin
+from mainstem.node.broker_calls import NodeBrokerCalls
 from mainstem.node.cluster_standing import NodeClusterStanding
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
@@ -93,15 +101,23 @@ class Compute:
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
         groups = _groups(setup, nameserver, store)
+        transactions = _transactions(setup, nameserver, store, groups)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, kept, reports)
-        store.when_serving(groups.served.serving_changed)
-        groups.served.start()
+        broker.transactions = transactions
+        coordinators: list[ServedTopic[Any]] = [groups.served]
+        coordinators.append(transactions.coordinator.served)
+        for served in coordinators:
+            store.when_serving(served.serving_changed)
+            served.start()
         if nameserver.others is not None:
-            setup.background.begin(partial(watch_routing, store.routing, groups, setup.ports.clock), "queue routing")
+            setup.background.begin(
+                partial(watch_routing, store.routing, coordinators, setup.ports.clock), "queue routing"
+            )
         nameserver.subscribe(partial(tell_consumer_groups, groups))
-        stack.push_async_callback(groups.served.close)
+        for served in coordinators:
+            stack.push_async_callback(served.close)
         stack.push_async_callback(broker.auto_creation.close)
         if broker.audit is not None:
             calls = AuditCalls(None if nameserver.others is None else nameserver.others.calls)
@@ -122,12 +138,13 @@ def _brokers(nameserver: Nameserver) -> int:
     return sum(NodeRole.BROKER in node.roles for node in nameserver.lookups.alive_nodes())
 
 
-async def watch_routing(routing: QueueRouting, groups: ConsumerGroupCoordinator, clock: Clock) -> None:
-    """Tell the coordinator when brokers come or go, until cancelled. Which nodes live is soft state that changes with
+async def watch_routing(routing: QueueRouting, coordinators: Sequence[ServedTopic[Any]], clock: Clock) -> None:
+    """Tell the coordinators when brokers come or go, until cancelled. Which nodes live is soft state that changes with
     any heartbeat."""
     while True:
         if routing.look(clock.monotonic()):
-            groups.served.routing_changed()
+            for served in coordinators:
+                served.routing_changed()
         await asyncio.sleep(ROUTING_SECONDS)
 
 
@@ -148,6 +165,35 @@ def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> C
         supervision=setup.supervision,
     )
     return ConsumerGroupCoordinator(served)
+
+
+def _transactions(
+    setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, groups: ConsumerGroupCoordinator
+) -> BrokerTransactions:
+    config, lookups = setup.config, nameserver.lookups
+    others = None if nameserver.others is None else nameserver.others.calls
+    calls = NodeBrokerCalls(config.node_id, others)
+    served = ServedTransactions(
+        node_id=config.node_id,
+        config=config.transactions,
+        metadata=lookups,
+        metadata_admin=nameserver.administration,
+        leadership=store.leadership,
+        routing=store.routing,
+        store=store.messages,
+        queue_admin=store.queue_admin,
+        clock=store.clock,
+        markers=NodeMarkers(lookups, store.markers, calls, OFFSETS_TOPIC, groups.served.leader_at),
+        feature_level=lambda: lookups.feature_level,
+        supervision=setup.supervision,
+    )
+    coordinator = TransactionCoordinator(
+        served, config.transactions, nameserver.administration.allocate_producer_id, lambda: lookups.feature_level
+    )
+    verification = CoordinatorVerification(lookups, lookups.topic_by_number, store.routing, calls)
+    transactions = BrokerTransactions(coordinator, verification)
+    calls.serve(setup.ports.handlers, transactions, groups)
+    return transactions
 
 
 def _broker(

@@ -81,7 +81,7 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
         LeaderCommittedReads(placement.group_of, leaders),
         agreed,
         news.subscribe,
-        partial(RemoteClientStore, messages),
+        for_client=partial(RemoteClientStore, messages),
     )
 
 

@@ -193,6 +193,8 @@ class RunningNode:
             stack.push_async_callback(server.close)  # again: what is in flight needs all of the above
             # first: else members that wait for others are waited for
             stack.push_async_callback(roles.compute.groups.served.close)
+            if (transactions := roles.compute.broker.transactions) is not None:
+                stack.push_async_callback(transactions.coordinator.served.close)
         reports.http = str(http)
         health.ready = True
         roles.balance()
@@ -338,6 +340,8 @@ class RunningNode:
         measured: list[Statistics] = [roles.nameserver, self._supervision, self._loop_watch]
         if server is not None and roles.compute is not None:
             measured += [server, roles.dispatcher, roles.compute.groups.served]
+            if (transactions := roles.compute.broker.transactions) is not None:
+                measured.append(transactions.coordinator.served)
         if roles.held is not None:
             measured.append(StorageSamples(roles.storage))
         elif roles.compute is not None and isinstance(roles.compute.store.messages, RemoteMessageStore):

@@ -16,6 +16,8 @@ from msgspec import structs
 
 import mainstem
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
+from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.errors import DISK_REMEDY
 from mainstem.model import Durability, Node, NodeRole
 from mainstem.nameserver.cluster.heartbeats import Condition
@@ -24,6 +26,7 @@ from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.access.forwarded_clients import NodeForwardedClients
+from mainstem.node.broker_calls import NodeBrokerCalls
 from mainstem.node.compute import Compute
 from mainstem.node.config import NodeConfig
 from mainstem.node.held_storage import HeldStorage
@@ -31,6 +34,7 @@ from mainstem.node.linked_storage import linked_storage
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import Background, RolesSetup
+from mainstem.ports import TransactionVerification
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.storage.role import Storage
 from mainstem.supervised import Supervision
@@ -144,7 +148,21 @@ async def _opened(setup: RolesSetup) -> Roles:
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
         compute = await Compute.open(setup, nameserver, store, reports)
         clients.audit = compute.broker.audit
+    if held is not None:
+        held.verify_transactions(verification_of(setup, nameserver, held, compute))
     return Roles(setup, start.file, nameserver, held, compute, clients, reports)
+
+
+def verification_of(
+    setup: RolesSetup, nameserver: Nameserver, held: HeldStorage, compute: Compute | None
+) -> TransactionVerification:
+    """The way from the queues of this node to the coordinators of transactions, on whichever brokers these are."""
+    if compute is not None and compute.broker.transactions is not None:
+        return compute.broker.transactions.verification
+    lookups = nameserver.lookups
+    routing = QueueRouting(setup.config.node_id, lookups, held.leadership, apart=False)
+    calls = NodeBrokerCalls(setup.config.node_id, None if nameserver.others is None else nameserver.others.calls)
+    return CoordinatorVerification(lookups, lookups.topic_by_number, routing, calls)
 
 
 async def _begin_start(setup: RolesSetup) -> _Start:

@@ -131,7 +131,7 @@ def test_find_coordinator(version: int) -> None:
         lost = lost.coordinators[0] if version >= 4 else lost
         assert (lost.error_code, lost.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
         refusals = (
-            (1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"),
+            (1, ErrorCode.UNSUPPORTED_VERSION, "transactions take feature level 8 of the cluster"),
             (2, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message),
         )
         for key_type, code, text in refusals:

@@ -530,7 +530,8 @@ def sample(message_class: type[Any], version: int, number: int = 1) -> Any:
 
 def codes_in(response: Any) -> list[int]:
     """All error codes of a response, those of its items included."""
-    found = [response.error_code] if hasattr(response, "error_code") else []
+    names = ("error_code", "partition_error_code")
+    found = [getattr(response, name) for name in names if hasattr(response, name)]
     for field in declaration_of(type(response)).fields:
         value = getattr(response, field.name)
         if isinstance(field.kind, ArrayKind) and isinstance(field.kind.element, StructKind):

@@ -54,6 +54,8 @@ from mainstem.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from mainstem.protocol.messages import producer_transactions as txns
+from mainstem.protocol.messages import transaction_administration as txn_tools
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopicPartitions
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -75,12 +77,14 @@ from mainstem.security.acls.acl import (
 )
 
 TOPIC, GROUP, CLUSTER = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER
+TRANSACTIONAL_ID = ResourceKind.TRANSACTIONAL_ID
 WAIT_MS = int(PATIENCE_SECONDS * 1000)
 ME = "User:ANONYMOUS"
 REFUSALS = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -98,6 +102,9 @@ DESCRIBE = rule(Operation.DESCRIBE)
 READ_GROUP = rule(Operation.READ, GROUP, "g")
 DESCRIBE_GROUP = rule(Operation.DESCRIBE, GROUP, "g")
 DESCRIBE_CLUSTER = rule(Operation.DESCRIBE, CLUSTER)
+WRITE_TRANSACTIONS = rule(Operation.WRITE, TRANSACTIONAL_ID, "x")
+DESCRIBE_TRANSACTIONS = rule(Operation.DESCRIBE, TRANSACTIONAL_ID, "x")
+CLUSTER_ACTION = rule(Operation.CLUSTER_ACTION, CLUSTER)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -151,6 +158,46 @@ def finding(version: int, topic_id: UUID) -> group_membership.FindCoordinatorReq
     if version < 4:
         return group_membership.FindCoordinatorRequest(key="g")
     return group_membership.FindCoordinatorRequest(coordinator_keys=("g",))
+
+
+def finding_transactions(version: int, topic_id: UUID) -> group_membership.FindCoordinatorRequest:
+    if version < 4:
+        return group_membership.FindCoordinatorRequest(key="x", key_type=1)
+    return group_membership.FindCoordinatorRequest(key_type=1, coordinator_keys=("x",))
+
+
+def adding(version: int, topic_id: UUID) -> txns.AddPartitionsToTxnRequest:
+    topics = (txns.AddPartitionsToTxnTopic(name="t", partitions=(0,)),)
+    if version < 4:
+        return txns.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_topics=topics
+        )
+    transaction = txns.AddPartitionsToTxnTransaction(
+        transactional_id="x", producer_id=1, producer_epoch=0, topics=topics
+    )
+    return txns.AddPartitionsToTxnRequest(transactions=(transaction,))
+
+
+def marking(version: int, topic_id: UUID) -> txn_tools.WriteTxnMarkersRequest:
+    marker = txn_tools.WritableTxnMarker(
+        producer_id=1,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=(txn_tools.WritableTxnMarkerTopic(name="t", partition_indexes=(0,)),),
+        coordinator_epoch=0,
+    )
+    return txn_tools.WriteTxnMarkersRequest(markers=(marker,))
+
+
+def committing_in_transaction(version: int, topic_id: UUID) -> txns.TxnOffsetCommitRequest:
+    partition = txns.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    return txns.TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=(txns.TxnOffsetCommitRequestTopic(name="t", partitions=(partition,)),),
+    )
 
 
 def joining(version: int, topic_id: UUID) -> group_membership.JoinGroupRequest:
@@ -276,6 +323,22 @@ CASES = [
     Case(21, deleting_records, (rule(Operation.DELETE),)),
     Case(22, lambda version, _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
          (rule(Operation.IDEMPOTENT_WRITE, CLUSTER),)),
+    Case(22, lambda version, _: InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1),
+         (WRITE_TRANSACTIONS,)),
+    Case(10, finding_transactions, (DESCRIBE_TRANSACTIONS,), range(1, 7)),
+    Case(24, adding, (WRITE_TRANSACTIONS, WRITE), range(4)),
+    Case(24, adding, (CLUSTER_ACTION,), range(4, 6)),
+    Case(25, lambda version, _: txns.AddOffsetsToTxnRequest(
+        transactional_id="x", producer_id=1, producer_epoch=0, group_id="g"), (WRITE_TRANSACTIONS, READ_GROUP)),
+    Case(26, lambda version, _: txns.EndTxnRequest(
+        transactional_id="x", producer_id=1, producer_epoch=0, committed=True), (WRITE_TRANSACTIONS,)),
+    Case(27, marking, (rule(Operation.ALTER, CLUSTER),)),
+    Case(27, marking, (CLUSTER_ACTION,)),
+    Case(28, committing_in_transaction, (WRITE_TRANSACTIONS, READ_GROUP, READ)),
+    Case(61, lambda version, _: txn_tools.DescribeProducersRequest(topics=(
+        txn_tools.DescribeProducersTopic(name="t", partition_indexes=(0,)),)), (READ,)),
+    Case(65, lambda version, _: txn_tools.DescribeTransactionsRequest(transactional_ids=("x",)),
+         (DESCRIBE_TRANSACTIONS,)),
     Case(23, ending_epochs, (DESCRIBE,)),
     Case(29, lambda version, _: acl_messages.DescribeAclsRequest(**NO_FILTER), (DESCRIBE_CLUSTER,)),
     Case(30, lambda version, _: acl_messages.CreateAclsRequest(creations=(acl_messages.AclCreation(
@@ -324,9 +387,10 @@ CASES = [
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),
 ]  # fmt: skip
 
-ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60}
-"""The APIs that refuse nobody: ListGroups shows less, ApiVersions, DescribeCluster and the two of SASL answer
-everybody. Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at any rule."""
+ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60, 66}
+"""The APIs that refuse nobody: ListGroups and ListTransactions show less, ApiVersions, DescribeCluster and the two of
+SASL answer everybody. Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at
+any rule."""
 
 
 def codes(message: Any) -> Iterator[int]:
@@ -334,7 +398,7 @@ def codes(message: Any) -> Iterator[int]:
     if dataclasses.is_dataclass(message):
         for field in dataclasses.fields(message):
             value = getattr(message, field.name)
-            if field.name == "error_code":
+            if field.name.endswith("error_code"):
                 yield value
             else:
                 yield from codes(value)
@@ -422,13 +486,13 @@ def test_whether_a_topic_exists_is_not_told() -> None:
 
     async def scenario() -> None:
         by_name = [case for case in CASES if case.needs[-1].kind is TOPIC]
-        acls = MemoryAcls(READ_GROUP, rule(Operation.DELETE, GROUP, "g"))
+        acls = MemoryAcls(READ_GROUP, rule(Operation.DELETE, GROUP, "g"), WRITE_TRANSACTIONS)
         async with serving(acls=acls) as node:
             client = await node.connect()
             await node.topic("t")
             await committed(client, acls)
             node.metadata.drop_topic("t")
-            last_by_name = {0: 12, 1: 12, 8: 9, 9: 9}
+            last_by_name = {0: 12, 1: 12, 8: 9, 9: 9, 24: 3}
             answers = []
             for _ in range(2):
                 answers.append([

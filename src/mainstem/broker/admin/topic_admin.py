@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.transactions.state_topic import STATE_TOPIC
 from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError, StorageUnavailable
 from mainstem.model import NewTopic, QueueRange, Topic
 from mainstem.security.audit.audit_log import AUDIT_TOPIC
 
 logger = logging.getLogger(__name__)
 
-RESERVED_NAMES = frozenset(
-    {OFFSETS_TOPIC, AUDIT_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
+RESERVED_NAMES = frozenset({OFFSETS_TOPIC, AUDIT_TOPIC, STATE_TOPIC, "__share_group_state", "__cluster_metadata"})
 """Kafka's own and the audit's, also those that do not exist yet: one created by a client would later be taken for the
 broker's."""
 

@@ -83,6 +83,14 @@ def _group_item(broker: Broker, item: str, version: int) -> Resource:
     return Resource(ResourceKind.GROUP, item)
 
 
+def _transactional(request: Any) -> Resource:
+    return Resource(ResourceKind.TRANSACTIONAL_ID, request.transactional_id)
+
+
+def _transactional_item(broker: Broker, item: str, version: int) -> Resource:
+    return Resource(ResourceKind.TRANSACTIONAL_ID, item)
+
+
 def _topic_item(broker: Broker, item: Any, version: int) -> Resource:
     return Resource(ResourceKind.TOPIC, item.name)
 
@@ -120,7 +128,7 @@ ACCESS: Mapping[int, Access] = {
     3: Inside("DESCRIBE on each topic; CREATE on the topic or the cluster to create it"),
     8: Both(Whole(Operation.READ, _group), Each(Operation.READ, "topics", _committed, "partitions")),
     9: Inside("DESCRIBE on the group, and on each topic"),
-    10: Inside("DESCRIBE on the group"),
+    10: Inside("DESCRIBE on the group or the transactional id"),
     11: Whole(Operation.READ, _group),
     12: Whole(Operation.READ, _group),
     13: Whole(Operation.READ, _group),
@@ -132,8 +140,13 @@ ACCESS: Mapping[int, Access] = {
     19: Inside("CREATE on the cluster, or on each topic; DESCRIBE_CONFIGS on the topic to see its configs"),
     20: Inside("DELETE on each topic"),
     21: Each(Operation.DELETE, "topics", _topic_item, "partitions"),
-    22: Inside("IDEMPOTENT_WRITE on the cluster, or WRITE on some topic"),
+    22: Inside("WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some topic"),
     23: Each(Operation.DESCRIBE, "topics", _topic_of_epoch, "partitions", Operation.CLUSTER_ACTION),
+    24: Inside("WRITE on the transactional id and on each topic; from version 4 on CLUSTER_ACTION on the cluster"),
+    25: Inside("WRITE on the transactional id, READ on the group"),
+    26: Inside("WRITE on the transactional id"),
+    27: Inside("ALTER or CLUSTER_ACTION on the cluster"),
+    28: Both(Whole(Operation.WRITE, _transactional), Each(Operation.READ, "topics", _topic_item, "partitions")),
     29: Whole(Operation.DESCRIBE, _cluster),
     30: Whole(Operation.ALTER, _cluster),
     31: Whole(Operation.ALTER, _cluster),
@@ -161,6 +174,9 @@ ACCESS: Mapping[int, Access] = {
     57: Whole(Operation.ALTER, _cluster),
     60: Inside("nothing; DESCRIBE on the cluster to see what is allowed on it"),
     64: Whole(Operation.ALTER, _cluster),
+    61: Each(Operation.READ, "topics", _topic_item, "partition_indexes"),
+    65: Each(Operation.DESCRIBE, "transactional_ids", _transactional_item),
+    66: Inside("DESCRIBE on each transactional id"),
     68: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
     69: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
     74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),

@@ -21,6 +21,8 @@ from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, WireField
 
 ERROR_CODE = "error_code"
 ERROR_MESSAGE = "error_message"
+_PARTITION_ERROR_CODE = "partition_error_code"
+"""Its name in AddPartitionsToTxn."""
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "partition": ("partition", "partition_index"),
@@ -32,6 +34,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "topic_id": ("topic_id",),
     "user": ("user", "name"),
     "group_id": ("group_id",),
+    "transactional_id": ("transactional_id",),
+    "producer_id": ("producer_id",),
     "key": ("key",),
     "resource_type": ("resource_type",),
     "resource_name": ("resource_name",),
@@ -108,7 +112,7 @@ def _named(item_class: type[Any], version: int, error: FailureAnswer) -> dict[st
     has_message = any(
         field.name == ERROR_MESSAGE and version in field.versions for field in declaration_of(item_class).fields
     )
-    return {ERROR_CODE: error.code, **({ERROR_MESSAGE: error.message} if has_message else {})}
+    return {_code_field(item_class, version): error.code, **({ERROR_MESSAGE: error.message} if has_message else {})}
 
 
 def _takes(field: WireField, kind: type) -> bool:
@@ -122,8 +126,14 @@ def _item_class(field: WireField) -> type[Any] | None:
 
 
 def _has_code(response_class: type[Any], version: int) -> bool:
-    fields = declaration_of(response_class).fields
-    return any(field.name == ERROR_CODE and version in field.versions for field in fields)
+    return bool(_code_field(response_class, version))
+
+
+def _code_field(item_class: type[Any], version: int) -> str:
+    """The name of the field for an error code; empty: there is none."""
+    names = (ERROR_CODE, _PARTITION_ERROR_CODE)
+    fields = declaration_of(item_class).fields
+    return next((field.name for field in fields if field.name in names and version in field.versions), "")
 
 
 def _is_named(item_class: type[Any]) -> bool:

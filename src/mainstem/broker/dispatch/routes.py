@@ -14,6 +14,8 @@ from typing import Any
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -37,10 +39,13 @@ from mainstem.broker.handlers import (
     describe_delegation_token,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     expire_delegation_token,
     fetch,
     find_coordinator,
@@ -53,6 +58,7 @@ from mainstem.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -66,6 +72,8 @@ from mainstem.broker.handlers import (
     sync_group,
     unregister_broker,
     update_features,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
@@ -133,6 +141,11 @@ ROUTES: tuple[Route, ...] = (
     _route(21, delete_records.handle),
     _route(22, init_producer_id.handle),
     _route(23, offset_for_leader_epoch.handle),
+    _route(24, add_partitions_to_txn.handle),
+    _route(25, add_offsets_to_txn.handle),
+    _route(26, end_txn.handle),
+    _route(27, write_txn_markers.handle),
+    _route(28, txn_offset_commit.handle),
     _route(29, describe_acls.handle),
     _route(30, create_acls.handle),
     _route(31, delete_acls.handle),
@@ -160,6 +173,9 @@ ROUTES: tuple[Route, ...] = (
     _route(57, update_features.handle),
     _route(60, describe_cluster.handle, shows_the_way=True),
     _route(64, unregister_broker.handle),
+    _route(61, describe_producers.handle),
+    _route(65, describe_transactions.handle),
+    _route(66, list_transactions.handle),
     _route(68, consumer_group_heartbeat.handle),
     _route(69, consumer_group_describe.handle),
     _route(74, list_config_resources.handle),

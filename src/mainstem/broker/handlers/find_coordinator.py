@@ -1,15 +1,15 @@
-"""FindCoordinator: the node that coordinates a consumer group.
+"""FindCoordinator: the node that coordinates a consumer group or a transactional id.
 
-There are no share groups, and no transactions yet. A request for the coordinator of a transaction is refused
-with the error that every client takes for final: told that there is none at the moment, producers would go on
-asking until their time is over, and then blame the time.
+While not all nodes of the cluster know transactions, a request for their coordinator is refused with
+UNSUPPORTED_VERSION, which is final and no matter of rights: told that there is none at the moment, producers would go
+on asking until their time is over, and then blame the time.
 """
 
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.model import Node, nodes_at
+from mainstem.model import FeatureLevel, Node, nodes_at
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import (
     KEY_TYPE_GROUP,
@@ -57,13 +57,19 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, call: RequestC
 
 
 async def _coordinator(broker: Broker, key_type: int, key: str, call: RequestContext) -> tuple[ErrorCode, Node]:
+    verdicts = broker.verdicts(call.session)
     if key_type == KEY_TYPE_TRANSACTION:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NOWHERE
-    if key_type != KEY_TYPE_GROUP:
+        if not verdicts.allows(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NOWHERE
+        if broker.transactions is None or not broker.transactions.coordinator.enabled:
+            return ErrorCode.UNSUPPORTED_VERSION, NOWHERE
+        leader = await broker.transactions.coordinator.leader_of(key)
+    elif key_type == KEY_TYPE_GROUP:
+        if not verdicts.allows(Operation.DESCRIBE, ResourceKind.GROUP, key):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED, NOWHERE
+        leader = await broker.groups.leader_of(key)
+    else:
         return ErrorCode.INVALID_REQUEST, NOWHERE
-    if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.GROUP, key):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED, NOWHERE
-    leader = await broker.groups.leader_of(key)
     for node in nodes_at(broker.cluster.alive_nodes(), call.session.listener):
         if node.node_id == leader:
             return ErrorCode.NONE, node
@@ -71,6 +77,6 @@ async def _coordinator(broker: Broker, key_type: int, key: str, call: RequestCon
 
 
 def _message(code: ErrorCode) -> str | None:
-    if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        return "transactions are not supported"
+    if code is ErrorCode.UNSUPPORTED_VERSION:
+        return f"transactions take feature level {FeatureLevel.TRANSACTIONAL} of the cluster"
     return None if code is ErrorCode.NONE else code.message

@@ -1,0 +1,91 @@
+"""TxnOffsetCommit: offsets that come into force with their transaction. Its coordinator, which may be another node, is
+asked first whether it is open; from version 5 on it takes the group's offsets in by that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.consumer_groups.coordinator import refused_in_transaction
+from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
+from mainstem.broker.request_context import RequestContext
+from mainstem.broker.transactions.transitions import Producer
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.producer_transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from mainstem.security.acls.acl import Operation, ResourceKind
+
+ADDS_FROM = 5
+ABORTABLE_FROM = 4
+
+
+async def handle(broker: Broker, request: TxnOffsetCommitRequest, call: RequestContext) -> TxnOffsetCommitResponse:
+    code = await _refusal(broker, request, call)
+    if code is not ErrorCode.NONE:
+        return refused_in_transaction(request, code)
+    known = tuple(
+        replace(topic, partitions=there)
+        for topic in request.topics
+        if (there := tuple(item for item in topic.partitions if _exists(broker, topic.name, item.partition_index)))
+    )
+    seen = broker.groups.applied_markers(request.group_id)
+    code = await _verified(broker, request, call.version)
+    if code is not ErrorCode.NONE:
+        return refused_in_transaction(request, code)
+    committed = await broker.groups.commit_in_transaction(replace(request, topics=known), seen)
+    codes = {
+        (topic.name, item.partition_index): item.error_code for topic in committed.topics for item in topic.partitions
+    }
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = []
+    for topic in request.topics:
+        partitions = tuple(
+            TxnOffsetCommitResponsePartition(
+                partition_index=item.partition_index,
+                error_code=codes.get((topic.name, item.partition_index), unknown),
+            )
+            for item in topic.partitions
+        )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=tuple(topics))
+
+
+async def _refusal(broker: Broker, request: TxnOffsetCommitRequest, call: RequestContext) -> ErrorCode:
+    verdicts = broker.verdicts(call.session)
+    if not verdicts.allows(Operation.READ, ResourceKind.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if broker.transactions is None:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
+
+
+async def _verified(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+    assert broker.transactions is not None
+    try:
+        topic = await broker.groups.served.open()
+    except CoordinatorRefusal as refusal:
+        return refusal.code
+    partition = OFFSETS_TOPIC, coordinator_partition_of(request.group_id, topic.partitions)
+    codes = await broker.transactions.verification.codes(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        [partition],
+        adds=version >= ADDS_FROM,
+    )
+    code = codes[partition]
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_COORDINATOR else code
+
+
+def _exists(broker: Broker, name: str, index: int) -> bool:
+    topic = broker.metadata.topic(name)
+    return topic is not None and 0 <= index < topic.partitions

@@ -1,0 +1,113 @@
+"""The markers of one transaction: those of its queues are written by the storage, the offsets that it committed for a
+consumer group come into force, or are dropped, at that group's coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from mainstem.broker.errors import LogUnavailable
+from mainstem.broker.transactions.asking import ask
+from mainstem.broker.transactions.transaction import TopicPartition, Transaction, TransactionState
+from mainstem.errors import MainstemError
+from mainstem.model import Outcome, TransactionMarker
+from mainstem.ports import BrokerCalls, Metadata, TransactionMarkers
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.transaction_administration import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+MARKERS_VERSION = 2
+
+_DONE = frozenset({Outcome.OK, Outcome.UNKNOWN_QUEUE, Outcome.STALE_PRODUCER_EPOCH})
+"""A queue that is gone has nothing to be ended; one that knows a newer epoch of the producer has had the marker."""
+
+_OFFSETS_DONE = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+class NodeMarkers:
+    """Implements `completion.MarkerWriting`. `offsets_topic` is the topic of the consumer groups' coordinator;
+    `coordinator_of` gives the node that has one of its partitions, -1: none now."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        queues: TransactionMarkers,
+        calls: BrokerCalls,
+        offsets_topic: str,
+        coordinator_of: Callable[[int], int],
+    ) -> None:
+        self._metadata = metadata
+        self._queues = queues
+        self._calls = calls
+        self._offsets_topic = offsets_topic
+        self._coordinator_of = coordinator_of
+
+    async def write(
+        self, transaction: Transaction, coordinator_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> set[TopicPartition]:
+        wanted = list(partitions)
+        groups = [each for each in wanted if each[0] == self._offsets_topic]
+        left = await asyncio.gather(
+            self._write_queues(transaction, coordinator_epoch, [each for each in wanted if each not in groups]),
+            *(self._end_offsets(transaction, coordinator_epoch, index) for _, index in groups),
+        )
+        return set().union(*left)
+
+    async def _write_queues(
+        self, transaction: Transaction, coordinator_epoch: int, wanted: list[TopicPartition]
+    ) -> set[TopicPartition]:
+        commit = transaction.state is TransactionState.PREPARE_COMMIT
+        there: list[TopicPartition] = []
+        markers: list[TransactionMarker] = []
+        for name, index in wanted:
+            topic = self._metadata.topic(name)
+            if topic is not None and index < topic.partitions:  # else it is deleted
+                there.append((name, index))
+                markers.append(
+                    TransactionMarker(
+                        topic.queue_id(index),
+                        transaction.producer_id,
+                        transaction.producer_epoch,
+                        commit,
+                        coordinator_epoch,
+                    )
+                )
+        if not markers:
+            return set()
+        try:
+            outcomes = await self._queues.write(markers)
+        except MainstemError as failure:
+            logger.debug("markers of %s: %s", transaction.transactional_id, failure)
+            return set(there)
+        if Outcome.TRANSACTION_COORDINATOR_FENCED in outcomes:
+            raise LogUnavailable(
+                f"a newer coordinator than epoch {coordinator_epoch} has ended a transaction of its producer",
+                ErrorCode.NOT_COORDINATOR,
+            )
+        return {each for each, outcome in zip(there, outcomes, strict=True) if outcome not in _DONE}
+
+    async def _end_offsets(self, transaction: Transaction, coordinator_epoch: int, index: int) -> set[TopicPartition]:
+        marker = WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=transaction.state is TransactionState.PREPARE_COMMIT,
+            topics=(WritableTxnMarkerTopic(name=self._offsets_topic, partition_indexes=(index,)),),
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction.client_version,
+        )
+        node_id = self._coordinator_of(index)
+        if node_id < 0:
+            return {(self._offsets_topic, index)}
+        try:
+            response = await ask(self._calls, node_id, WriteTxnMarkersRequest(markers=(marker,)), MARKERS_VERSION)
+        except MainstemError as failure:
+            logger.debug("offsets of %s: %s", transaction.transactional_id, failure)
+            return {(self._offsets_topic, index)}
+        codes = [result.error_code for each in response.markers for topic in each.topics for result in topic.partitions]
+        return set() if codes and all(code in _OFFSETS_DONE for code in codes) else {(self._offsets_topic, index)}
