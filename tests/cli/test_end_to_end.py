@@ -382,6 +382,7 @@ ELSEWHERE = {
     "cert revoke", "token create", "token list", "token renew", "token expire",
     "profile add", "profile list", "profile remove", "profile show", "user add", "user list", "user remove",
     "tenant create", "tenant alter", "tenant list", "tenant describe", "tenant usage", "tenant delete",
+    "txn list", "txn list --hanging", "txn describe", "txn abort",
     "audit tail", "quota list", "quota set", "quota remove", "quota describe",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,

@@ -28,6 +28,7 @@ COMMANDS = {
     "store": LazyCommand("mainstem.cli.store", "Look after the files of the queue store."),
     "bench": LazyCommand("mainstem.cli.bench", "Put load on a node and measure it."),
     "cluster": LazyCommand("mainstem.cli.cluster", "Look at the cluster and move its leaders."),
+    "txn": LazyCommand("mainstem.cli.txn", "Look at transactions, and abort those that hang."),
     "user": LazyCommand("mainstem.cli.user", "Give users passwords, and take them away."),
     "token": LazyCommand("mainstem.cli.token", "Let others in for a while without a password of yours."),
     "acl": LazyCommand("mainstem.cli.acl", "Say who may do what, and see why."),
