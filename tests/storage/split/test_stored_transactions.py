@@ -51,7 +51,7 @@ class Ended(NamedTuple):
 
 
 class Transactions:
-    """What the log knows of one queue."""
+    """One queue, as the log knows it."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -154,8 +154,8 @@ class TransactionalStore(CompactStore):
         return row
 
     async def visible(self, queue_id: int, start: int, end: int, bytes_max: int) -> list[Told]:
-        """What a reader of committed messages gets of these offsets, answer by answer, each filtered as Kafka's clients
-        filter it: by the aborted transactions that are told with it."""
+        """The messages that a reader of committed ones gets of these offsets, answer by answer, each filtered as
+        Kafka's clients filter it: by the aborted transactions that are told with it."""
         found: list[Told] = []
         offset = start
         while offset < end:

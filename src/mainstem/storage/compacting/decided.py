@@ -2,7 +2,7 @@
 
 A record counts as the latest of its key once its transaction is committed, and goes once it is aborted. So a queue is
 compacted up to the last stable offset at most that the markers in the inputs of the pass tell: the inputs have all of
-the queue up to its clean end, and so all markers of what is decided there. Where no transaction is open behind the last
+the queue up to its clean end, and so all markers of what is decided there. If no transaction is open behind the last
 marker, that is no bound.
 """
 

@@ -45,7 +45,7 @@ assert EXTENT_ROW_BYTES == 64
 
 TRANSACTIONAL = 1
 """Flag of an extent, also of a batch that is described to a writer: it has batches of transactions, or had when it was
-written first. Where it is missing there are none."""
+written first. Without it there are none."""
 
 RUN_MAGIC = 0x314E5552534D  # "MSRUN1"
 INDEX_MAGIC = 0x315844494D53  # "SMIDX1"

@@ -77,7 +77,7 @@ class TransactionScan:
         return joined_rows([numpy.array(self._found, ABORTED_ROW)])
 
     def open_first_offset(self) -> int | None:
-        """Where the oldest transaction begins whose marker was not found; None: there is none."""
+        """The first offset of the oldest transaction whose marker was not found; None: there is none."""
         return min(self._open.values(), default=None)
 
     def _end(self, producer_id: int, offset: int, is_abort: bool) -> None:

@@ -1,7 +1,7 @@
 """The aborted transactions of what files have of a queue.
 
 Readers of committed transactions are told them with the batches. Whether batches of transactions are among what was
-read, the extents say (`has_some`): for all others no index of aborted transactions is read. Where there are some, the
+read, the extents say (`has_some`): for all others no index of aborted transactions is read. If there are some, the
 search goes from their file on, until a row's last stable offset lies behind the batches (`extents/aborted.py`).
 """
 
