@@ -25,7 +25,7 @@ VERSION_MAX = 3
 
 
 def subscription_in(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """What a member says with the metadata of its protocol; None: these are no such bytes."""
+    """The words of a member in the metadata of its protocol; None: these are no such bytes."""
     try:
         return read_subscription(metadata)
     except ProtocolError:
