@@ -112,14 +112,14 @@ from mainstem.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.protocol.messages.transaction_administration import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
+from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.protocol.records import NewRecord, build_batch
 
 TOPICS = ("acl-a", "acl-ab", "acl-b")

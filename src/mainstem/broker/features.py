@@ -46,6 +46,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
             # 4.0-IV3 and 4.3-IV0: Kafka's tools ask for a release by its number here
             Feature("metadata.version", {FeatureLevel.FIRST: 25, FeatureLevel.TRANSACTIONAL: 30}, 7),
             Feature("group.version", {FeatureLevel.FIRST: 1}),
+            # 2: the node takes partitions into the transactions of producers by itself (KIP-890)
+            Feature("transaction.version", {FeatureLevel.TRANSACTIONAL: 2}),
             # a replica that has all that was acknowledged may lead: that is how write groups elect
             Feature("eligible.leader.replicas.version", {FeatureLevel.FIRST: 1}),
         )

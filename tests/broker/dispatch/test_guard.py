@@ -49,13 +49,13 @@ from mainstem.protocol.messages import describe_quorum as quorum
 from mainstem.protocol.messages import describe_topic_partitions as topic_partitions
 from mainstem.protocol.messages import list_config_resources as config_resources
 from mainstem.protocol.messages import offset_for_leader_epoch as epochs
+from mainstem.protocol.messages import producer_transactions as txns
+from mainstem.protocol.messages import transaction_administration as txn_tools
 from mainstem.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from mainstem.protocol.messages import producer_transactions as txns
-from mainstem.protocol.messages import transaction_administration as txn_tools
 from mainstem.protocol.messages.describe_cluster import DescribeClusterRequest
 from mainstem.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersTopicPartitions
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest

@@ -70,9 +70,9 @@ from mainstem.broker.handlers import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
-    txn_offset_commit,
     write_txn_markers,
 )
 from mainstem.broker.request_context import RequestContext

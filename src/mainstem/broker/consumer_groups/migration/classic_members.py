@@ -96,8 +96,8 @@ def joined(it: GroupStep, member_id: str, *, changed: bool = False) -> JoinGroup
 def _subscription(
     group: ModernGroup, known: ModernMember | None, request: JoinGroupRequest
 ) -> ConsumerProtocolSubscription:
-    """A joining member as it describes itself. Raises `MemberRefused` for one that is no consumer, or that has no protocol
-    in common with the group's other classic members."""
+    """A joining member as it describes itself. Raises `MemberRefused` for one that is no consumer, or that has no
+    protocol in common with the group's other classic members."""
     names = [protocol.name for protocol in request.protocols]
     if request.protocol_type != PROTOCOL_TYPE or not names:
         raise MemberRefused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
