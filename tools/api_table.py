@@ -1,7 +1,7 @@
 """Keeps the table in docs/api.md: every API that a Kafka broker advertises to clients, and how this program answers it.
 
-`python -m tools.api_table` prints the page as it should be, `--write` writes it. What is served, and in which versions,
-comes from the routes; why an API is answered in part, or refused, stands here.
+`python -m tools.api_table` prints the page as it should be, `--write` writes it. The APIs that are served,
+and their versions, come from the routes; why an API is answered in part, or refused, stands here.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ KAFKA = tuple(
 """Those of Kafka 4.3.1, for clients."""
 
 PARTLY: Mapping[int, str] = {
-    22: "transactional ids come with the APIs of transactions",
     32: "topics and brokers have configs; of groups, client metrics and loggers there are none yet",
     33: "of topics; a broker's are set in its configuration file (`INVALID_REQUEST`)",
     34: "a replica lies in both directories of its node: naming one of them changes nothing, any other is "
@@ -121,7 +120,7 @@ PARTLY: Mapping[int, str] = {
     "does not either",
     64: "a node that is drained and dead, as `mainstem cluster remove`; any other is kept (`POLICY_VIOLATION`)",
 }
-"""What is answered otherwise than in Kafka, or for some requests only."""
+"""APIs that are answered otherwise than in Kafka, or for some requests only."""
 
 REFUSED: Mapping[int, str] = {
     45: "`INVALID_REPLICA_ASSIGNMENT`, with what to do instead: "
@@ -129,7 +128,7 @@ REFUSED: Mapping[int, str] = {
     80: "`UNSUPPORTED_VERSION`, as a Kafka cluster with `kraft.version` 0: `mainstem cluster replace` hands a vote on",
     81: "the same",
 }
-"""What is answered with an error whatever is asked for."""
+"""APIs that are answered with an error whatever is asked for."""
 
 MISSING: Mapping[int, str] = {
     71: "Kafka does not advertise it either, unless a plugin takes the metrics",

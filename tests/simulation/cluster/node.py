@@ -611,8 +611,8 @@ class SimulatedNode:
             history.remote.check_position(what, group, index, place, position, intended, leaving)
 
     def _check_pruned(self, storage: Storage, before: int) -> None:
-        """All that is not in this replica's manifest must still be in its journal (G). What a replica had that has left
-        goes step by step."""
+        """All that is not in this replica's manifest must still be in its journal (G). The rest of a replica that has
+        left goes step by step."""
         for group in storage.groups:
             if storage.replication.has_left(group.group):
                 continue
