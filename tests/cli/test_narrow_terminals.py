@@ -293,7 +293,8 @@ def test_doctor(shown: Callable[..., str], node: str, capsys: pytest.CaptureFixt
 def test_topic_describe_with_long_offsets(capsys: pytest.CaptureFixture[str]) -> None:
     view = FLIGHTS.partitions[0]
     one = PartitionTree(
-        partition=123_456, leader=12, leader_epoch=1_234_567, log_start=8_765_432_109, high_watermark=9_876_543_210,
+        partition=123_456, leader=12, leader_epoch=1_234_567, replicas=[123_456, 7, 12], in_sync=[12, 7],
+        log_start=8_765_432_109, high_watermark=9_876_543_210,
         write_group=11, split_end=9_876_543_200, end=9_876_543_210, unsplit_bytes=1023 << 30, stored_bytes=1023 << 40,
         files=view.files, segments=view.segments,
     )  # fmt: skip
@@ -305,7 +306,8 @@ def test_topic_describe_with_long_offsets(capsys: pytest.CaptureFixture[str]) ->
     text = fitting(capsys.readouterr().out)
     for value in (
         "t" * WIDTH, "cleanup.policy=delete, min.insync.replicas=2, retention.ms=604800000", "123456", "8765432109",
-        "9876543200", "9876543210", "1023.0 GiB", "1023.0 TiB", "runs/00000007.run", "00000000000000000004.wal",
+        "9876543200", "9876543210", "123456, 7, 12", "1023.0 GiB", "1023.0 TiB",
+        "runs/00000007.run", "00000000000000000004.wal",
     ):  # fmt: skip
         assert holds(text, value), value
 

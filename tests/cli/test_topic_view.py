@@ -19,8 +19,10 @@ BARE = TopicTree(
     internal=False,
     configs={"retention.ms": "60000"},
     partitions=[
-        PartitionTree(partition=0, leader=1, leader_epoch=4, log_start=10, high_watermark=100),
-        PartitionTree(partition=1, leader=1, leader_epoch=4, log_start=0, high_watermark=5),
+        PartitionTree(
+            partition=0, leader=1, leader_epoch=4, replicas=[1], in_sync=[1], log_start=10, high_watermark=100
+        ),
+        PartitionTree(partition=1, leader=1, leader_epoch=4, replicas=[1], in_sync=[1], log_start=0, high_watermark=5),
     ],
 )
 
@@ -72,6 +74,17 @@ def test_kafka_alone_leaves_out_what_it_does_not_know(text: Callable[[TopicTree]
     assert "journal" not in bare
 
 
+def test_partitions_with_the_same_replicas_share_a_line(text: Callable[[TopicTree], str]) -> None:
+    assert "REPLICAS" not in text(BARE)
+    nodes = [((1, 2, 3), (1, 2, 3)), ((2, 3, 1), (2, 1)), ((1, 2, 3), (1, 2, 3)), ((2, 3, 1), ())]
+    partitions = [
+        msgspec.structs.replace(BARE.partitions[0], partition=number, replicas=replicas, in_sync=in_sync)
+        for number, (replicas, in_sync) in enumerate(nodes)
+    ]
+    shown = text(msgspec.structs.replace(BARE, partitions=partitions))
+    assert "REPLICAS IN SYNC PARTITIONS\n1, 2, 3 1, 2, 3 0, 2\n2, 3, 1 none 3\n2, 3, 1 2, 1 1\n\n" in shown
+
+
 def test_a_partition_that_the_node_does_not_know_yet_stays_bare() -> None:
     known = msgspec.structs.replace(FLIGHTS, partitions=FLIGHTS.partitions[:1])
     first, second = with_files(BARE, known).partitions
@@ -80,7 +93,9 @@ def test_a_partition_that_the_node_does_not_know_yet_stays_bare() -> None:
 
 
 def test_bytes_of_another_cluster_are_not_put_beside_ours() -> None:
-    ours = TopicLine(name="flights", topic_id="a", partitions=2, internal=False)
+    ours = TopicLine(
+        name="flights", topic_id="a", partitions=2, replication_factor=1, under_replicated_partitions=0, internal=False
+    )
     theirs = TopicSummary(name="flights", topic_id="b", partitions=2, internal=False, unsplit_bytes=1, stored_bytes=2)
     assert with_bytes([ours], [theirs]) == [ours]
     same = msgspec.structs.replace(theirs, topic_id="a")

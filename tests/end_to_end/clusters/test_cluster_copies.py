@@ -11,7 +11,9 @@ from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
 
 RACKS = {1: "east", 2: "east", 3: "west"}
 COPIES = 2
@@ -81,3 +83,27 @@ def test_racks_are_in_metadata_and_a_client_with_a_rack_is_served(cluster: Clust
             assert values == list(range(20)), rack
         finally:
             reader.close()
+
+
+def test_commands_tell_the_copies_there_are_and_those_that_a_dead_node_has(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    """The last test here: node 3 is the only one of its rack, so that it keeps a copy of everything, and dies."""
+    create(admin, "told", 1)
+    node = cluster.nodes[1]
+
+    def listed() -> tuple[int, int]:
+        (line,) = [it for it in mainstem_json(node, "topic", "list")["topics"] if it["name"] == "told"]
+        return line["replication_factor"], line["under_replicated_partitions"]
+
+    eventually(lambda: listed() == (COPIES, 0), what="topic list with all copies in sync")
+    known = admin.list_topics("told", PATIENCE_SECONDS).topics["told"].partitions
+    described = mainstem_json(node, "topic", "describe", "told")["partitions"]
+    assert {it["partition"]: it["replicas"] for it in described} == {it.id: it.replicas for it in known.values()}
+    assert all(set(it["in_sync"]) == set(it["replicas"]) for it in described)
+    assert "REPLICAS" in mainstem(node, "topic", "describe", "told")
+
+    cluster.kill(3)
+    eventually(lambda: listed() == (COPIES, 4), what="topic list with a copy less in sync of every partition")
+    (row,) = [line.split() for line in mainstem(node, "topic", "list").splitlines() if line.startswith("told ")]
+    assert row[1:4] == ["4", f"{COPIES}", "4"]

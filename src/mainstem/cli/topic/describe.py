@@ -28,8 +28,9 @@ _FILES_SHOWN_MAX = 24
 def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, as_json: bool) -> None:
     """Show a topic's partitions, offsets and, where HTTP answers, its bytes and files on each disk.
 
-    START is a partition's first offset and END the offset after its last one. The queue store on disk 2 has the offsets
-    below SPLIT, or the remote tier has; the journal on disk 1 has those from there on, and may still have some below.
+    REPLICAS are the nodes that keep a partition, IN SYNC those of them that keep up with its leader. START is a
+    partition's first offset and END the offset after its last one. The queue store on disk 2 has the offsets below
+    SPLIT, or the remote tier has; the journal on disk 1 has those from there on, and may still have some below.
     Files are segments of the journal, and files of the queue store and the remote tier; INDEX counts the entries that
     their index has for the partition.
     """
@@ -70,6 +71,7 @@ def print_topic(topic: TopicTree, *, all_files: bool) -> None:
         ]
     print_fields(fields)
     print_text()
+    _print_replicas(topic.partitions)
     known = [one for one in topic.partitions if one.files is not None]
     if not known:
         print_table(
@@ -91,6 +93,22 @@ def print_topic(topic: TopicTree, *, all_files: bool) -> None:
         print_text(f"{counted(len(files), 'entry', 'entries')} in files; --partition N shows those of a partition")
         return
     print_table([">PARTITION", "IN", "~FILE", ">START", ">END", ">BYTES", ">INDEX"], files, empty="no files")
+
+
+def _print_replicas(partitions: Sequence[PartitionTree]) -> None:
+    """The nodes that keep the partitions, a line for all with the same ones; nothing where one node keeps all."""
+    together: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for one in partitions:
+        together.setdefault((tuple(one.replicas), tuple(one.in_sync)), []).append(one.partition)
+    if len({node_id for replicas, _ in together for node_id in replicas}) < 2:
+        return
+    rows = [(*map(_listed, nodes), _listed(numbers)) for nodes, numbers in sorted(together.items())]
+    print_table(["REPLICAS", "IN SYNC", "~PARTITIONS"], rows, empty="no partitions")
+    print_text()
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 def _partition_row(one: PartitionTree) -> Sequence[object]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from mainstem.cli.clients.http_node import HttpNode
@@ -9,13 +12,20 @@ from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import print_json, print_table, size
 from mainstem.console.views.of_topics import TopicSummary
 
+if TYPE_CHECKING:
+    from mainstem.cli.topic.view import TopicLine
+
 
 @click.command("list")
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
 @options.both
 @options.as_json
 def command(internal: bool, bootstrap: str, http: str, as_json: bool) -> None:
-    """List the topics and, where HTTP answers, the bytes they hold on each disk."""
+    """List the topics, their replicas and, where HTTP answers, the bytes they hold on each disk.
+
+    REPLICAS says how many nodes keep each partition, OUT OF SYNC how many partitions have a replica that does not keep
+    up with its leader.
+    """
     from mainstem.cli.clients import kafka_node
     from mainstem.cli.topic import view
 
@@ -31,7 +41,14 @@ def command(internal: bool, bootstrap: str, http: str, as_json: bool) -> None:
         print_json({"topics": topics})
         return
     print_table(
-        ["~TOPIC", ">PARTITIONS", ">JOURNAL", ">QUEUE STORE"],
-        [(topic.name, topic.partitions, size(topic.unsplit_bytes), size(topic.stored_bytes)) for topic in topics],
+        ["~TOPIC", ">PARTITIONS", ">REPLICAS", ">OUT OF SYNC", ">JOURNAL", ">QUEUE STORE"],
+        map(_row, topics),
         empty="no topics",
     )
+
+
+def _row(topic: TopicLine) -> Sequence[object]:
+    return (
+        topic.name, topic.partitions, topic.replication_factor, topic.under_replicated_partitions,
+        size(topic.unsplit_bytes), size(topic.stored_bytes),
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Topics as the commands show them: what Kafka's protocol says, and beside it what only a Mainstem node knows.
 
-Names, partitions, leaders, offsets and configs come over Kafka and are always there. Bytes per disk, write groups
-and files come over HTTP; where it does not answer, or answers for another cluster, those fields are None. Topic
+Names, partitions, leaders, replicas, offsets and configs come over Kafka and are always there. Bytes per disk, write
+groups and files come over HTTP; where it does not answer, or answers for another cluster, those fields are None. Topic
 ids tell: they are unique in the world, so that figures of a node elsewhere are never put beside our topics.
 
 These structs are what `--json` prints: fields are added and never renamed.
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import TopicCollection
+from confluent_kafka import Node, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from mainstem.cli.clients import kafka_node
@@ -28,6 +28,10 @@ class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: str
     partitions: int
+    replication_factor: int
+    """How many nodes keep each partition: those of the partition that the fewest keep."""
+    under_replicated_partitions: int
+    """Partitions of which some replica is not in sync."""
     internal: bool
     unsplit_bytes: int | None = None
     stored_bytes: int | None = None
@@ -39,6 +43,9 @@ class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     leader: int
     leader_epoch: int
+    replicas: Sequence[int]
+    """The nodes that keep it, also those that are away; the preferred leader is the first."""
+    in_sync: Sequence[int]
     log_start: int
     high_watermark: int
     write_group: int | None = None
@@ -75,6 +82,10 @@ def lines(admin: AdminClient) -> list[TopicLine]:
                 name=name,
                 topic_id=_uuid(topic.topic_id),
                 partitions=len(topic.partitions),
+                replication_factor=min((len(_ids(one.replicas)) for one in topic.partitions), default=0),
+                under_replicated_partitions=sum(
+                    is_under_replicated(_ids(one.replicas), _ids(one.isr)) for one in topic.partitions
+                ),
                 internal=topic.is_internal,
             )
         )
@@ -89,6 +100,8 @@ def tree(admin: AdminClient, name: str) -> TopicTree:
     starts = answers(admin, queues, OffsetSpec.earliest())
     ends = answers(admin, queues, OffsetSpec.latest())
     leaders = {one.id: -1 if one.leader is None else one.leader.id for one in topic.partitions}
+    replicas = {one.id: _ids(one.replicas) for one in topic.partitions}
+    in_sync = {one.id: _ids(one.isr) for one in topic.partitions}
     return TopicTree(
         name=name,
         topic_id=_uuid(topic.topic_id),
@@ -99,6 +112,8 @@ def tree(admin: AdminClient, name: str) -> TopicTree:
                 partition=queue[1],
                 leader=leaders[queue[1]],
                 leader_epoch=ends[queue].leader_epoch,
+                replicas=replicas[queue[1]],
+                in_sync=in_sync[queue[1]],
                 log_start=starts[queue].offset,
                 high_watermark=ends[queue].offset,
             )
@@ -145,6 +160,15 @@ def only(topic: TopicTree, partitions: Collection[int]) -> TopicTree:
     """The tree with these partitions alone."""
     kept = [one for one in topic.partitions if one.partition in partitions]
     return msgspec.structs.replace(topic, partitions=kept)
+
+
+def is_under_replicated(replicas: Collection[int], in_sync: Collection[int]) -> bool:
+    """Whether some replica of a partition is not in sync."""
+    return not set(replicas) <= set(in_sync)
+
+
+def _ids(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple(node.id for node in nodes)
 
 
 def _overrides(admin: AdminClient, name: str) -> dict[str, str]:
