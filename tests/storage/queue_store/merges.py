@@ -12,7 +12,15 @@ from tests.fakes.splitting.run_reader import batches_in, check_aborted, read_run
 from tests.storage.queue_store.runs import Batch, write
 
 from mainstem.model import Buffer
-from mainstem.storage.extents.extent_format import EXTENT_ROW, FRAME_BYTES, INDEX_MAGIC, FileFrame
+from mainstem.storage.extents.aborted import AbortedRows
+from mainstem.storage.extents.extent_format import (
+    ABORTED_VERSION,
+    EXTENT_ROW,
+    FORMAT_VERSION,
+    FRAME_BYTES,
+    INDEX_MAGIC,
+    FileFrame,
+)
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
@@ -58,9 +66,10 @@ class MergeStore:
         self.asked: list[int] = []
         self.facts: dict[int, TopicFacts] = {0: TopicFacts(TOPIC, "default", 1 << 30)}
 
-    def run(self, number: int, batches: Sequence[Batch]) -> InputFile:
+    def run(self, number: int, batches: Sequence[Batch], aborted: AbortedRows | None = None) -> InputFile:
         name = f"{number}.run"
-        write(RunWriter(name, PlainTarget(self.root / path_of(name))), batches)
+        version = FORMAT_VERSION if aborted is None else ABORTED_VERSION
+        write(RunWriter(name, PlainTarget(self.root / path_of(name)), version), batches, aborted=aborted)
         return self.input(name)
 
     def input(self, name: str) -> InputFile:

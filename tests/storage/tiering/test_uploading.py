@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+import numpy
 import pytest
 from tests.fakes.clock import LoopClock
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
@@ -22,7 +23,8 @@ from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.ports import ObjectInfo, ObjectRange
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
-from mainstem.storage.merging.merge_inputs import InputDamaged
+from mainstem.storage.extents.aborted import ABORTED_ROW
+from mainstem.storage.merging.merge_inputs import InputDamaged, read_aborted
 from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
@@ -37,6 +39,10 @@ SEGMENT_BYTES = 20_000_000
 """Larger than what goes in one request."""
 
 
+ABORTED = numpy.array([(1, 9, 0, 1, 2), (1, -1, -1, 2, 3), (50, 9, 0, 40, 30), (50, 8, 30, 60, 61)], ABORTED_ROW)
+"""Transactions of the first small queue, and of the large one."""
+
+
 class Uploads:
     """Merged files of a directory, and a bucket."""
 
@@ -49,7 +55,7 @@ class Uploads:
         self.batches = self._batches()
         topic = self.local.facts[0]
         self.local.facts[0] = type(topic)(topic.name, topic.retention_class, SEGMENT_BYTES)
-        self.files = self.local.merge([self.local.run(0, self.batches)], LINES)
+        self.files = self.local.merge([self.local.run(0, self.batches, ABORTED)], LINES)
 
     @staticmethod
     def _batches() -> list[Batch]:
@@ -82,6 +88,11 @@ class Uploads:
 def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
     found = Uploads(tmp_path_factory.mktemp("uploads"))
     assert {kind_of(file.name) for file in found.files} == {FileKind.PACKED, FileKind.SEGMENT}
+    for file in (found.file(FileKind.PACKED), found.file(FileKind.SEGMENT)):
+        rows = read_aborted(found.local.input(file.name))
+        mine = (ABORTED["queue_id"] >= file.first_queue) & (ABORTED["queue_id"] <= file.last_queue)
+        assert rows.tolist() == ABORTED[mine].tolist()
+        assert len(rows) or kind_of(file.name) is FileKind.PACKED
     assert found.file(FileKind.PACKED).bytes < ONE_REQUEST_BYTES < found.file(FileKind.SEGMENT).bytes
     return found
 

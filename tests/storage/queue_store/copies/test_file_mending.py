@@ -6,14 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.storage.queue_store.runs import WatchedFiles, make_batch, write_run
+from tests.storage.queue_store.runs import Batch, SimulatedTarget, WatchedFiles, make_batch, write, write_run
 
+from mainstem.protocol.records import ControlType, NewRecord, build_batch, build_control_batch
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.aborted import ABORTED_ROW
+from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.copies.file_mending import MissingOffsets
+from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.queue_store.store import QueueStore
+from mainstem.storage.store_files.run_writer import RunWriter
+from mainstem.storage.store_files.store_file import StoreFile
 
 BATCHES = [make_batch(1, 0, records=2), make_batch(1, 2), make_batch(7, 5)]
 DAMAGED = 64 + 20
@@ -109,3 +116,33 @@ def test_what_is_looked_for_lies_behind_what_older_runs_have_and_before_what_new
         assert await lost(15, 20) == [MissingOffsets(2, 15, 20)]
 
     told(tmp_path, story)
+
+
+def test_a_mended_run_has_the_transactions_of_its_batches_or_is_not_made(tmp_path: Path) -> None:
+    """The damaged file still says where they began, or else the batches would have to."""
+    data = [
+        build_batch([NewRecord(0, b"k", b"v")], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True),
+        build_control_batch(ControlType.ABORT, timestamp=0, producer_id=9, producer_epoch=0, coordinator_epoch=1),
+    ]
+    batches = [
+        Batch(1, offset, offset, 0, -1, offset.to_bytes(8, "big") + bytes(one.data)[8:])
+        for offset, one in enumerate(data, 5)
+    ]
+    rows = numpy.array([(1, 9, 2, 6, 7)], ABORTED_ROW)
+
+    async def scenario() -> None:
+        files = WatchedFiles()
+        store = await QueueStore.open(files, str(tmp_path / "manifest.sqlite"), QueueStoreConfig(), FakeClock())
+        writer = RunWriter("a.run", SimulatedTarget(files, "a.run"), ABORTED_VERSION)
+        run = StoreFile(retention_class="forever", **write(writer, batches, aborted=rows)._asdict())
+        await store.splits.record(0, 0, 10, [run], applied_index=10)
+        lost = [(1, b"".join(batch.data for batch in batches))]
+        mended = await store.mending.write(run, lost)
+        assert (await store.stored.open_files.aborted(KnownFile(mended.name))).tolist() == rows.tolist()
+        files.flip("runs/a.run", 8 * (run.bytes - 64 - 64 - 8))
+        await store.stored.renewed("a.run", "it is damaged now")
+        with pytest.raises(StorageError, match="transaction of producer 9 that was aborted at offset 6 may have begun"):
+            await store.mending.write(run, lost)
+        await store.close()
+
+    asyncio.run(scenario())
