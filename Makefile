@@ -2,6 +2,7 @@
 # make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
 # make demo-cluster  the same year through a cluster that grows, loses nodes and shrinks under the load
+# make demo-transactions  a bank whose tellers and node are killed half-way through transactions, again and again, and that adds up
 # make test    the test suite, real clients and real Spark included, in nine or ten minutes on two cores; four files
 #              at a time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
@@ -20,7 +21,7 @@
 # done (root on Debian) and named otherwise.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-tiers demo-shared demo-cluster test test-all simulate bench interop check venv clean
+.PHONY: help demo demo-tiers demo-shared demo-cluster demo-transactions test test-all simulate bench interop check venv clean
 
 BIN := .venv/bin
 # Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. Four of them
@@ -52,6 +53,10 @@ demo-shared:
 demo-cluster:
 	@tools/prepare
 	@$(BIN)/python -m demo.cluster
+
+demo-transactions:
+	@tools/prepare java
+	@$(BIN)/python -m demo.transactions
 
 test:
 	@tools/prepare java kcat classes
