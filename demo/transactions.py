@@ -40,7 +40,13 @@ NODE_KILLS = 2
 BOOKING_SECONDS_MAX = 90.0
 READING_SECONDS_MAX = 60.0
 SEED = 11
-SETTINGS: dict[str, object] = {"pipeline.mode": "off"}
+SETTINGS: dict[str, object] = {
+    "pipeline.mode": "off",
+    # Little data: small segments, which go once they are split, so that the last reading is from disk 2.
+    "journal.segment_bytes": 1 << 20,
+    "journal.segment_age_seconds": 2,
+    "storage.prune_seconds": 0.5,
+}
 
 
 def main() -> int:
@@ -145,6 +151,7 @@ class Story:
         run("split", "run", "--once", *http)
         run("store", "merge", "--once", *http)
         say("mainstem split run --once, mainstem store merge --once: the ledger is on disk 2")
+        show("mainstem store usage", run("store", "usage", *http))
         self.node.stop()
         self.node.start()
         found = self._entries("read_committed")

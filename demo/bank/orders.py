@@ -55,7 +55,7 @@ def booked(order: Order) -> tuple[Entry, Entry]:
 
 
 class Audit(NamedTuple):
-    """What is wrong with a ledger."""
+    """The faults of a ledger."""
 
     missing: int
     """Orders without an entry."""
