@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from tests.broker.share_groups_of import share_groups_of
 from tests.fakes.access.acls import MemoryAcls
 from tests.fakes.clock import FakeClock, LoopClock
 from tests.fakes.leadership import FakeLeadership
@@ -81,6 +82,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
                 clock=clock,
             )
         ),
+        shares=share_groups_of(metadata, metadata, metadata, leadership, store, store, clock),
         clock=clock,
         fetch_sessions=FetchSessions(
             sessions_max=config.fetch_sessions_max,

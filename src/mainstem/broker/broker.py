@@ -20,6 +20,7 @@ from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.nearer_replicas import NearerReplicas
 from mainstem.broker.queue_routing import BrokerList, QueueRouting
 from mainstem.broker.read_turns import ReadTurns
+from mainstem.broker.share_groups.share_reads import ShareReads
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -123,6 +124,7 @@ class Broker:
     leadership: BrokerLeadership
     queue_admin: QueueAdmin
     groups: ConsumerGroupCoordinator
+    shares: ShareReads
     clock: Clock
     fetch_sessions: FetchSessions
     transactions: BrokerTransactions | None = None

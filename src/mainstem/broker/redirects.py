@@ -49,7 +49,7 @@ def redirected(
     assert api_key is not None, "a response has the key of its API"
     correlation_id, position = parse_response_header(encoded, api_key, version)
     response = codec.read(response_class, version, encoded, position)
-    leaders = _Leaders(broker, listener)
+    leaders = Leaders(broker, listener)
     if isinstance(response, fetch.FetchResponse):
         named: Any = _fetch_response(leaders, response)
     else:
@@ -57,7 +57,7 @@ def redirected(
     return response_frame(correlation_id, api_key, version, codec.write_parts(named, version))
 
 
-class _Leaders:
+class Leaders:
     """The leaders that one answer names, and their addresses. Clients are sent only to nodes that are known
     to live."""
 
@@ -84,7 +84,7 @@ class _Leaders:
         return {"leader_id": node.node_id, "leader_epoch": replicas.leader_epoch}
 
 
-def _produce_response(leaders: _Leaders, response: produce.ProduceResponse) -> produce.ProduceResponse:
+def _produce_response(leaders: Leaders, response: produce.ProduceResponse) -> produce.ProduceResponse:
     topics = []
     for answered in response.responses:
         topic = leaders.topic(answered.name, answered.topic_id)
@@ -103,7 +103,7 @@ def _produce_response(leaders: _Leaders, response: produce.ProduceResponse) -> p
     return replace(response, responses=tuple(topics), node_endpoints=endpoints)
 
 
-def _fetch_response(leaders: _Leaders, response: fetch.FetchResponse) -> fetch.FetchResponse:
+def _fetch_response(leaders: Leaders, response: fetch.FetchResponse) -> fetch.FetchResponse:
     topics = []
     for answered in response.responses:
         topic = leaders.topic(answered.topic, answered.topic_id)

@@ -22,6 +22,9 @@ from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.share_groups.served_states import ServedStates, state_topic
+from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
+from mainstem.broker.share_groups.statistics import ShareCounts
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.transactions.broker_transactions import BrokerTransactions
@@ -88,6 +91,7 @@ class Compute:
     """The part of a node that answers Kafka clients. Made by `open`; closed by the stack that it was opened on."""
 
     groups: ConsumerGroupCoordinator
+    shares: ShareReads
     dispatcher: BrokerDispatcher
     broker: Broker
     store: BrokersStore
@@ -102,12 +106,12 @@ class Compute:
         config, ports, stack = setup.config, setup.ports, setup.stack
         groups = _groups(setup, nameserver, store)
         transactions = _transactions(setup, nameserver, store, groups)
+        shares = _shares(setup, nameserver, store)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
-        broker = _broker(setup, nameserver, store, groups, kept, reports)
+        broker = _broker(setup, nameserver, store, groups, shares, kept, reports)
         broker.transactions = transactions
-        coordinators: list[ServedTopic[Any]] = [groups.served]
-        coordinators.append(transactions.coordinator.served)
+        coordinators: list[ServedTopic[Any]] = [groups.served, shares.served, transactions.coordinator.served]
         for served in coordinators:
             store.when_serving(served.serving_changed)
             served.start()
@@ -116,6 +120,7 @@ class Compute:
                 partial(watch_routing, store.routing, coordinators, setup.ports.clock), "queue routing"
             )
         nameserver.subscribe(partial(tell_consumer_groups, groups))
+        nameserver.subscribe(partial(tell_share_groups, shares))
         for served in coordinators:
             stack.push_async_callback(served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -130,7 +135,7 @@ class Compute:
         assert broker.throttling is not None
         if config.quota.cluster_wide:
             nameserver.share_quotas(broker.throttling)
-        return cls(groups, dispatcher, broker, store, broker.throttling.traffic)
+        return cls(groups, shares, dispatcher, broker, store, broker.throttling.traffic)
 
 
 def _brokers(nameserver: Nameserver) -> int:
@@ -167,6 +172,28 @@ def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> C
     return ConsumerGroupCoordinator(served)
 
 
+def _shares(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ShareReads:
+    config, wakeups, counts = setup.config.shares, Wakeups(), ShareCounts()
+    served = ServedStates(
+        node_id=setup.config.node_id,
+        config=config,
+        internal_topic=state_topic(
+            config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor
+        ),
+        metadata=nameserver.lookups,
+        metadata_admin=nameserver.administration,
+        leadership=store.leadership,
+        routing=store.routing,
+        store=store.messages,
+        queue_admin=store.queue_admin,
+        clock=store.clock,
+        available=wakeups.tell,
+        counts=counts,
+        supervision=setup.supervision,
+    )
+    return ShareReads(config, served, wakeups, counts)
+
+
 def _transactions(
     setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, groups: ConsumerGroupCoordinator
 ) -> BrokerTransactions:
@@ -201,6 +228,7 @@ def _broker(
     nameserver: Nameserver,
     store: BrokersStore,
     groups: ConsumerGroupCoordinator,
+    shares: ShareReads,
     kept: Credentials,
     reports: NodeReports,
 ) -> Broker:
@@ -223,6 +251,7 @@ def _broker(
         leadership=store.leadership,
         queue_admin=store.queue_admin,
         groups=groups,
+        shares=shares,
         clock=ports.clock,
         apart=not config.has_role(NodeRole.STORAGE),
         forwarded=None if nameserver.others is None else partial(_forwarded, setup, nameserver),
@@ -301,3 +330,9 @@ def tell_consumer_groups(groups: ConsumerGroupCoordinator, event: Event) -> None
         groups.topic_deleted(event.topic)
     elif isinstance(event, FeatureLevelRaised):
         groups.level_raised()
+
+
+def tell_share_groups(shares: ShareReads, event: Event) -> None:
+    """Listens to the nameserver: what share groups have read of a topic goes when it is deleted."""
+    if isinstance(event, TopicDeleted):
+        shares.topic_deleted(event.topic)

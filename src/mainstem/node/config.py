@@ -17,6 +17,7 @@ import msgspec
 from mainstem.address import AddressError, parsed
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.console.config import ConsoleConfig
 from mainstem.errors import ConfigError
@@ -114,6 +115,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     broker: BrokerConfig = BrokerConfig()
     groups: ConsumerGroupsConfig = ConsumerGroupsConfig()
     transactions: TransactionsConfig = TransactionsConfig()
+    shares: ShareGroupsConfig = ShareGroupsConfig()
     storage: StorageConfig = StorageConfig()
     journal: JournalConfig = JournalConfig()
     queue_store: QueueStoreConfig = QueueStoreConfig()

@@ -195,6 +195,7 @@ class RunningNode:
             stack.push_async_callback(roles.compute.groups.served.close)
             if (transactions := roles.compute.broker.transactions) is not None:
                 stack.push_async_callback(transactions.coordinator.served.close)
+            stack.push_async_callback(roles.compute.shares.served.close)
         reports.http = str(http)
         health.ready = True
         roles.balance()
@@ -339,7 +340,7 @@ class RunningNode:
     ) -> list[Statistics]:
         measured: list[Statistics] = [roles.nameserver, self._supervision, self._loop_watch]
         if server is not None and roles.compute is not None:
-            measured += [server, roles.dispatcher, roles.compute.groups.served]
+            measured += [server, roles.dispatcher, roles.compute.groups.served, roles.compute.shares]
             if (transactions := roles.compute.broker.transactions) is not None:
                 measured.append(transactions.coordinator.served)
         if roles.held is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.consumer_groups.transcript import GROUP, protocols
+from tests.broker.share_groups_of import share_groups_of
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
@@ -80,6 +81,15 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             leadership=cluster.leadership,
             queue_admin=cluster.store,
             groups=cluster.groups,
+            shares=share_groups_of(
+                cluster.metadata,
+                cluster.metadata,
+                cluster.metadata,
+                cluster.leadership,
+                cluster.store,
+                cluster.store,
+                cluster.clock,
+            ),
             clock=cluster.clock,
             fetch_sessions=FetchSessions(sessions_max=1, idle_ms_min=0, partitions_max=1, random=random.Random(1)),
         )

@@ -17,6 +17,8 @@ from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller, re
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, Event
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
+from mainstem.broker.consumer_groups.shared.share_described import share_not_described
+from mainstem.broker.consumer_groups.shared.share_heartbeat import refused_share
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
@@ -70,6 +72,11 @@ from mainstem.protocol.messages.producer_transactions import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
+)
+from mainstem.protocol.messages.share_groups import (
+    DescribedShareGroup,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
 
 
@@ -161,6 +168,20 @@ class ConsumerGroupCoordinator:
         except CoordinatorRefusal as refusal:
             return refused(refusal.code)
         assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
+    async def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, call: RequestContext
+    ) -> ShareGroupHeartbeatResponse:
+        """The heartbeat of a member of a share group."""
+        caller = _caller(call)
+        try:
+            answer = await self._submit(
+                request.group_id, lambda machine, ticket, now: machine.share_heartbeat(ticket, request, caller, now)
+            )
+        except CoordinatorRefusal as refusal:
+            return refused_share(refusal.code)
+        assert isinstance(answer, ShareGroupHeartbeatResponse)
         return answer
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -313,6 +334,17 @@ class ConsumerGroupCoordinator:
             described.update(zip(names, found, strict=True))
         return [described[group_id] for group_id in group_ids]
 
+    async def describe_share_groups(self, group_ids: Sequence[str]) -> list[DescribedShareGroup]:
+        """The share groups, in the order asked for."""
+        described: dict[str, DescribedShareGroup] = {}
+        for index, names in await self._by_partition(group_ids):
+            try:
+                found = await _describe_shared(self.served.led(index), names)
+            except CoordinatorRefusal as refusal:
+                found = [share_not_described(name, refusal.code) for name in names]
+            described.update(zip(names, found, strict=True))
+        return [described[group_id] for group_id in group_ids]
+
     async def list_groups(self, request: ListGroupsRequest) -> ListGroupsResponse:
         """The consumer groups of the partitions that this node serves, filtered as the request says."""
         self.served.look()
@@ -381,6 +413,13 @@ async def _describe(partition: CoordinatorPartition, group_ids: Sequence[str]) -
 async def _describe_modern(partition: CoordinatorPartition, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
     found: list[DescribedConsumerGroup] = await partition.submit(
         lambda machine, ticket, now: machine.describe_modern(ticket, group_ids, now)
+    )
+    return found
+
+
+async def _describe_shared(partition: CoordinatorPartition, group_ids: Sequence[str]) -> list[DescribedShareGroup]:
+    found: list[DescribedShareGroup] = await partition.submit(
+        lambda machine, ticket, now: machine.describe_shared(ticket, group_ids, now)
     )
     return found
 

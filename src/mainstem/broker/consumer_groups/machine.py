@@ -30,6 +30,9 @@ from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopi
 from mainstem.broker.consumer_groups.offsets import Offsets, TopicId
 from mainstem.broker.consumer_groups.pending_offsets import PendingOffsets
 from mainstem.broker.consumer_groups.rebalancing import assignment, joining, presence, rebalance
+from mainstem.broker.consumer_groups.shared import share_described, share_heartbeat
+from mainstem.broker.consumer_groups.shared.share_group import ShareGroup
+from mainstem.broker.consumer_groups.shared.share_heartbeat import ShareStep
 from mainstem.broker.consumer_groups.step import (
     Caller,
     ConsumerGroupRecord,
@@ -38,6 +41,7 @@ from mainstem.broker.consumer_groups.step import (
     ModernRecord,
     OffsetRecord,
     PendingRecord,
+    ShareRecord,
     Step,
 )
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
@@ -69,6 +73,8 @@ from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
 from mainstem.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from mainstem.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from mainstem.protocol.messages.producer_transactions import TxnOffsetCommitRequest
+from mainstem.protocol.messages.share_group_records import ShareGroupMetadataKey, ShareKey
+from mainstem.protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from mainstem.protocol.schema import ZERO_UUID
 
 EXPIRY_GROUPS_PER_STEP = 1_000
@@ -105,6 +111,8 @@ class ConsumerGroupMachine:
         self.groups: dict[str, ConsumerGroup] = {}
         self.modern: dict[str, ModernGroup] = {}
         """The groups whose partitions this machine assigns; no id is in `groups` as well."""
+        self.shared: dict[str, ShareGroup] = {}
+        """The share groups; no id is in the others as well."""
         self.offsets = Offsets()
         self.pending = PendingOffsets()
         self.unknown: dict[bytes, UnknownRecord] = {}
@@ -134,6 +142,8 @@ class ConsumerGroupMachine:
             self._replay_modern(record)
         elif isinstance(record, PendingRecord):
             self.pending.replay(record)
+        elif isinstance(record, ShareRecord):
+            self._replay_shared(record)
         elif record.value is not None:
             self._group(record.key.group).restore(record.value)
         else:
@@ -158,6 +168,18 @@ class ConsumerGroupMachine:
         if self.offsets.has(group_id):
             self._group(group_id)
 
+    def _replay_shared(self, record: ShareRecord) -> None:
+        group_id = record.key.group
+        if record.value is None and isinstance(record.key, ShareGroupMetadataKey):
+            gone = self.shared.pop(group_id, None)
+            if gone is not None:
+                gone.abandon()
+        elif record.value is not None or group_id in self.shared:
+            group = self.shared.get(group_id)
+            if group is None:
+                group = self.shared[group_id] = ShareGroup(group_id, self._holdings)
+            group.replay(record.key, record.value)
+
     def _replay_unknown(self, record: UnknownRecord) -> None:
         """Keep a record of a later version; what was known under its key no longer holds."""
         try:
@@ -171,6 +193,8 @@ class ConsumerGroupMachine:
                 self._forget(key.group)
             elif isinstance(key, PendingOffsetKey):
                 self.pending.replay(PendingRecord(key, None))
+            elif isinstance(key, ShareKey):
+                self._replay_shared(ShareRecord(key, None))
             else:
                 self._replay_modern(ModernRecord(key, None))
         if record.value is None:
@@ -189,6 +213,13 @@ class ConsumerGroupMachine:
         step = self._step(now)
         for modern in list(self.modern.values()):
             self._recovered_modern(step, modern)
+        for shared in self.shared.values():
+            it = ShareStep(step, shared, self._topics)
+            unknown = [member.member_id for member in shared.members.values() if member.metadata is None]
+            if unknown:
+                share_heartbeat.remove_sharing(it, unknown)
+            for member_id in shared.members:
+                it.restart_session(member_id)
         for group in list(self.groups.values()):
             self._forget_if_vacant(group)
             for member_id in group.members:
@@ -215,7 +246,8 @@ class ConsumerGroupMachine:
     def sections(self) -> list[Section]:
         """The contents of a snapshot, one after the other: consumer groups by their ids, the pending offsets of groups,
         then the keys of unknown records."""
-        return [*self.groups, *self.modern, *map(PendingSection, self.pending.groups()), *self.unknown]
+        pending = map(PendingSection, self.pending.groups())
+        return [*self.groups, *self.modern, *self.shared, *pending, *self.unknown]
 
     def snapshot(self, section: Section) -> Iterator[LogRecord]:
         """The records that make a section as it is now; none when it is gone."""
@@ -237,6 +269,10 @@ class ConsumerGroupMachine:
         if modern is not None:
             for modern_key, part in modern.snapshot():
                 yield ModernRecord(modern_key, part)
+        shared = self.shared.get(group_id)
+        if shared is not None:
+            for share_key, share_part in shared.snapshot():
+                yield ShareRecord(share_key, share_part)
         for key, value in self.offsets.of_group(group_id):
             yield OffsetRecord(key, value)
 
@@ -247,6 +283,9 @@ class ConsumerGroupMachine:
         timeout_ms, config = request.session_timeout_ms, self._config
         group = self.groups.get(request.group_id)
         modern = self.modern.get(request.group_id)
+        if request.group_id in self.shared:
+            step.answer(ticket, rebalance.refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return self._finish(step)
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         elif modern is not None and not modern.empty:
@@ -313,7 +352,8 @@ class ConsumerGroupMachine:
         group_id, joins = request.group_id, request.member_epoch == JOIN_EPOCH
         classic, group = self.groups.get(group_id), self.modern.get(group_id)
         it = GroupStep(step, group or ModernGroup(group_id, self._holdings), self._topics)
-        if classic is not None and not (joins and conversion.can_upgrade(it, classic)):
+        other = classic is not None and not (joins and conversion.can_upgrade(it, classic))
+        if group_id in self.shared or other:
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
         elif group is None and not joins:
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
@@ -344,12 +384,38 @@ class ConsumerGroupMachine:
             it.step.restart_session(group, member.member_id)
         rebalance.prepare(it.step, group)
 
+    def share_heartbeat(
+        self, ticket: Ticket, request: ShareGroupHeartbeatRequest, caller: Caller, now: Moment
+    ) -> Result:
+        """ShareGroupHeartbeat."""
+        step = self._step(now)
+        group_id, group = request.group_id, self.shared.get(request.group_id)
+        if group is None and (group_id in self.groups or group_id in self.modern):
+            why = f"Group {group_id} is not a share group."
+            step.answer(ticket, share_heartbeat.refused_share(ErrorCode.GROUP_ID_NOT_FOUND, why))
+        elif group is None and request.member_epoch != JOIN_EPOCH:
+            why = f"Group {group_id} not found."
+            step.answer(ticket, share_heartbeat.refused_share(ErrorCode.GROUP_ID_NOT_FOUND, why))
+        elif group is None and not self._has_room:
+            step.answer(ticket, share_heartbeat.refused_share(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            if group is None:
+                group = self.shared[group_id] = ShareGroup(group_id, self._holdings)
+            it = ShareStep(step, group, self._topics)
+            step.answer(ticket, share_heartbeat.share_heartbeat(it, request, caller))
+            if group.vacant:
+                del self.shared[group_id]
+        return self._finish(step)
+
     # --- offsets -------------------------------------------------------------------------------------
 
     def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
         """Topics are given by name and, where it is known, by id."""
         step = self._step(now)
         modern = self.modern.get(request.group_id)
+        if request.group_id in self.shared:
+            step.answer(ticket, offsets.commit(step, ErrorCode.GROUP_ID_NOT_FOUND, request, self._topic_id_of))
+            return self._finish(step)
         if modern is not None:
             code = described.commit_error(modern, request, caller.version)
             step.answer(ticket, offsets.commit(step, code, request, self._topic_id_of))
@@ -398,6 +464,8 @@ class ConsumerGroupMachine:
         step = self._step(now)
         modern = self.modern.get(request.group_id)
         code = ErrorCode.NONE if modern is None else described.fetch_error(modern, request)
+        if request.group_id in self.shared:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
         if code is ErrorCode.NONE:
             unstable = self.pending.unstable(request.group_id) if require_stable else frozenset()
             step.answer(ticket, offsets.fetch(self.offsets, request, self._topic_id_of, unstable))
@@ -478,6 +546,21 @@ class ConsumerGroupMachine:
         step.answer(ticket, found)
         return self._finish(step)
 
+    def describe_shared(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DescribedShareGroup`, in the order asked for."""
+        step = self._step(now)
+        found = []
+        for group_id in group_ids:
+            group = self.shared.get(group_id)
+            if group is not None:
+                found.append(share_described.described_share(group, self._topics))
+                continue
+            what = "is not a share group" if self._any_group(group_id) is not None else "not found"
+            why = f"Group {group_id} {what}."
+            found.append(share_described.share_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why))
+        step.answer(ticket, found)
+        return self._finish(step)
+
     def list_groups(self, ticket: Ticket, now: Moment) -> Result:
         """The answer is a list of `ListedGroup`."""
         step = self._step(now)
@@ -491,6 +574,7 @@ class ConsumerGroupMachine:
             for group in self.groups.values()
         ]
         listed += [described.listed(group) for group in self.modern.values()]
+        listed += [share_described.listed_share(group) for group in self.shared.values()]
         step.answer(ticket, listed)
         return self._finish(step)
 
@@ -499,9 +583,14 @@ class ConsumerGroupMachine:
         step = self._step(now)
         results = []
         for group_id in group_ids:
+            shared = self.shared.get(group_id)
             group = self._any_group(group_id)
             code = ErrorCode.NONE
-            if group is None:
+            if shared is not None:
+                code = ErrorCode.NONE if shared.empty else ErrorCode.NON_EMPTY_GROUP
+                for share_key in shared.tombstones() if shared.empty else ():
+                    step.write(ShareRecord(share_key, None))
+            elif group is None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
             elif not group.empty:
                 code = ErrorCode.NON_EMPTY_GROUP
@@ -521,6 +610,10 @@ class ConsumerGroupMachine:
         for key in self._timers.due(now.monotonic_ms):
             if key.kind == TimerKind.EXPIRY:
                 self._expire(step)
+                continue
+            if key.group_id in self.shared:
+                sharing = ShareStep(step, self.shared[key.group_id], self._topics)
+                share_heartbeat.sharing_session_over(sharing, key.member_id)
                 continue
             if key.group_id in self.modern:
                 it = GroupStep(step, self.modern[key.group_id], self._topics)
@@ -564,8 +657,8 @@ class ConsumerGroupMachine:
 
     @property
     def group_count(self) -> int:
-        """How many consumer groups there are, of both kinds."""
-        return len(self.groups) + len(self.modern)
+        """How many groups there are, of all kinds."""
+        return len(self.groups) + len(self.modern) + len(self.shared)
 
     @property
     def _has_room(self) -> bool:
@@ -591,11 +684,11 @@ class ConsumerGroupMachine:
             self.groups.pop(group.group_id, None)
 
     def _described(self, group_id: str) -> DescribedGroup:
-        group, modern = self.groups.get(group_id), group_id in self.modern
+        group, other = self.groups.get(group_id), group_id in self.modern or group_id in self.shared
         if group is None:
             return DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"Group {group_id} {'is not a classic group' if modern else 'not found'}.",
+                error_message=f"Group {group_id} {'is not a classic group' if other else 'not found'}.",
                 group_id=group_id,
                 group_state=ConsumerGroupState.DEAD.value,
                 protocol_type="",

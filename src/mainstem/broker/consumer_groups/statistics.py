@@ -42,6 +42,9 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
         for modern in list(machine.modern.values()):
             states[modern.state.value] += 1
             members += len(modern.members)
+        for shared in list(machine.shared.values()):
+            states[shared.state.value] += 1
+            members += len(shared.members)
     for state in _LIVE_STATES:
         labels = (("state", state),)
         yield Sample("mainstem_consumer_groups", "gauge", "Consumer groups by state.", states[state], labels)

@@ -21,6 +21,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     PendingOffsetKey,
     PendingOffsetValue,
 )
+from mainstem.protocol.messages.share_group_records import ShareKey, ShareValue
 
 
 class Caller(NamedTuple):
@@ -59,7 +60,14 @@ class PendingRecord(NamedTuple):
     value: PendingOffsetValue | None
 
 
-LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | UnknownRecord
+class ShareRecord(NamedTuple):
+    """A part of a share group; without a value: the part is gone."""
+
+    key: ShareKey
+    value: ShareValue | None
+
+
+LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | ShareRecord | UnknownRecord
 
 
 @dataclass(slots=True)

@@ -79,6 +79,10 @@ def _group(request: Any) -> Resource:
     return Resource(ResourceKind.GROUP, request.group_id)
 
 
+def _sharing_group(request: Any) -> Resource:
+    return Resource(ResourceKind.GROUP, request.group_id or "")
+
+
 def _group_item(broker: Broker, item: str, version: int) -> Resource:
     return Resource(ResourceKind.GROUP, item)
 
@@ -183,5 +187,9 @@ ACCESS: Mapping[int, Access] = {
     75: Inside("DESCRIBE on each topic"),
     80: Whole(Operation.ALTER, _cluster),
     81: Whole(Operation.ALTER, _cluster),
+    76: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
+    77: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
+    78: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
+    79: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
 }  # fmt: skip
 """By API key. Rows of APIs that this node does not serve are for those that it will."""

@@ -1,4 +1,5 @@
-"""FindCoordinator: the node that coordinates a consumer group or a transactional id.
+"""FindCoordinator: the node that coordinates a group or a transactional id, or has the state of a share group over a
+partition, which is that partition's leader.
 
 While not all nodes of the cluster know transactions, a request for their coordinator is refused with
 UNSUPPORTED_VERSION, which is final and no matter of rights: told that there is none at the moment, producers would go
@@ -7,12 +8,16 @@ on asking until their time is over, and then blame the time.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
+from uuid import UUID
+
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node, nodes_at
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import (
     KEY_TYPE_GROUP,
+    KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
@@ -63,13 +68,34 @@ async def _coordinator(broker: Broker, key_type: int, key: str, call: RequestCon
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NOWHERE
         if broker.transactions is None or not broker.transactions.coordinator.enabled:
             return ErrorCode.UNSUPPORTED_VERSION, NOWHERE
-        leader = await broker.transactions.coordinator.leader_of(key)
-    elif key_type == KEY_TYPE_GROUP:
-        if not verdicts.allows(Operation.DESCRIBE, ResourceKind.GROUP, key):
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED, NOWHERE
-        leader = await broker.groups.leader_of(key)
-    else:
+        return _node(broker, await broker.transactions.coordinator.leader_of(key), call)
+    if key_type == KEY_TYPE_SHARE:
+        return _share_coordinator(broker, key, call)
+    if key_type != KEY_TYPE_GROUP:
         return ErrorCode.INVALID_REQUEST, NOWHERE
+    if not verdicts.allows(Operation.DESCRIBE, ResourceKind.GROUP, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, NOWHERE
+    return _node(broker, await broker.groups.leader_of(key), call)
+
+
+def _share_coordinator(broker: Broker, key: str, call: RequestContext) -> tuple[ErrorCode, Node]:
+    """`key` is GROUP:TOPIC-ID:PARTITION, with the topic's id as Kafka writes it, in base64."""
+    if not broker.verdicts(call.session).allows_on_cluster(Operation.CLUSTER_ACTION):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOWHERE
+    group_id, _, rest = key.rpartition(":")[0].rpartition(":")
+    partition = key.rpartition(":")[2]
+    try:
+        topic_id = UUID(bytes=urlsafe_b64decode(rest + "=="))
+        index = int(partition)
+    except ValueError:
+        return ErrorCode.INVALID_REQUEST, NOWHERE
+    topic = broker.metadata.topic_by_id(topic_id)
+    if not group_id or topic is None or not 0 <= index < topic.partitions:
+        return ErrorCode.INVALID_REQUEST, NOWHERE
+    return _node(broker, broker.routing.broker_of(topic.queue_id(index)), call)
+
+
+def _node(broker: Broker, leader: int, call: RequestContext) -> tuple[ErrorCode, Node]:
     for node in nodes_at(broker.cluster.alive_nodes(), call.session.listener):
         if node.node_id == leader:
             return ErrorCode.NONE, node

@@ -21,12 +21,14 @@ COORDINATOR_TOPIC_CONFIGS: Mapping[str, str] = {
 
 
 class InternalTopic(NamedTuple):
-    """`keeper` is the coordinator that writes it, for messages."""
+    """`keeper` is the coordinator that writes it, for messages; the configs see to it that nobody else drops its
+    records."""
 
     name: str
     partitions: int
     replication_factor: int
     keeper: str
+    configs: Mapping[str, str] = COORDINATOR_TOPIC_CONFIGS
 
 
 def coordinator_partition_of(key: str, partitions: int) -> int:
@@ -46,7 +48,7 @@ async def make_topic(
     node that serves a partition makes its queue if it is missing. Raises `CoordinatorRefusal`."""
     try:
         topic = await metadata_admin.create_topic(
-            wanted.name, wanted.partitions, wanted.replication_factor, COORDINATOR_TOPIC_CONFIGS, internal=True
+            wanted.name, wanted.partitions, wanted.replication_factor, wanted.configs, internal=True
         )
     except MainstemError as error:
         if metadata.topic(wanted.name) is None:

@@ -129,6 +129,18 @@ from mainstem.protocol.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from mainstem.protocol.messages.share_fetch import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from mainstem.protocol.messages.share_groups import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from mainstem.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -267,6 +279,10 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
             _declare("AddRaftVoter", AddRaftVoterRequest, AddRaftVoterResponse),
             _declare("RemoveRaftVoter", RemoveRaftVoterRequest, RemoveRaftVoterResponse),
+            _declare("ShareGroupHeartbeat", ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+            _declare("ShareGroupDescribe", ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+            _declare("ShareFetch", ShareFetchRequest, ShareFetchResponse),
+            _declare("ShareAcknowledge", ShareAcknowledgeRequest, ShareAcknowledgeResponse),
         )
     }
 )
@@ -387,6 +403,14 @@ __all__ = [
     "SaslAuthenticateResponse",
     "SaslHandshakeRequest",
     "SaslHandshakeResponse",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponse",
+    "ShareFetchRequest",
+    "ShareFetchResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",

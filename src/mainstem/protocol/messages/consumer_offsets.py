@@ -1,9 +1,9 @@
 """The records of the internal topic `__consumer_offsets`, in Kafka's own format.
 
 The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a classic group's metadata, the kinds
-of `consumer_group_records` a part of a group whose partitions the coordinator assigns, 10,000 an offset that a
-transaction commits and that waits for its end. A null value deletes what the key names. Values are written in the last
-version that older readers understand too.
+of `consumer_group_records` a part of a group whose partitions the coordinator assigns, those of `share_group_records` a
+part of a share group, 10,000 an offset that a transaction commits and that waits for its end. A null value deletes what
+the key names. Values are written in the last version that older readers understand too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from uuid import UUID
 from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import MODERN_KEYS, ModernKey, write_modern_key
+from mainstem.protocol.messages.share_group_records import (
+    SHARE_KEYS,
+    ShareKey,
+    write_share_key,
+)
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
     ZERO_UUID,
@@ -111,7 +116,7 @@ class PendingOffsetValue:
     topic_id: UUID = wire(uuid)
 
 
-RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey
+RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey | ShareKey
 
 
 def read_key(buffer: Buffer) -> RecordKey:
@@ -127,6 +132,9 @@ def read_key(buffer: Buffer) -> RecordKey:
     modern = MODERN_KEYS.get(version)
     if modern is not None:
         return read_versioned(modern, buffer)
+    share = SHARE_KEYS.get(version)
+    if share is not None:
+        return read_versioned(share, buffer)
     raise UnsupportedVersion(f"a record of __consumer_offsets has a key of version {version}")
 
 
@@ -137,6 +145,8 @@ def write_key(key: RecordKey) -> bytes:
         return write_versioned(key, GROUP_METADATA_KEY_VERSION)
     if isinstance(key, PendingOffsetKey):
         return write_versioned(key, PENDING_OFFSET_KEY_VERSION)
+    if isinstance(key, ShareKey):
+        return write_share_key(key)
     return write_modern_key(key)
 
 

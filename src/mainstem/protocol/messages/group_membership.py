@@ -13,6 +13,7 @@ from mainstem.protocol.schema import array, binary, boolean, int8, int16, int32,
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
+KEY_TYPE_SHARE = 2
 
 
 @message(api_key=10, versions="0-6", flexible="3+")

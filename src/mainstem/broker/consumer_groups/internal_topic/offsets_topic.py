@@ -13,6 +13,7 @@ from mainstem.broker.consumer_groups.step import (
     ModernRecord,
     OffsetRecord,
     PendingRecord,
+    ShareRecord,
 )
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
@@ -32,6 +33,12 @@ from mainstem.protocol.messages.consumer_offsets import (
     write_key,
     write_offset_with_topic_id,
     write_value,
+)
+from mainstem.protocol.messages.share_group_records import (
+    ShareKey,
+    ShareValue,
+    read_share_value,
+    write_share_value,
 )
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record
@@ -65,6 +72,8 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
         body = None
     elif isinstance(value, PendingOffsetValue):
         body = write_versioned(value, 0)
+    elif isinstance(value, ShareValue):
+        body = write_share_value(value)
     elif not isinstance(value, OffsetCommitValue | GroupMetadataValue):
         body = write_modern_value(value)
     elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
@@ -88,6 +97,8 @@ def decode(record: Record) -> LogRecord | None:
         if isinstance(key, PendingOffsetKey):
             pending = None if record.value is None else read_versioned(PendingOffsetValue, record.value)
             return PendingRecord(key, pending)
+        if isinstance(key, ShareKey):
+            return ShareRecord(key, None if record.value is None else read_share_value(key, record.value))
         if not isinstance(key, GroupMetadataKey):
             return ModernRecord(key, None if record.value is None else read_modern_value(key, record.value))
         return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))

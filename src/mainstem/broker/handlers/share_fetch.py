@@ -1,0 +1,288 @@
+"""ShareFetch: acquires records of the partitions that a member of a share group follows, and waits for them when there
+are none; acknowledges others first.
+
+What is read of a partition and what the member gets of it are two steps, between which others may get it: then there is
+nothing this time. Batches go out whole, as producers sent them; the answer says which of their offsets are acquired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.errors import ERROR_OF_OUTCOME, CoordinatorRefusal
+from mainstem.broker.partitions import FoundPartition, find_partition
+from mainstem.broker.redirects import Leaders
+from mainstem.broker.request_context import RequestContext
+from mainstem.broker.share_groups.machine import LogBounds, ReadBatches, Wanted
+from mainstem.broker.share_groups.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    FollowedPartition,
+    ShareMember,
+    ShareSession,
+)
+from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
+from mainstem.broker.share_requests import (
+    PARTITIONS_PER_TURN,
+    ShareRow,
+    ShareRows,
+    acknowledge,
+    asked,
+    end_session,
+    endpoints,
+    leader_of,
+    may_read,
+    member_of,
+    window_of,
+)
+from mainstem.model import Buffer, Outcome, QueueRead
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.share_fetch import (
+    BATCH_OPTIMIZED,
+    RECORD_LIMIT,
+    AcquiredRecords,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    SharePartitionData,
+)
+from mainstem.protocol.records import stored_batches
+
+READ_BYTES_MAX = 1 << 20
+"""Read of one partition at a time: as much as consumers take of one by default."""
+
+RECORDS_MAX = 100_000
+"""Offsets that one request acquires at most, whatever it asks for."""
+
+LOADING_LOOK_SECONDS = 0.1
+"""How often a request looks again at a partition whose state is being loaded."""
+
+
+async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContext) -> ShareFetchResponse:
+    member = member_of(request)
+    if isinstance(member, ErrorCode):
+        return _refused(member)
+    epoch = request.share_session_epoch
+    acknowledges = any(each.batches for each in asked(request))
+    if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT) or (acknowledges and epoch == INITIAL_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms())
+    if isinstance(session, ErrorCode):
+        return _refused(session)
+    rows = ShareRows()
+    await acknowledge(broker, call, member, asked(request), rows, renews=request.is_renew_ack)
+    if epoch == FINAL_EPOCH:
+        await end_session(broker, member, session)
+        return _answer(broker, call, rows)
+    if not _follow(broker, session, request):
+        broker.shares.sessions.close(member)
+        return _refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+    if not request.is_renew_ack:
+        await _ShareFetch(broker, request, call, member, session, rows).run(at_once=bool(rows.by_topic))
+    return _answer(broker, call, rows)
+
+
+def _follow(broker: Broker, session: ShareSession, request: ShareFetchRequest) -> bool:
+    """Apply what a request changes of its session; False: the session has no room for it."""
+    for topic in request.forgotten_topics_data:
+        for index in topic.partitions:
+            session.followed.pop(FollowedPartition(topic.topic_id, index), None)
+    return all(broker.shares.sessions.follow(session, each.partition) for each in asked(request))
+
+
+class _Readable(NamedTuple):
+    """A partition that was looked at, and where it ended then."""
+
+    queue_id: int
+    end: int
+
+
+class _ShareFetch:
+    """One request on its way."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: ShareFetchRequest,
+        call: RequestContext,
+        member: ShareMember,
+        session: ShareSession,
+        rows: ShareRows,
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._call = call
+        self._member = member
+        self._session = session
+        self._rows = rows
+        self._bytes_left = _bytes_max(broker, request, call)
+        self._records_left = min(request.max_records, RECORDS_MAX)
+        self._has_news = False
+        self._loading = False
+        self._ends: dict[int, int] = {}
+        """Of the partitions that had nothing to give, by queue id."""
+
+    async def run(self, *, at_once: bool) -> None:
+        """Acquire what there is; if that is nothing, wait for more until the time of the request is over, unless the
+        answer has something else to tell."""
+        broker, wakeups = self._broker, self._broker.shares.wakeups
+        deadline = broker.clock.monotonic() + max(self._request.max_wait_ms, 0) / 1000
+        more = asyncio.Event()
+        keys = [window_of(self._member, partition) for partition in self._session.followed]
+        wakeups.begin(keys, more)
+        try:
+            while True:
+                more.clear()
+                await self._look()
+                remaining = deadline - broker.clock.monotonic()
+                if self._has_news or at_once or remaining <= 0 or not keys or self._records_left <= 0:
+                    return
+                if self._loading:
+                    remaining = min(remaining, LOADING_LOOK_SECONDS)
+                await self._wait(more, remaining)
+        finally:
+            wakeups.end(keys, more)
+
+    async def _wait(self, more: asyncio.Event, seconds: float) -> None:
+        appended = self._broker.store.wait(self._ends, 1, seconds) if self._ends else None
+        if appended is not None:
+            appended.add_done_callback(lambda _: more.set())
+        try:
+            async with asyncio.timeout(seconds):
+                await more.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if appended is not None:
+                appended.cancel()
+
+    async def _look(self) -> None:
+        self._ends.clear()
+        self._loading = False
+        pace = self._broker.turns.pace(PARTITIONS_PER_TURN)
+        for partition in list(self._session.followed):
+            await pace.step()
+            if self._records_left <= 0 or self._bytes_left <= 0:
+                return
+            code = may_read(self._broker, self._call, partition.topic_id)
+            if code is ErrorCode.NONE:
+                code = await self._acquire(partition)
+            if code is not ErrorCode.NONE:
+                self._rows.of(partition).error = code
+                self._has_news = True
+
+    async def _acquire(self, partition: FollowedPartition) -> ErrorCode:
+        """Acquire records of one partition, as far as the request has room for more."""
+        broker, key = self._broker, window_of(self._member, partition)
+        found = await find_partition(broker, partition.topic_id, partition.partition)
+        if isinstance(found, ErrorCode):
+            return found
+        try:
+            start = await broker.shares.begin(found.queue_id, key, _bounds(found))
+            if start.offset is None:
+                return ErrorCode.NONE
+            if start.offset >= found.offsets.high_watermark:
+                self._ends[found.queue_id] = found.offsets.high_watermark
+                return ErrorCode.NONE
+            bytes_max = min(self._bytes_left, READ_BYTES_MAX)
+            [read] = await broker.store.read([QueueRead(found.queue_id, start.offset, bytes_max)], bytes_max)
+            if read.outcome is not Outcome.OK:
+                return ERROR_OF_OUTCOME[read.outcome]
+            batches = [
+                (
+                    BatchSpan(batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta),
+                    batch.data,
+                )
+                for data in read.batches
+                for batch in stored_batches(data)
+            ]
+            acquired = await broker.shares.acquire(
+                found.queue_id,
+                key,
+                self._member.member_id,
+                ReadBatches(start.offset, [span for span, _ in batches]),
+                Wanted(self._records_left, self._request.share_acquire_mode),
+            )
+        except CoordinatorRefusal as refusal:
+            if refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self._loading = True
+                return ErrorCode.NONE
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if acquired:
+            self._take(partition, acquired, batches)
+        else:
+            self._ends[found.queue_id] = found.offsets.high_watermark
+        return ErrorCode.NONE
+
+    def _take(
+        self, partition: FollowedPartition, acquired: list[Acquired], batches: list[tuple[BatchSpan, Buffer]]
+    ) -> None:
+        row: ShareRow = self._rows.of(partition)
+        row.acquired = acquired
+        row.records = tuple(
+            data for span, data in batches if any(run.first <= span.last and span.first <= run.last for run in acquired)
+        )
+        self._bytes_left -= sum(len(data) for data in row.records)
+        self._records_left -= sum(run.last - run.first + 1 for run in acquired)
+        self._session.rotate(partition)
+        self._has_news = True
+
+
+def _bounds(found: FoundPartition) -> LogBounds:
+    return LogBounds(found.offsets.log_start, found.offsets.high_watermark)
+
+
+def _bytes_max(broker: Broker, request: ShareFetchRequest, call: RequestContext) -> int:
+    """The most bytes of batches that a request is answered with."""
+    bytes_max = min(request.max_bytes, broker.config.fetch_bytes_max, broker.response_room.bytes_free())
+    if broker.throttling is not None and broker.throttling.active:
+        allowed = broker.throttling.fetch_bytes_max(call.session, call.client_id)
+        bytes_max = bytes_max if allowed is None else min(bytes_max, allowed)
+    return max(0, bytes_max)
+
+
+def _refused(code: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=code, error_message=code.message, responses=())
+
+
+def _answer(broker: Broker, call: RequestContext, rows: ShareRows) -> ShareFetchResponse:
+    leaders = Leaders(broker, call.session.listener)
+    size_bytes = 0
+    topics = []
+    for topic_id, partitions in rows.by_topic.items():
+        answers = []
+        for index, row in partitions.items():
+            size_bytes += sum(len(data) for data in row.records)
+            answers.append(
+                SharePartitionData(
+                    partition_index=index,
+                    error_code=row.error,
+                    error_message=_message(row.error),
+                    acknowledge_error_code=row.acknowledge_error,
+                    acknowledge_error_message=_message(row.acknowledge_error),
+                    current_leader=leader_of(leaders, broker, topic_id, index, row),
+                    records=row.records,
+                    acquired_records=tuple(
+                        AcquiredRecords(first_offset=run.first, last_offset=run.last, delivery_count=run.deliveries)
+                        for run in row.acquired
+                    ),
+                )
+            )
+        topics.append(ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(answers)))
+    throttling = broker.throttling
+    throttle_ms = 0
+    if throttling is not None and throttling.active:
+        throttle_ms = throttling.fetched(call.session, call.client_id, size_bytes)
+    return ShareFetchResponse(
+        throttle_time_ms=throttle_ms,
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=broker.shares.config.lock_duration_ms,
+        responses=tuple(topics),
+        node_endpoints=endpoints(leaders),
+    )
+
+
+def _message(code: ErrorCode) -> str | None:
+    return None if code is ErrorCode.NONE else code.message

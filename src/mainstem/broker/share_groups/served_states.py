@@ -1,0 +1,175 @@
+"""The partitions of `__share_group_state` that this node serves.
+
+The state of a share group over a partition lies in the write group of that partition: in one of the partitions of
+`__share_group_state` that are in the same write group. So it moves with the partition's leadership, and no other node
+has to be asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of
+from mainstem.broker.machines.machine_log import Gap, MachineLog
+from mainstem.broker.machines.runtime import MachineRuntime
+from mainstem.broker.machines.served_topic import ServedTopic
+from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.share_groups.config import ShareGroupsConfig
+from mainstem.broker.share_groups.machine import ShareStateMachine
+from mainstem.broker.share_groups.records import StateLogRecord, StateTopicCodec, WindowKey, limits_of
+from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.model import Topic
+from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.supervised import Supervision
+
+logger = logging.getLogger(__name__)
+
+STATE_TOPIC = "__share_group_state"
+
+STATE_TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Updates of one key follow each other: only the snapshots may drop records."""
+
+
+def state_topic(config: ShareGroupsConfig, write_groups: int, replication_factor: int) -> InternalTopic:
+    partitions = config.state_partitions_per_write_group * write_groups
+    return InternalTopic(STATE_TOPIC, partitions, replication_factor, "share groups", STATE_TOPIC_CONFIGS)
+
+
+class StatePartition:
+    """One partition of the topic, served by this node until its runtime resigns; the runtime's `MachineKind`."""
+
+    def __init__(
+        self,
+        log: MachineLog[StateLogRecord],
+        config: ShareGroupsConfig,
+        clock: Clock,
+        *,
+        name: str,
+        counts: ShareCounts,
+        available: Callable[[WindowKey], None],
+        make_queue: Callable[[], Awaitable[None]],
+        wake: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.runtime: MachineRuntime[ShareStateMachine] = MachineRuntime(
+            self,
+            log,
+            clock,
+            name=f"share groups, {name}",
+            snapshot_after_bytes=config.snapshot_after_bytes,
+            wake=wake,
+        )
+        self._log = log
+        self._make_queue = make_queue
+        self._new = partial(ShareStateMachine, config, counts, available)
+        self._counts = counts
+
+    async def confirm_owner(self) -> None:
+        await self._log.confirm_owner()
+
+    # --- machines.runtime.MachineKind ----------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        if not await self._log.exists():
+            await self._make_queue()
+
+    def make(self) -> ShareStateMachine:
+        return self._new()
+
+    async def sort_out(self, machine: ShareStateMachine) -> None:
+        """Windows of topics that are gone are forgotten when their deletion is told, or are never asked for again."""
+
+    def accepts_loss(self, machine: ShareStateMachine, gaps: Sequence[Gap], missing: str, *, new: bool) -> bool:
+        """Records are delivered at least once: what is lost of the state is delivered again."""
+        logger.error(
+            "share groups, %s: offsets %s cannot be read, and are taken for nothing: records that were acknowledged"
+            " there are delivered again",
+            self.name, missing,
+        )  # fmt: skip
+        return True
+
+    def serve(self, machine: ShareStateMachine, records: int) -> None:
+        logger.debug("share groups, %s: %d windows from %d records", self.name, len(machine.windows), records)
+
+    def failed(self) -> None:
+        self._counts.log_failures += 1
+
+    def dropped(self) -> None:
+        """It held nothing elsewhere."""
+
+
+class ServedStates(ServedTopic[StatePartition]):
+    """`start` before use, `close` after. `available` is told of windows that may have more to give out."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        config: ShareGroupsConfig,
+        internal_topic: InternalTopic,
+        metadata: Metadata,
+        metadata_admin: MetadataAdmin,
+        leadership: QueueLeadership,
+        routing: QueueRouting,
+        store: MessageStore,
+        queue_admin: QueueAdmin,
+        clock: Clock,
+        available: Callable[[WindowKey], None],
+        counts: ShareCounts,
+        supervision: Supervision | None = None,
+    ) -> None:
+        super().__init__(
+            node_id=node_id,
+            internal_topic=internal_topic,
+            metadata=metadata,
+            metadata_admin=metadata_admin,
+            leadership=leadership,
+            routing=routing,
+            store=store,
+            queue_admin=queue_admin,
+            clock=clock,
+            supervision=supervision,
+        )
+        self._config = config
+        self._counts = counts
+        self._told_available = available
+        self._told_missing: set[int] = set()
+
+    async def beside(self, queue_id: int, group_id: str) -> StatePartition:
+        """The partition that holds a share group's state over a queue. Raises `CoordinatorRefusal`."""
+        await self.open()
+        write_group = self._leadership.group_of(queue_id)
+        indexes = self._by_write_group.get(write_group)
+        if not indexes:
+            if write_group not in self._told_missing:
+                self._told_missing.add(write_group)
+                logger.error(
+                    "share groups: no partition of %s lies in write group %d, so that its queues cannot be read by"
+                    " share groups: delete the topic, and restart with more shares.state_partitions_per_write_group",
+                    STATE_TOPIC, write_group,
+                )  # fmt: skip
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self.led(indexes[coordinator_partition_of(f"{group_id}:{queue_id}", len(indexes))])
+
+    def _partition(self, topic: Topic, index: int) -> StatePartition:
+        return StatePartition(
+            MachineLog(
+                topic.queue_id(index),
+                StateTopicCodec(),
+                limits_of(self._config),
+                self._store,
+                self._queue_admin,
+                self._clock,
+            ),
+            self._config,
+            self._clock,
+            name=f"{topic.name}-{index}",
+            counts=self._counts,
+            available=self._told_available,
+            make_queue=self._make_queues,
+            wake=self._rearm.set,
+        )

@@ -1,0 +1,128 @@
+"""What handlers ask of share groups: where to read, what of it a member gets, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.machines.result import Moment, Result, Ticket
+from mainstem.broker.machines.runtime import heard
+from mainstem.broker.share_groups.config import ShareGroupsConfig
+from mainstem.broker.share_groups.machine import LogBounds, NextRead, ReadBatches, ShareStateMachine, Wanted
+from mainstem.broker.share_groups.records import WindowKey
+from mainstem.broker.share_groups.served_states import ServedStates
+from mainstem.broker.share_groups.sessions import ShareMember, ShareSessions
+from mainstem.broker.share_groups.share_partition import Acquired
+from mainstem.broker.share_groups.statistics import ShareCounts, samples_of
+from mainstem.model import Sample, Topic
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.share_fetch import AcknowledgementBatch
+
+Event = Callable[[ShareStateMachine, Ticket, Moment], Result]
+
+
+class Wakeups:
+    """Those who wait until a window has something to give out."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[WindowKey, set[asyncio.Event]] = {}
+
+    def tell(self, key: WindowKey) -> None:
+        for waiting in self._waiting.get(key, ()):
+            waiting.set()
+
+    def begin(self, keys: Iterable[WindowKey], waiting: asyncio.Event) -> None:
+        for key in keys:
+            self._waiting.setdefault(key, set()).add(waiting)
+
+    def end(self, keys: Iterable[WindowKey], waiting: asyncio.Event) -> None:
+        for key in keys:
+            waiters = self._waiting.get(key)
+            if waiters is not None:
+                waiters.discard(waiting)
+                if not waiters:
+                    del self._waiting[key]
+
+
+class ShareReads:
+    """Over the state that `served` serves, which its owner starts and closes."""
+
+    def __init__(self, config: ShareGroupsConfig, served: ServedStates, wakeups: Wakeups, counts: ShareCounts) -> None:
+        self.config = config
+        self.served = served
+        self.wakeups = wakeups
+        self.sessions = ShareSessions(
+            sessions_max=config.sessions_max,
+            partitions_max=config.session_partitions_max,
+            idle_ms_min=config.session_idle_ms_min,
+        )
+        self._counts = counts
+
+    async def begin(self, queue_id: int, key: WindowKey, bounds: LogBounds) -> NextRead:
+        """Raises `CoordinatorRefusal`, as all of these do."""
+        answer = await self._submit(queue_id, key, lambda machine, ticket, now: machine.begin(ticket, key, bounds, now))
+        if isinstance(answer, ErrorCode):
+            raise CoordinatorRefusal(answer)
+        assert isinstance(answer, NextRead)
+        return answer
+
+    async def acquire(
+        self, queue_id: int, key: WindowKey, member_id: str, read: ReadBatches, wanted: Wanted
+    ) -> list[Acquired]:
+        answer: list[Acquired] = await self._submit(
+            queue_id, key, lambda machine, ticket, now: machine.acquire(ticket, key, member_id, read, wanted, now)
+        )
+        return answer
+
+    async def acknowledge(
+        self, queue_id: int, key: WindowKey, member_id: str, batches: Sequence[AcknowledgementBatch]
+    ) -> ErrorCode:
+        answer = await self._submit(
+            queue_id, key, lambda machine, ticket, now: machine.acknowledge(ticket, key, member_id, batches, now)
+        )
+        assert isinstance(answer, ErrorCode)
+        return answer
+
+    async def release(self, member: ShareMember, queues: Iterable[tuple[int, WindowKey]]) -> None:
+        """A member's session is over: others get what it has of these windows. What cannot be given back now is when
+        its locks run out."""
+        for queue_id, key in queues:
+            try:
+                await self._submit(queue_id, key, _releasing([key], member.member_id))
+            except CoordinatorRefusal:
+                continue
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Forget all windows over a topic, in the partitions that this node serves."""
+        self._forget(topic.topic_id)
+
+    def group_deleted(self, group_id: str) -> None:
+        """Forget all windows of a share group, in the partitions that this node serves."""
+        self._forget(group_id)
+
+    def samples(self) -> Iterable[Sample]:
+        machines = [partition.runtime.machine for partition in list(self.served.partitions.values())]
+        windows = [window for machine in machines if machine is not None for window in list(machine.windows.values())]
+        return samples_of(windows, len(self.sessions), self._counts)
+
+    async def _submit(self, queue_id: int, key: WindowKey, event: Event) -> Any:
+        partition = await self.served.beside(queue_id, key.group_id)
+        return await partition.runtime.submit(event)
+
+    def _forget(self, of: str | UUID) -> None:
+        for partition in list(self.served.partitions.values()):
+            try:
+                partition.runtime.submit(_forgetting(of)).add_done_callback(heard)
+            except CoordinatorRefusal:
+                continue
+
+
+def _releasing(keys: Sequence[WindowKey], member_id: str) -> Event:
+    return lambda machine, ticket, now: machine.release(ticket, keys, member_id, now)
+
+
+def _forgetting(of: str | UUID) -> Event:
+    return lambda machine, ticket, now: machine.forget(ticket, of, now)
