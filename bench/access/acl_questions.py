@@ -104,6 +104,8 @@ from mainstem.protocol.messages.sasl import (
     ScramDeletion,
     ScramUserName,
 )
+from mainstem.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from mainstem.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from mainstem.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -212,6 +214,19 @@ def _of_group(name: str) -> Iterator[Question]:
         1)  # fmt: skip
     yield Question(f"ConsumerGroupHeartbeat {name}", ConsumerGroupHeartbeatRequest(
         group_id=name, member_id="nobody", member_epoch=7),
+        1)  # fmt: skip
+    yield Question(f"ShareGroupDescribe {name}", ShareGroupDescribeRequest(
+        group_ids=(name,), include_authorized_operations=True),
+        1)  # fmt: skip
+    yield Question(f"ShareGroupHeartbeat {name}", ShareGroupHeartbeatRequest(
+        group_id=name, member_id="nobody", member_epoch=7),
+        1)  # fmt: skip
+    yield Question(f"ShareFetch {name}", ShareFetchRequest(
+        group_id=name, member_id="nobody", share_session_epoch=7, max_wait_ms=0, min_bytes=0, max_records=1,
+        batch_size=1, topics=(), forgotten_topics_data=()),
+        1)  # fmt: skip
+    yield Question(f"ShareAcknowledge {name}", ShareAcknowledgeRequest(
+        group_id=name, member_id="nobody", share_session_epoch=7, topics=()),
         1)  # fmt: skip
     yield Question(f"JoinGroup {name}", JoinGroupRequest(
         group_id=name, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="nobody",

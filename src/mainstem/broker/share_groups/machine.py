@@ -169,7 +169,7 @@ class ShareStateMachine:
         if window is not None:
             room, position = wanted.records, read.offset
             for span in read.spans:
-                if room <= 0:
+                if room <= 0 or position >= window.start + self._config.record_locks_max:
                     break
                 window.skip(position, span.first - 1)
                 position = max(position, span.last + 1)

@@ -1,0 +1,61 @@
+"""A share group whose partition's leader dies, with the state of the group: another node goes on from what was
+acknowledged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.clients.drivers import librdkafka
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.sharing import Sharing
+from tests.end_to_end.cluster import Cluster
+from tests.harness.patience import PATIENCE_SECONDS
+
+RECORDS = 600
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(
+        tmp_path_factory.mktemp("cluster"),
+        "pipeline.mode=off",
+        "shares.auto_offset_reset=earliest",
+        "shares.lock_duration_ms=2000",
+        "shares.record_locks_max=200",
+        "groups.consumer_heartbeat_interval_ms=200",
+    )
+    try:
+        cluster.start()
+        cluster.wait_until_well()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def leader_of(cluster: Cluster, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+    found: int = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions[0].leader
+    return found
+
+
+def test_another_node_goes_on_when_the_partitions_leader_is_killed(cluster: Cluster) -> None:
+    cluster.create_topic("shared", 1)
+    sender = librdkafka.producer(cluster.bootstrap, **{"enable.idempotence": True, "batch.num.messages": 10})
+    for number in range(RECORDS):
+        sender.produce("shared", b"%d" % number)
+    assert sender.flush(PATIENCE_SECONDS) == 0
+    with Sharing(cluster.bootstrap, "heirs", "shared") as one, Sharing(cluster.bootstrap, "heirs", "shared") as two:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        before: set[tuple[int, int]] = set()
+        while len(one.accepted | two.accepted) < RECORDS:
+            assert time.monotonic() < deadline, f"{len(one.accepted | two.accepted)} of {RECORDS}"
+            if not before and len(one.accepted | two.accepted) >= 100:
+                before = one.accepted | two.accepted
+                cluster.kill(leader_of(cluster, "shared"))
+            one.take()
+            two.take()
+        times = one.seen + two.seen
+        assert all(times[record] == 1 for record in before), "what was accepted does not come again"
