@@ -6,7 +6,7 @@ from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
-from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.ports import Clock, Cluster, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 
 

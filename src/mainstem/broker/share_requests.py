@@ -95,7 +95,7 @@ def may_read(broker: Broker, call: RequestContext, topic_id: UUID) -> ErrorCode:
 
 
 def error_of(refusal: CoordinatorRefusal) -> ErrorCode:
-    """What a client hears whose partition's state is not served here now: it is to try again."""
+    """The error for a client whose partition's state is not served here now: it is to try again."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if refusal.code is not ErrorCode.UNKNOWN_SERVER_ERROR else refusal.code
 
 

@@ -24,7 +24,7 @@ from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
-from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.transactions.broker_transactions import BrokerTransactions
@@ -42,6 +42,7 @@ from mainstem.node.cluster_admin import NodeClusterAdmin
 from mainstem.node.cluster_standing import NodeClusterStanding
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
+from mainstem.node.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.ports import (
     BrokerLeadership,
     ClientStore,
@@ -121,6 +122,7 @@ class Compute:
             )
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         nameserver.subscribe(partial(tell_share_groups, shares))
+        serve_share_groups(ports.handlers, shares)
         for served in coordinators:
             stack.push_async_callback(served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -191,7 +193,8 @@ def _shares(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> S
         counts=counts,
         supervision=setup.supervision,
     )
-    return ShareReads(config, served, wakeups, counts)
+    calls = ShareGroupCalls(setup.config.node_id, nameserver)
+    return ShareReads(config, served, wakeups, counts, calls.forget)
 
 
 def _transactions(

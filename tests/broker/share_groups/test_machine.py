@@ -12,10 +12,16 @@ import pytest
 
 from mainstem.broker.machines.result import Moment, Result, UnknownRecord
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.machine import LogBounds, NextRead, ReadBatches, ShareStateMachine, Wanted
 from mainstem.broker.share_groups.records import StateLogRecord, StateTopicCodec, WindowKey
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
-from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.broker.share_groups.share_statistics import ShareCounts
+from mainstem.broker.share_groups.state_machine import (
+    LogBounds,
+    NextRead,
+    ReadBatches,
+    ShareStateMachine,
+    WantedRecords,
+)
 from mainstem.model import FeatureLevel
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
@@ -85,7 +91,7 @@ class Table:
     def acquire(
         self, member: str, offset: int, spans: list[BatchSpan], records: int, mode: int = BATCH_OPTIMIZED
     ) -> list[Acquired]:
-        read, wanted = ReadBatches(offset, spans), Wanted(records, mode)
+        read, wanted = ReadBatches(offset, spans), WantedRecords(records, mode)
         answer = self.take(self.machine.acquire(1, KEY, member, read, wanted, self.now))
         assert isinstance(answer, list)
         return answer
@@ -112,7 +118,7 @@ class Offset:
     noted: int = 0
     """Deliveries that the log knows."""
     done: str = ""
-    """What it ended as."""
+    """Its end."""
 
 
 @dataclass

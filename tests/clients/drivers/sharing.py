@@ -28,7 +28,7 @@ class Sharing:
         self.seen: Counter[Record] = Counter()
         """How often each record came."""
         self.accepted: set[Record] = set()
-        """What the node has confirmed."""
+        """The records whose acceptance the node has confirmed."""
 
     def __enter__(self) -> Sharing:
         return self

@@ -1,8 +1,8 @@
 """ShareFetch: acquires records of the partitions that a member of a share group follows, and waits for them when there
 are none; acknowledges others first.
 
-What is read of a partition and what the member gets of it are two steps, between which others may get it: then there is
-nothing this time. Batches go out whole, as producers sent them; the answer says which of their offsets are acquired.
+A partition is read and its records are acquired in two steps, between which others may get them: then there is nothing
+this time. Batches go out whole, as producers sent them; the answer says which of their offsets are acquired.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from mainstem.broker.errors import ERROR_OF_OUTCOME, CoordinatorRefusal
 from mainstem.broker.partitions import FoundPartition, find_partition
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.share_groups.machine import LogBounds, ReadBatches, Wanted
 from mainstem.broker.share_groups.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -24,6 +23,7 @@ from mainstem.broker.share_groups.sessions import (
     ShareSession,
 )
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
+from mainstem.broker.share_groups.state_machine import LogBounds, ReadBatches, WantedRecords
 from mainstem.broker.share_requests import (
     PARTITIONS_PER_TURN,
     ShareRow,
@@ -203,7 +203,7 @@ class _ShareFetch:
                 key,
                 self._member.member_id,
                 ReadBatches(start.offset, [span for span, _ in batches]),
-                Wanted(self._records_left, self._request.share_acquire_mode),
+                WantedRecords(self._records_left, self._request.share_acquire_mode),
             )
         except CoordinatorRefusal as refusal:
             if refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -18,9 +18,9 @@ from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.machine import ShareStateMachine
 from mainstem.broker.share_groups.records import StateLogRecord, StateTopicCodec, WindowKey, limits_of
-from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.broker.share_groups.share_statistics import ShareCounts
+from mainstem.broker.share_groups.state_machine import ShareStateMachine
 from mainstem.model import Topic
 from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode

@@ -7,8 +7,8 @@ Each offset in it is in one state:
         ▲                                    │ └────── rejected, or a gap ──► archived
         └── released, or the lock ran out ───┘ (archived instead when it was given out as often as it may be)
 
-What must survive a restart changes in `restore` and `apply` alone, which take what the log says; acquired records are
-not in the log: whoever loads it finds them available, as often given out as it was last noted.
+State that must survive a restart changes in `apply` alone, which takes what the log says; acquired records are not in
+the log: whoever loads it finds them available, as often given out as it was last noted.
 
 The window is kept as runs, neighbours that differ, so that a batch of records costs as much as one.
 """
@@ -122,8 +122,8 @@ class SharePartition:
     # --- fetches -------------------------------------------------------------------------------------
 
     def next_offset(self, locks_max: int) -> int | None:
-        """Where to read next: the first available offset, or what follows the window; None when the window is as long
-        as it may be, and nothing in it is available."""
+        """The offset to read from next: the first available one, or that behind the window; None when the window is as
+        long as it may be, and nothing in it is available."""
         for run in self.runs:
             if run.state is RecordState.AVAILABLE:
                 return run.first
@@ -182,7 +182,7 @@ class SharePartition:
         self._merge()
 
     def given_back(self, first: int, last: int, deliveries_max: int) -> list[ShareStateBatch]:
-        """What becomes of acquired offsets that were not worked on: others get them, unless they were given out as
+        """The next state of acquired offsets that were not worked on: others get them, unless they were given out as
         often as they may be."""
         found = []
         for run in self._overlapping(first, last):
@@ -191,7 +191,7 @@ class SharePartition:
         return found
 
     def settled(self, first: int, last: int, state: RecordState) -> list[ShareStateBatch]:
-        """What acquired offsets become that are done."""
+        """The next state of acquired offsets that are done."""
         return [
             _batch(max(run.first, first), min(run.last, last), state, run.deliveries)
             for run in self._overlapping(first, last)
@@ -209,7 +209,7 @@ class SharePartition:
         return min((run.lock_ends_ms for run in self.runs if run.state is RecordState.ACQUIRED), default=None)
 
     def start_after(self, batches: Sequence[ShareStateBatch]) -> int:
-        """Where the window begins once these offsets have come to these states."""
+        """The window's start once these offsets have come to these states."""
         if not any(
             batch.first_offset <= self.start <= batch.last_offset and RecordState(batch.delivery_state).is_final
             for batch in batches
@@ -267,7 +267,7 @@ class SharePartition:
         self._merge()
 
     def _trim_end(self) -> None:
-        """What nobody was ever given at the end of the window is behind it."""
+        """Offsets at the end of the window that nobody was ever given are behind it."""
         while self.runs and self.runs[-1].state is RecordState.AVAILABLE and not self.runs[-1].deliveries:
             self.runs.pop()
 

@@ -1,9 +1,9 @@
-"""What handlers ask of share groups: where to read, what of it a member gets, and what becomes of it."""
+"""Answers the handlers of share groups: where to read, which of it a member gets, and what becomes of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +11,18 @@ from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.machines.runtime import heard
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.machine import LogBounds, NextRead, ReadBatches, ShareStateMachine, Wanted
 from mainstem.broker.share_groups.records import WindowKey
 from mainstem.broker.share_groups.served_states import ServedStates
 from mainstem.broker.share_groups.sessions import ShareMember, ShareSessions
 from mainstem.broker.share_groups.share_partition import Acquired
-from mainstem.broker.share_groups.statistics import ShareCounts, samples_of
+from mainstem.broker.share_groups.share_statistics import ShareCounts, samples_of
+from mainstem.broker.share_groups.state_machine import (
+    LogBounds,
+    NextRead,
+    ReadBatches,
+    ShareStateMachine,
+    WantedRecords,
+)
 from mainstem.model import Sample, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import AcknowledgementBatch
@@ -47,10 +53,23 @@ class Wakeups:
                     del self._waiting[key]
 
 
+async def nowhere(group_id: str) -> bool:
+    """There are no other nodes."""
+    return True
+
+
 class ShareReads:
     """Over the state that `served` serves, which its owner starts and closes."""
 
-    def __init__(self, config: ShareGroupsConfig, served: ServedStates, wakeups: Wakeups, counts: ShareCounts) -> None:
+    def __init__(
+        self,
+        config: ShareGroupsConfig,
+        served: ServedStates,
+        wakeups: Wakeups,
+        counts: ShareCounts,
+        forget_elsewhere: Callable[[str], Awaitable[bool]] = nowhere,
+    ) -> None:
+        """`forget_elsewhere` has all other nodes forget a share group."""
         self.config = config
         self.served = served
         self.wakeups = wakeups
@@ -60,6 +79,7 @@ class ShareReads:
             idle_ms_min=config.session_idle_ms_min,
         )
         self._counts = counts
+        self._forget_elsewhere = forget_elsewhere
 
     async def begin(self, queue_id: int, key: WindowKey, bounds: LogBounds) -> NextRead:
         """Raises `CoordinatorRefusal`, as all of these do."""
@@ -70,7 +90,7 @@ class ShareReads:
         return answer
 
     async def acquire(
-        self, queue_id: int, key: WindowKey, member_id: str, read: ReadBatches, wanted: Wanted
+        self, queue_id: int, key: WindowKey, member_id: str, read: ReadBatches, wanted: WantedRecords
     ) -> list[Acquired]:
         answer: list[Acquired] = await self._submit(
             queue_id, key, lambda machine, ticket, now: machine.acquire(ticket, key, member_id, read, wanted, now)
@@ -87,8 +107,7 @@ class ShareReads:
         return answer
 
     async def release(self, member: ShareMember, queues: Iterable[tuple[int, WindowKey]]) -> None:
-        """A member's session is over: others get what it has of these windows. What cannot be given back now is when
-        its locks run out."""
+        """A member's session is over: others get what it has of these windows, now or when its locks run out."""
         for queue_id, key in queues:
             try:
                 await self._submit(queue_id, key, _releasing([key], member.member_id))
@@ -97,11 +116,28 @@ class ShareReads:
 
     def topic_deleted(self, topic: Topic) -> None:
         """Forget all windows over a topic, in the partitions that this node serves."""
-        self._forget(topic.topic_id)
+        for partition in list(self.served.partitions.values()):
+            try:
+                partition.runtime.submit(_forgetting(topic.topic_id)).add_done_callback(heard)
+            except CoordinatorRefusal:
+                continue
 
-    def group_deleted(self, group_id: str) -> None:
-        """Forget all windows of a share group, in the partitions that this node serves."""
-        self._forget(group_id)
+    async def forget_group(self, group_id: str) -> bool:
+        """Forget all windows of a share group, in the partitions that this node serves; returns whether that is
+        committed."""
+        self.served.look()
+        for partition in list(self.served.partitions.values()):
+            try:
+                await partition.runtime.submit(_forgetting(group_id))
+            except CoordinatorRefusal as refusal:
+                if refusal.code is not ErrorCode.NOT_COORDINATOR:  # another node's, which is asked as well
+                    return False
+        return True
+
+    async def forget_group_everywhere(self, group_id: str) -> bool:
+        """The same on all nodes."""
+        here, elsewhere = await asyncio.gather(self.forget_group(group_id), self._forget_elsewhere(group_id))
+        return here and elsewhere
 
     def samples(self) -> Iterable[Sample]:
         machines = [partition.runtime.machine for partition in list(self.served.partitions.values())]
@@ -111,13 +147,6 @@ class ShareReads:
     async def _submit(self, queue_id: int, key: WindowKey, event: Event) -> Any:
         partition = await self.served.beside(queue_id, key.group_id)
         return await partition.runtime.submit(event)
-
-    def _forget(self, of: str | UUID) -> None:
-        for partition in list(self.served.partitions.values()):
-            try:
-                partition.runtime.submit(_forgetting(of)).add_done_callback(heard)
-            except CoordinatorRefusal:
-                continue
 
 
 def _releasing(keys: Sequence[WindowKey], member_id: str) -> Event:

@@ -26,7 +26,7 @@ from mainstem.protocol.schema import (
 )
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-"""What becomes of an acquired record: it does not exist; it is done; it goes to another; it goes to nobody; it stays
+"""The types of acknowledgements. The acquired record does not exist; is done; goes to another; goes to nobody; stays
 with the member for longer."""
 
 BATCH_OPTIMIZED, RECORD_LIMIT = range(2)

@@ -1,8 +1,8 @@
 """The share groups' windows of one partition of `__share_group_state`, as a machine without I/O.
 
-Events go in, one `Result` comes out of each; see `machines.result` for the order of its effects. What must survive a
-restart changes in `replay` alone. What members have acquired is not in the log: a window that is loaded gives it out
-again, and counts the times that it was noted to be given out.
+Events go in, one `Result` comes out of each; see `machines.result` for the order of its effects. State that must
+survive a restart changes in `replay` alone. Acquired records are not in the log: a window that is loaded gives them out
+again, and counts the deliveries that were noted.
 
 Invariants: an offset belongs to one member at a time; one that was acknowledged, once the log has that, is never given
 out again; one that was not is, up to the bound on deliveries.
@@ -19,7 +19,7 @@ from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.lock_deadlines import LockDeadlines
 from mainstem.broker.share_groups.records import StateLogRecord, StateRecord, WindowKey
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan, RecordState, SharePartition
-from mainstem.broker.share_groups.statistics import ShareCounts
+from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
     ACCEPT,
@@ -43,7 +43,7 @@ NO_EPOCH = 0
 
 
 class NextRead(NamedTuple):
-    """Where a member reads next; None: nothing can be given out now."""
+    """The offset from which a member reads next; None: nothing can be given out now."""
 
     offset: int | None
 
@@ -53,17 +53,17 @@ class LogBounds(NamedTuple):
 
     log_start: int
     end: int
-    """What may be read ends here."""
+    """Readers see nothing from here on."""
 
 
 class ReadBatches(NamedTuple):
-    """What was read of a partition: the offset that was asked for, and the batches found."""
+    """A read of a partition: the offset that was asked for, and the batches found."""
 
     offset: int
     spans: Sequence[BatchSpan]
 
 
-class Wanted(NamedTuple):
+class WantedRecords(NamedTuple):
     """How much a member takes."""
 
     records: int
@@ -143,8 +143,8 @@ class ShareStateMachine:
     # --- fetches -------------------------------------------------------------------------------------
 
     def begin(self, ticket: Ticket, key: WindowKey, bounds: LogBounds, now: Moment) -> Result:
-        """Where to read next for a group. The answer is a `NextRead`, or the `ErrorCode` of a refusal. A group that
-        comes to a partition for the first time begins where `auto_offset_reset` says."""
+        """Find the offset from which a group reads next. The answer is a `NextRead`, or the `ErrorCode` of a refusal. A
+        group that comes to a partition for the first time begins where `auto_offset_reset` says."""
         result = Result()
         window = self.windows.get(key)
         if window is None:
@@ -161,7 +161,7 @@ class ShareStateMachine:
         return self._finish(result)
 
     def acquire(
-        self, ticket: Ticket, key: WindowKey, member_id: str, read: ReadBatches, wanted: Wanted, now: Moment
+        self, ticket: Ticket, key: WindowKey, member_id: str, read: ReadBatches, wanted: WantedRecords, now: Moment
     ) -> Result:
         """Give a member what is available of the batches that were read. The answer is a list of `Acquired`."""
         result, window = Result(), self.windows.get(key)

@@ -1,4 +1,4 @@
-"""What the share groups of a node are counted by."""
+"""Counts and metrics of the share groups of a node."""
 
 from __future__ import annotations
 
