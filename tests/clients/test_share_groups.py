@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import AcknowledgeType, ConsumerGroupState, Message
+from confluent_kafka import AcknowledgeType, Message
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.conftest import SETTINGS
 from tests.clients.drivers import librdkafka
@@ -85,14 +85,12 @@ def test_records_are_released_and_rejected(node: Serving) -> None:
     assert all(member.seen[0, offset] == 1 for offset in range(20) if offset not in (3, 5, 7))
 
 
-def test_a_group_is_listed_and_deleted_with_what_it_has_read(node: Serving) -> None:
+def test_a_group_is_deleted_with_what_it_has_read(node: Serving) -> None:
     filled(node, "deleted", 10)
     admin = AdminClient({"bootstrap.servers": node.kafka, **KEEP_TRYING})
     for _ in range(2):
         with Sharing(node.kafka, "passing", "deleted") as member:
             until(lambda: len(member.accepted) == 10, member.take, "all of it, also by the group's second life")
-            listed = {group.group_id: group for group in admin.list_consumer_groups().result(PATIENCE_SECONDS).valid}
-            assert listed["passing"].state is ConsumerGroupState.STABLE
         admin.delete_consumer_groups(["passing"])["passing"].result(PATIENCE_SECONDS)
 
 
