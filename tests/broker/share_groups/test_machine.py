@@ -12,7 +12,7 @@ import pytest
 
 from mainstem.broker.machines.result import Moment, Result, UnknownRecord
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.records import StateLogRecord, StateTopicCodec, WindowKey
+from mainstem.broker.share_groups.records import StateLogRecord, ShareStateCodec, WindowKey
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import (
@@ -44,8 +44,8 @@ MEMBERS = ("ada", "bob", "eve")
 
 
 def through_the_topic(record: StateLogRecord) -> StateLogRecord:
-    written = StateTopicCodec().encode(record, 1, FeatureLevel.newest())
-    read = StateTopicCodec().decode(Record(0, written.timestamp, written.key, written.value, ()))
+    written = ShareStateCodec().encode(record, 1, FeatureLevel.newest())
+    read = ShareStateCodec().decode(Record(0, written.timestamp, written.key, written.value, ()))
     assert read == record
     return record
 

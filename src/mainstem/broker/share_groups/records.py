@@ -51,7 +51,7 @@ class StateRecord(NamedTuple):
 StateLogRecord = StateRecord | UnknownRecord
 
 
-class StateTopicCodec:
+class ShareStateCodec:
     """`machines.machine_log.RecordCodec` of the share groups."""
 
     def encode(self, record: StateLogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:

@@ -18,7 +18,7 @@ from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.records import StateLogRecord, StateTopicCodec, WindowKey, limits_of
+from mainstem.broker.share_groups.records import StateLogRecord, ShareStateCodec, WindowKey, limits_of
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import ShareStateMachine
 from mainstem.model import Topic
@@ -159,7 +159,7 @@ class ServedStates(ServedTopic[StatePartition]):
         return StatePartition(
             MachineLog(
                 topic.queue_id(index),
-                StateTopicCodec(),
+                ShareStateCodec(),
                 limits_of(self._config),
                 self._store,
                 self._queue_admin,
