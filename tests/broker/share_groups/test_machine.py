@@ -12,7 +12,7 @@ import pytest
 
 from mainstem.broker.machines.result import Moment, Result, UnknownRecord
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.records import StateLogRecord, ShareStateCodec, WindowKey
+from mainstem.broker.share_groups.records import ShareStateCodec, StateLogRecord, WindowKey
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import (

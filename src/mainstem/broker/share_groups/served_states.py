@@ -18,7 +18,7 @@ from mainstem.broker.machines.runtime import MachineRuntime
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.records import StateLogRecord, ShareStateCodec, WindowKey, limits_of
+from mainstem.broker.share_groups.records import ShareStateCodec, StateLogRecord, WindowKey, limits_of
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import ShareStateMachine
 from mainstem.model import Topic
