@@ -89,7 +89,15 @@ from mainstem.protocol.messages.partition_reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from mainstem.protocol.messages.producer_transactions import AddOffsetsToTxnRequest, EndTxnRequest
+from mainstem.protocol.messages.producer_transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from mainstem.protocol.messages.quotas import (
     AlterClientQuotasRequest,
     AlteredQuotas,
@@ -269,6 +277,15 @@ def _of_transactions() -> Iterator[Question]:
     yield Question("FindCoordinator transaction", FindCoordinatorRequest(key_type=1, coordinator_keys=(name,)), 4)
     yield Question("AddOffsetsToTxn", AddOffsetsToTxnRequest(
         transactional_id=name, producer_id=1, producer_epoch=0, group_id="nobody"),
+        3)  # fmt: skip
+    yield Question("AddPartitionsToTxn", AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name, v3_and_below_producer_id=1, v3_and_below_topics=(
+            AddPartitionsToTxnTopic(name=ABSENT, partitions=(0,)),)),
+        3)  # fmt: skip
+    yield Question("TxnOffsetCommit", TxnOffsetCommitRequest(
+        transactional_id=name, group_id="nobody", producer_id=1, producer_epoch=0, topics=(
+            TxnOffsetCommitRequestTopic(name=ABSENT, partitions=(
+                TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=""),)),)),
         3)  # fmt: skip
     yield Question("EndTxn", EndTxnRequest(
         transactional_id=name, producer_id=1, producer_epoch=0, committed=False),

@@ -223,9 +223,7 @@ class StorageParts:
             stored = KeptQueueSums(self.remote_history.stored, clock)
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
-        self.committed_reads = LocalCommittedReads(
-            [group.transactions for group in groups], self.group_of, state.table, state.index
-        )
+        self.committed_reads = LocalCommittedReads(self._transactions, self.group_of, state.table, state.index)
         self.committed_reads.look_into(self.stored_transactions)
         self.markers = LocalTransactionMarkers(
             groups,

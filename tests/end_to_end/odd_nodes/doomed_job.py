@@ -97,6 +97,8 @@ class InProcess:
 
     def setJobGroup(self, *_arguments: Any, **_named: Any) -> None: ...
 
+    def setLocalProperty(self, _key: str, _value: str | None) -> None: ...
+
     def parallelize(self, items: Iterable[Any], _slices: int) -> InProcess:
         return InProcess(items)
 

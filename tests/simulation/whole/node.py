@@ -6,7 +6,7 @@ import itertools
 import random
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.fakes.files import PowerLoss, SimulatedFiles
 from tests.simulation.cluster.lives import Life
@@ -231,12 +231,12 @@ class WholeNode(SimulatedNode):
         """Appends of coordinators are sent, too."""
         append, history = storage.messages.append, self.cluster.history
 
-        def appended(batches: object, acks: int, *, copies_min: int = 0, owner_epoch: int | None = None) -> object:
+        def appended(batches: object, acks: int, **options: Any) -> object:
             if isinstance(batches, list):
                 for batch in batches:
                     assert isinstance(batch, BatchAppend)
                     history.sending(bytes(batch.data))
-            return append(batches, acks, copies_min=copies_min, owner_epoch=owner_epoch)  # type: ignore[arg-type]
+            return append(batches, acks, **options)  # type: ignore[arg-type]
 
         storage.messages.append = appended  # type: ignore[method-assign, assignment]
 
