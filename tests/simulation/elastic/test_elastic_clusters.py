@@ -39,7 +39,7 @@ KINDS = {
 """The moves, and ends of moves, that an operator brings about, and a machine that is lost."""
 
 
-@pytest.mark.parametrize("seed", more_at_length(SEEDS, always=2))
+@pytest.mark.parametrize("seed", more_at_length(SEEDS))
 def test_the_invariants_hold_while_replicas_move_under_random_faults(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path / str(seed))
     assert {"joined", "balanced"} <= outcomes.moves.keys()

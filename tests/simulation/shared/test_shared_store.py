@@ -42,7 +42,7 @@ def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Se
         raise seed_failed(seed, error) from error
 
 
-@pytest.mark.parametrize("seed", more_at_length(range(FIRST, FIRST + SEEDS), 3))
+@pytest.mark.parametrize("seed", more_at_length(range(FIRST, FIRST + SEEDS), 2))
 def test_the_invariants_hold_under_random_faults(seed: int, tmp_path: Path) -> None:
     play(seed, tmp_path / str(seed))
 
@@ -52,7 +52,7 @@ def test_they_hold_while_leaders_are_deposed_and_the_store_is_out(seed: int, tmp
     play(seed, tmp_path / str(seed), faults=STORE_FAULTS)
 
 
-@pytest.mark.parametrize("seed", more_at_length(range(FIRST + 2000, FIRST + 2000 + SEEDS), 3))
+@pytest.mark.parametrize("seed", more_at_length(range(FIRST + 2000, FIRST + 2000 + SEEDS), 2))
 def test_they_hold_while_topics_are_compacted(seed: int, tmp_path: Path) -> None:
     play(seed, tmp_path / str(seed), faults=[COMPACTION, DEPOSED, BAD_WEATHER, LEADS_AGAIN, "crash"])
 

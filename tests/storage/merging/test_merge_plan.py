@@ -52,11 +52,11 @@ SPAN_BYTES = 1 << 18
 
 
 def at_length(*values: object) -> list[Any]:
-    """The cases between the values that are played at each change."""
+    """The cases that are not played at each change."""
     return [pytest.param(value, marks=pytest.mark.long) for value in values]
 
 
-@pytest.mark.parametrize("queues", [1, *at_length(3, 10), 25], ids=lambda queues: f"{GROUPS * queues} queues")
+@pytest.mark.parametrize("queues", [1, *at_length(3, 10, 25)], ids=lambda queues: f"{GROUPS * queues} queues")
 def test_queues_that_fill_segments_are_written_twice(queues: int) -> None:
     load = Load("", even(queues), 500)
     before, after = play(load, GROUP_BYTES, lines=LINES, segment_bytes=SEGMENT_BYTES, span_bytes=SPAN_BYTES)
