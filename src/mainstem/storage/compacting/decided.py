@@ -24,8 +24,8 @@ from mainstem.storage.merging.merge_inputs import InputFile, InputReader, index_
 log = logging.getLogger(__name__)
 
 ABORTED_MAX = 1 << 18
-"""Aborted transactions of one pass, 10 MiB, which every executor has. Queues beyond that wait for a later pass; those
-that were compacted then have their rows still, but such a number of them is nobody's normal day."""
+"""Aborted transactions of one pass, 10 MiB, which every executor has. With more, the queues with the highest ids are
+left as they are, and the log says so, each time: rows stay as long as their markers do, which compaction keeps."""
 
 _NO_OFFSET = -1
 
@@ -59,7 +59,7 @@ def decided(inputs: Sequence[InputFile], queues: QueueRows, reader: InputReader 
     if len(aborted) > ABORTED_MAX:
         too_far = aborted["queue_id"][ABORTED_MAX]
         log.warning(
-            "write group has %d aborted transactions in compacted queues: those from queue %#x on wait",
+            "%d aborted transactions in the queues of one pass are too many: those from queue %#x on are not compacted",
             len(aborted),
             int(too_far),
         )
