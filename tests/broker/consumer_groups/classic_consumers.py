@@ -77,7 +77,7 @@ class ClassicConsumer:
             group_instance_id=self.instance_id,
         )
         machine, table = self.table.machine, self.table
-        code = ErrorCode(table.ask(lambda ticket: machine.heartbeat(ticket, request, table.now)).error_code)
+        code = ErrorCode(table.ask(lambda ticket: machine.membership.heartbeat(ticket, request, table.now)).error_code)
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             return self._rejoin()
         if code is not ErrorCode.NONE:
@@ -88,7 +88,7 @@ class ClassicConsumer:
         identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
         request = LeaveGroupRequest(group_id=GROUP, members=(identity,))
         machine, table = self.table.machine, self.table
-        response = table.ask(lambda ticket: machine.leave(ticket, request, table.now))
+        response = table.ask(lambda ticket: machine.membership.leave(ticket, request, table.now))
         self._lose(ErrorCode.UNKNOWN_MEMBER_ID)
         return ErrorCode(response.members[0].error_code)
 
@@ -115,7 +115,7 @@ class ClassicConsumer:
         )
         caller = Caller(9, self.name, "/10.0.0.2")
         machine, table = self.table.machine, self.table
-        self._joining = self._send(lambda ticket: machine.join(ticket, request, caller, table.now))
+        self._joining = self._send(lambda ticket: machine.membership.join(ticket, request, caller, table.now))
         return self._join_answered(self._joining)
 
     def _join_answered(self, sent: tuple[int, int]) -> ErrorCode:
@@ -150,7 +150,7 @@ class ClassicConsumer:
             assignments=self._assigned(joined) if leads else (),
         )
         machine, table = self.table.machine, self.table
-        self._syncing = self._send(lambda ticket: machine.sync(ticket, request, table.now))
+        self._syncing = self._send(lambda ticket: machine.membership.sync(ticket, request, table.now))
         return self._sync_answered(self._syncing)
 
     def _sync_answered(self, sent: tuple[int, int]) -> ErrorCode:

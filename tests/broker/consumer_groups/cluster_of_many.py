@@ -90,7 +90,7 @@ class ClusterOfMany:
         """The coordinator of a group, once it is loaded."""
         while True:
             coordinator = await self.coordinator(group)
-            fetched = await coordinator.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
+            fetched = await coordinator.offsets.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
             if fetched.error_code == ErrorCode.NONE:
                 return coordinator
             await asyncio.sleep(0.05)
@@ -126,13 +126,13 @@ async def commit(coordinator: ConsumerGroupCoordinator, group: str, offset: int)
     request = OffsetCommitRequest(
         group_id=group, topics=(OffsetCommitRequestTopic(name="flights", partitions=(item,)),)
     )
-    response = await coordinator.commit_offsets(request, CALL)
+    response = await coordinator.offsets.commit_offsets(request, CALL)
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 async def fetch(coordinator: ConsumerGroupCoordinator, group: str) -> int | ErrorCode:
     """The committed offset, -1 for none."""
-    response = await coordinator.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
+    response = await coordinator.offsets.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
     if response.error_code:
         return ErrorCode(response.error_code)
     return next((item.committed_offset for topic in response.topics for item in topic.partitions), -1)

@@ -69,7 +69,7 @@ class Table:
 
     @property
     def group(self) -> ModernGroup:
-        return self.machine.modern[GROUP]
+        return self.machine.state.modern[GROUP]
 
     def wait(self, ms: int) -> None:
         """Let time pass, timer by timer, as the driver does."""
@@ -141,7 +141,9 @@ class Table:
     ) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch, **said)
         sender = HeartbeatCaller(Caller(version, f"client of {member_id}", "/10.0.0.1"), may_describe)
-        response = self.ask(lambda ticket: self.machine.consumer_heartbeat(ticket, request, sender, self.now))
+        response = self.ask(
+            lambda ticket: self.machine.membership.consumer_heartbeat(ticket, request, sender, self.now)
+        )
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         return response
 

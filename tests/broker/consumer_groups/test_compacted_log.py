@@ -51,7 +51,7 @@ async def filled(cluster: ClusterOfOne) -> None:
         if number % 10 == 0:
             assert await commit(cluster, number, group="seldom") is ErrorCode.NONE
             assert await commit(cluster, number, group="gone") is ErrorCode.NONE
-    deleted = await cluster.groups.delete_groups(DeleteGroupsRequest(groups_names=("gone",)))
+    deleted = await cluster.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=("gone",)))
     assert [one.error_code for one in deleted.results] == [ErrorCode.NONE]
     assert await commit(cluster, 7) is ErrorCode.NONE
 

@@ -55,12 +55,12 @@ async def commit(cluster: ClusterOfOne, offset: int, *, group: str = GROUP, part
     request = OffsetCommitRequest(
         group_id=group, topics=(OffsetCommitRequestTopic(name="flights", partitions=(item,)),)
     )
-    response = await cluster.groups.commit_offsets(request, CALL)
+    response = await cluster.groups.offsets.commit_offsets(request, CALL)
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 async def fetch(cluster: ClusterOfOne, group: str = GROUP) -> dict[int, int] | ErrorCode:
-    response = await cluster.groups.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
+    response = await cluster.groups.offsets.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=None))
     if response.error_code:
         return ErrorCode(response.error_code)
     return {item.partition_index: item.committed_offset for topic in response.topics for item in topic.partitions}
@@ -68,7 +68,7 @@ async def fetch(cluster: ClusterOfOne, group: str = GROUP) -> dict[int, int] | E
 
 async def loaded(cluster: ClusterOfOne) -> None:
     for _ in range(1_000):
-        listed = await cluster.groups.list_groups(ListGroupsRequest())
+        listed = await cluster.groups.administration.list_groups(ListGroupsRequest())
         if listed.error_code == ErrorCode.NONE:
             return
         await asyncio.sleep(0.01)
@@ -85,7 +85,7 @@ async def join(cluster: ClusterOfOne, member_id: str = "", **fields: Any) -> Joi
         protocols=protocols("range"),
         **fields,
     )
-    response = await cluster.groups.join_group(request, CALL)
+    response = await cluster.groups.membership.join_group(request, CALL)
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         return await join(cluster, response.member_id, **fields)
     return response
@@ -102,12 +102,12 @@ async def sync(cluster: ClusterOfOne, member: JoinGroupResponse, *others: str) -
         member_id=member.member_id,
         assignments=assignments if member.members else (),
     )
-    return ErrorCode((await cluster.groups.sync_group(request)).error_code)
+    return ErrorCode((await cluster.groups.membership.sync_group(request)).error_code)
 
 
 async def heartbeat(cluster: ClusterOfOne, member: JoinGroupResponse) -> ErrorCode:
     request = HeartbeatRequest(group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id)
-    return ErrorCode((await cluster.groups.heartbeat(request)).error_code)
+    return ErrorCode((await cluster.groups.membership.heartbeat(request)).error_code)
 
 
 def records_of(cluster: ClusterOfOne, group: str = GROUP) -> list[LogRecord]:
@@ -150,7 +150,7 @@ def test_the_hash_that_has_no_positive_counterpart_goes_to_partition_zero() -> N
 def test_the_topic_is_made_on_first_need_and_once() -> None:
     async def story(cluster: ClusterOfOne) -> None:
         assert cluster.metadata.topic(OFFSETS_TOPIC) is None
-        listed = await cluster.groups.list_groups(ListGroupsRequest())
+        listed = await cluster.groups.administration.list_groups(ListGroupsRequest())
         assert listed.error_code == ErrorCode.NONE
         assert cluster.metadata.topic(OFFSETS_TOPIC) is None, "looking makes nothing"
         assert await asyncio.gather(*(cluster.groups.leader_of(f"g{i}") for i in range(5))) == [1] * 5
@@ -180,9 +180,9 @@ def test_when_the_topic_cannot_be_made_there_is_no_coordinator() -> None:
         cluster.metadata.refuse = MetadataUnavailable("stopping")
         assert await cluster.groups.leader_of(GROUP) == -1
         assert await commit(cluster, 5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        described = await cluster.groups.describe_groups(DescribeGroupsRequest(groups=("x",)))
+        described = await cluster.groups.administration.describe_groups(DescribeGroupsRequest(groups=("x",)))
         assert described.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        deleted = await cluster.groups.delete_groups(DeleteGroupsRequest(groups_names=("x",)))
+        deleted = await cluster.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=("x",)))
         assert deleted.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         cluster.metadata.refuse = None
         assert await cluster.groups.leader_of(GROUP) == 1
@@ -196,7 +196,7 @@ def test_the_log_holds_kafkas_records() -> None:
         await loaded(cluster)
         member = await join(cluster)
         assert await sync(cluster, member) is ErrorCode.NONE
-        await cluster.groups.leave_group(
+        await cluster.groups.membership.leave_group(
             LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id=member.member_id),))
         )
         assert await commit(cluster, 5) is ErrorCode.NONE
@@ -326,8 +326,8 @@ def test_requests_while_loading_are_refused_except_heartbeats() -> None:
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await fetch(cluster, "simple") is loading, "what was appended last is neither committed nor gone"
         assert await heartbeat(cluster, member) is ErrorCode.NONE
-        assert (await cluster.groups.list_groups(ListGroupsRequest())).error_code == loading
-        described = await cluster.groups.describe_groups(DescribeGroupsRequest(groups=(GROUP,)))
+        assert (await cluster.groups.administration.list_groups(ListGroupsRequest())).error_code == loading
+        described = await cluster.groups.administration.describe_groups(DescribeGroupsRequest(groups=(GROUP,)))
         assert described.groups[0].error_code == loading
         assert (await join(cluster, member.member_id)).error_code == loading
         cluster.store.release()
@@ -372,7 +372,7 @@ def test_timers_run_on_the_loop() -> None:
         assert joining.result().leader == joining.result().member_id
         assert await sync(cluster, joining.result()) is ErrorCode.NONE
         await asyncio.sleep(60)
-        described = await cluster.groups.describe_groups(DescribeGroupsRequest(groups=(GROUP,)))
+        described = await cluster.groups.administration.describe_groups(DescribeGroupsRequest(groups=(GROUP,)))
         assert described.groups[0].group_state == "Empty"
 
     simulated(story)
@@ -471,7 +471,7 @@ def test_a_node_that_no_longer_leads_sends_clients_away_and_takes_up_again() -> 
         assert await cluster.groups.leader_of(GROUP) == 2
         await asyncio.sleep(60)
         assert await commit(cluster, 2) is ErrorCode.NOT_COORDINATOR
-        assert (await cluster.groups.list_groups(ListGroupsRequest())).error_code == ErrorCode.NONE
+        assert (await cluster.groups.administration.list_groups(ListGroupsRequest())).error_code == ErrorCode.NONE
         cluster.metadata.leaders.clear()
         for partition in range(2):
             cluster.groups.served.serving_changed(topic.queue_id(partition), True)
@@ -503,9 +503,9 @@ def test_names_that_are_no_groups() -> None:
         await loaded(cluster)
         nothing = ErrorCode.INVALID_GROUP_ID
         heartbeat_request = HeartbeatRequest(group_id="", generation_id=1, member_id="m")
-        assert (await cluster.groups.heartbeat(heartbeat_request)).error_code == nothing
+        assert (await cluster.groups.membership.heartbeat(heartbeat_request)).error_code == nothing
         delete = OffsetDeleteRequest(group_id="", topics=())
-        assert (await cluster.groups.delete_offsets(delete)).error_code == nothing
+        assert (await cluster.groups.offsets.delete_offsets(delete)).error_code == nothing
         assert await commit(cluster, 5, group="") is ErrorCode.NONE, "old clients commit without a group"
         assert await fetch(cluster, "") == {0: 5}
 
@@ -521,7 +521,7 @@ def test_listing_filters_by_state_and_type() -> None:
         await commit(cluster, 5, group="simple")
 
         async def names(**filters: tuple[str, ...]) -> set[str]:
-            response = await cluster.groups.list_groups(ListGroupsRequest(**filters))
+            response = await cluster.groups.administration.list_groups(ListGroupsRequest(**filters))
             return {group.group_id for group in response.groups}
 
         assert await names() == {GROUP, "simple"}
@@ -541,11 +541,11 @@ def test_deleting_and_forgetting_over_partitions() -> None:
         for index, group in enumerate(groups):
             await commit(cluster, index, group=group)
         request = DeleteGroupsRequest(groups_names=(*groups[:5], "nobody"))
-        results = (await cluster.groups.delete_groups(request)).results
+        results = (await cluster.groups.administration.delete_groups(request)).results
         codes = {result.group_id: result.error_code for result in results}
         assert codes == {**dict.fromkeys(groups[:5], ErrorCode.NONE), "nobody": ErrorCode.GROUP_ID_NOT_FOUND}
         await cluster.groups.forget_topic(cluster.metadata.drop_topic("flights"))
-        assert (await cluster.groups.list_groups(ListGroupsRequest())).groups == ()
+        assert (await cluster.groups.administration.list_groups(ListGroupsRequest())).groups == ()
         await cluster.restart()
         await loaded(cluster)
         assert [await fetch(cluster, group) for group in groups] == [{}] * 10

@@ -237,7 +237,7 @@ def test_a_group_of_which_only_offsets_of_gone_topics_are_left_is_gone_after_a_l
         await asyncio.sleep(1)
         machines = [it.machine for it in second.partitions.values() if it.machine is not None]
         assert machines
-        assert not any(GROUP in machine.groups or machine.offsets.has(GROUP) for machine in machines)
+        assert not any(GROUP in machine.state.classic or machine.state.offsets.has(GROUP) for machine in machines)
 
     simulated(story)
 
@@ -248,7 +248,7 @@ def test_a_time_to_live_of_its_own_is_kept_beside_the_topic() -> None:
         item = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
         topics = (OffsetCommitRequestTopic(name="flights", partitions=(item,)),)
         request = OffsetCommitRequest(group_id=GROUP, retention_time_ms=3_600_000, topics=topics)
-        assert (await first.commit_offsets(request, CALL)).topics[0].partitions[0].error_code == OK
+        assert (await first.offsets.commit_offsets(request, CALL)).topics[0].partitions[0].error_code == OK
         cluster.store.move(cluster.write_group_of(GROUP), 2)
         second = await cluster.settled(GROUP)
         assert await fetch(second, GROUP) == 7

@@ -47,7 +47,7 @@ class Machine:
                 JoinGroupRequestProtocol(name=f"p{number}", metadata=bytes(size)) for number, size in enumerate(sizes)
             ),
         )
-        result = self.machine.join(1, request, Caller(3, "c", host), self.now)
+        result = self.machine.membership.join(1, request, Caller(3, "c", host), self.now)
         answers = [answer.response for answer in result.answers]
         return answers[-1] if answers else None
 
@@ -61,10 +61,10 @@ class Machine:
     def sync(self, group: str, member_id: str, size: int) -> int:
         assignments = (SyncGroupRequestAssignment(member_id=member_id, assignment=bytes(size)),)
         request = SyncGroupRequest(
-            group_id=group, generation_id=self.machine.groups[group].generation, member_id=member_id,
+            group_id=group, generation_id=self.machine.state.classic[group].generation, member_id=member_id,
             assignments=assignments,
         )  # fmt: skip
-        (answer,) = self.machine.sync(1, request, self.now).answers
+        (answer,) = self.machine.membership.sync(1, request, self.now).answers
         return int(answer.response.error_code)
 
 
@@ -74,7 +74,7 @@ def test_a_member_that_says_more_than_a_group_may_hold_is_refused_when_it_joins(
     assert refused is not None
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert machine.holdings.bytes_held == 0
-    assert "large" not in machine.machine.groups
+    assert "large" not in machine.machine.state.classic
     several = machine.join("several", [90 * KIB] * 4)  # each of them fits the record
     assert several is not None
     assert several.error_code == ErrorCode.NONE
@@ -85,7 +85,7 @@ def test_one_address_holds_its_share_and_others_theirs() -> None:
     accepted = [machine.join(f"a{number}", [90 * KIB]) for number in range(20)]
     codes = [answer.error_code for answer in accepted if answer is not None]
     assert codes == [ErrorCode.NONE] * 5 + [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 15
-    assert len(machine.machine.groups) == 5
+    assert len(machine.machine.state.classic) == 5
     machine.joined("b", 90 * KIB, host="/b")
     assert machine.holdings.bytes_held <= CONFIG.members_bytes_max
 
@@ -118,7 +118,7 @@ def test_whatever_happens_to_members_what_is_charged_is_what_they_hold() -> None
     machine = Machine(holdings=Holdings(within=node))
 
     def held() -> int:
-        groups: list[ConsumerGroup] = list(machine.machine.groups.values())
+        groups: list[ConsumerGroup] = list(machine.machine.state.classic.values())
         assert all(group.bytes_held == sum(member.size_bytes for member in group.members.values()) for group in groups)
         return sum(group.bytes_held for group in groups)
 
@@ -141,7 +141,7 @@ def test_whatever_happens_to_members_what_is_charged_is_what_they_hold() -> None
 def test_a_rebalance_waits_no_longer_than_a_bound(asked_ms: int) -> None:
     machine = Machine()
     machine.join("g", [10], timeout_ms=asked_ms)
-    group = machine.machine.groups["g"]
+    group = machine.machine.state.classic["g"]
     assert group.rebalance_timeout_ms == min(asked_ms, CONFIG.rebalance_timeout_ms_max)
 
 

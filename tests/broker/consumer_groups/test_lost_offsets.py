@@ -31,7 +31,7 @@ BETWEEN_SECONDS = 300
 async def asked(cluster: ClusterOfOne, group: str = GROUP, partition: int = 0) -> int | ErrorCode:
     """The committed offset of one partition, asked for by name as consumers do."""
     topics = (OffsetFetchRequestTopics(name="flights", partition_indexes=(partition,)),)
-    response = await cluster.groups.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=topics))
+    response = await cluster.groups.offsets.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=topics))
     if response.error_code:
         return ErrorCode(response.error_code)
     [[answer]] = [topic.partitions for topic in response.topics]

@@ -41,7 +41,7 @@ class Client:
 
 def kept(machine: ConsumerGroupMachine) -> dict[str, list[LogRecord]]:
     """All of a machine that a restart must bring back."""
-    groups = {group_id: list(machine.snapshot(group_id)) for group_id in machine.groups}
+    groups = {group_id: list(machine.snapshot(group_id)) for group_id in machine.state.classic}
     return {group_id: sorted(records, key=repr) for group_id, records in groups.items() if records}
 
 
@@ -76,7 +76,7 @@ class GroupLife(RuleBasedStateMachine):
         client = self.clients[name]
         if name not in self.table.ids:
             return
-        group = self.table.machine.groups.get(GROUP)
+        group = self.table.machine.state.classic.get(GROUP)
         shares = {}
         if group is not None:
             for other, member_id in self.table.ids.items():
@@ -97,7 +97,7 @@ class GroupLife(RuleBasedStateMachine):
         if all_sync:
             for name in sorted(names):
                 self.sync(name)
-        group = self.table.machine.groups.get(GROUP)
+        group = self.table.machine.state.classic.get(GROUP)
         if group is not None:
             event(f"{group.state.value}, {len(group.members)} members")
 
@@ -141,7 +141,7 @@ class GroupLife(RuleBasedStateMachine):
         assert kept(self.table.machine) == before
         for client in self.clients.values():
             client.join = client.sync = None
-        group = self.table.machine.groups.get(GROUP)
+        group = self.table.machine.state.classic.get(GROUP)
         self.highest_generation = 0 if group is None else group.generation
 
     @rule(share=st.floats(0, 1), tombstones_go=st.booleans())
@@ -177,7 +177,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def the_group_is_consistent(self) -> None:
-        group = self.table.machine.groups.get(GROUP)
+        group = self.table.machine.state.classic.get(GROUP)
         if group is None:  # empty and idle for long: forgotten, and who joins again begins anew
             self.highest_generation = 0
             return
@@ -206,7 +206,7 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def waiting_requests_are_known(self) -> None:
-        group = self.table.machine.groups.get(GROUP)
+        group = self.table.machine.state.classic.get(GROUP)
         members = [] if group is None else list(group.members.values())
         tickets = [t for m in members for t in (m.join_ticket, m.sync_ticket) if t is not None]
         assert sorted(tickets) == sorted(self.table.pending)

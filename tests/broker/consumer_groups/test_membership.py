@@ -234,7 +234,7 @@ def test_member_that_vanishes_before_joining_again_is_dropped() -> None:
 def test_leader_that_vanishes_in_join_is_replaced() -> None:
     table = Transcript()
     table.stable("a", "b", rebalance_ms=8_000)
-    assert table.machine.groups[GROUP].leader == table.ids["a"]
+    assert table.machine.state.classic[GROUP].leader == table.ids["a"]
     b = table.join("b", rebalance_ms=8_000, offers=protocols("range", topics=("x",)))
     table.wait(8_000)
     assert b.leader == b.member_id
@@ -464,7 +464,7 @@ def test_an_old_static_leader_restarts_and_is_not_told_that_it_leads() -> None:
     assert again.leader == old != again.member_id
     assert not again.skip_assignment
     assert again.members == ()
-    assert table.machine.groups[GROUP].leader == again.member_id
+    assert table.machine.state.classic[GROUP].leader == again.member_id
 
 
 def test_a_static_member_that_comes_back_with_another_protocol_rebalances() -> None:

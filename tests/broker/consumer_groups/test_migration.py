@@ -41,7 +41,7 @@ def two_classic(table: Table, *, cooperative: bool = False) -> tuple[ClassicCons
     second = ClassicConsumer(table, "two", ("flights",), cooperative=cooperative)
     settle(first, second)
     assert [len(first.owned), len(second.owned)] == [2, 2]
-    assert table.machine.groups[GROUP].state is ConsumerGroupState.STABLE
+    assert table.machine.state.classic[GROUP].state is ConsumerGroupState.STABLE
     return first, second
 
 
@@ -51,7 +51,7 @@ def test_a_group_rolls_from_classic_to_consumer_and_back(cooperative: bool) -> N
     one, two = two_classic(table, cooperative=cooperative)
     new = Consumer(table, "new", ("flights",))
     assert new.beat() is ErrorCode.NONE
-    assert GROUP not in table.machine.groups
+    assert GROUP not in table.machine.state.classic
     settle(one, two, new)
     assert one.owned | two.owned | new.owned == ALL_FOUR
     assert sorted(len(client.owned) for client in (one, two, new)) == [1, 1, 2]
@@ -62,11 +62,11 @@ def test_a_group_rolls_from_classic_to_consumer_and_back(cooperative: bool) -> N
     settle(back, new)
     assert [len(back.owned), len(new.owned)] == [2, 2]
     assert new.leave() is ErrorCode.NONE
-    assert table.machine.groups[GROUP].state is ConsumerGroupState.PREPARING_REBALANCE
-    assert GROUP not in table.machine.modern
+    assert table.machine.state.classic[GROUP].state is ConsumerGroupState.PREPARING_REBALANCE
+    assert GROUP not in table.machine.state.modern
     settle(back)
     assert back.owned == ALL_FOUR
-    assert table.machine.groups[GROUP].state is ConsumerGroupState.STABLE
+    assert table.machine.state.classic[GROUP].state is ConsumerGroupState.STABLE
     table.restart()
     settle(back)
     assert back.owned == ALL_FOUR
@@ -77,7 +77,7 @@ def test_a_member_that_waits_in_a_join_is_answered_by_the_new_group() -> None:
     one, two = two_classic(table)
     late = ClassicConsumer(table, "late", ("flights",))
     late.beat()
-    assert table.machine.groups[GROUP].state is ConsumerGroupState.PREPARING_REBALANCE
+    assert table.machine.state.classic[GROUP].state is ConsumerGroupState.PREPARING_REBALANCE
     assert late.generation is None
     new = Consumer(table, "new", ("flights",))
     assert new.beat() is ErrorCode.NONE
@@ -92,7 +92,7 @@ def test_members_are_described_by_their_protocol() -> None:
     one, two = two_classic(table)
     new = Consumer(table, "new", ("flights",))
     settle(one, two, new)
-    (group,) = table.ask(lambda ticket: table.machine.describe_modern(ticket, [GROUP], table.now))
+    (group,) = table.ask(lambda ticket: table.machine.administration.describe_modern(ticket, [GROUP], table.now))
     assert {member.member_id: member.member_type for member in group.members} == {
         one.member_id: MEMBER_TYPE_CLASSIC,
         two.member_id: MEMBER_TYPE_CLASSIC,
@@ -127,20 +127,20 @@ def test_a_join_that_is_refused_converts_nothing() -> None:
     refusal = table.join("new", "flights", server_assignor="fastest")
     assert table.error(refusal) is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert len(table.log) == records
-    assert GROUP in table.machine.groups
+    assert GROUP in table.machine.state.classic
 
 
 def test_a_log_that_ends_in_the_middle_of_an_upgrade_has_the_classic_group() -> None:
     table = Table(flights=4)
     two_classic(table)
-    classic = table.machine.groups[GROUP].persisted
+    classic = table.machine.state.classic[GROUP].persisted
     records = len(table.log)
     table.join("new", "flights")
     upgrade = next(at for at, record in enumerate(table.log) if at >= records and record.value is None)
     del table.log[upgrade:]
     table.restart()
-    assert table.machine.groups[GROUP].persisted == classic
-    assert GROUP not in table.machine.modern
+    assert table.machine.state.classic[GROUP].persisted == classic
+    assert GROUP not in table.machine.state.modern
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00\x03\x00\x00\x00\xff"])
@@ -157,7 +157,7 @@ def test_strangers_of_the_classic_protocol_are_refused(metadata: bytes) -> None:
             protocols=(JoinGroupRequestProtocol(name=name, metadata=metadata),),
         )
         caller = Caller(9, "old", "/10.0.0.2")
-        response = table.ask(lambda ticket: table.machine.join(ticket, request, caller, table.now))
+        response = table.ask(lambda ticket: table.machine.membership.join(ticket, request, caller, table.now))
         return ErrorCode(response.error_code)
 
     one = ClassicConsumer(table, "one", ("flights",))
@@ -182,7 +182,7 @@ def test_a_static_member_takes_its_own_place_in_the_other_protocol() -> None:
     table.beat("new", -2, instance_id="desk-1")
     again = ClassicConsumer(table, "again", ("flights",), instance_id="desk-1")
     settle(again, other)
-    assert GROUP in table.machine.groups
+    assert GROUP in table.machine.state.classic
     assert again.owned | other.owned == ALL_FOUR
 
 
@@ -195,11 +195,11 @@ def test_a_classic_member_that_does_not_join_is_gone_after_its_rebalance_timeout
     request = HeartbeatRequest(group_id=GROUP, generation_id=one.generation, member_id=one.member_id)
     heard = set()
     for _ in range(PATIENCE_MS // 5_000):  # it says that it lives, and never joins
-        heard.add(table.ask(lambda ticket: table.machine.heartbeat(ticket, request, table.now)).error_code)
+        heard.add(table.ask(lambda ticket: table.machine.membership.heartbeat(ticket, request, table.now)).error_code)
         settle(two, new, rounds=1)
         table.wait(5_000)
     assert heard == {ErrorCode.REBALANCE_IN_PROGRESS}
-    response = table.ask(lambda ticket: table.machine.heartbeat(ticket, request, table.now))
+    response = table.ask(lambda ticket: table.machine.membership.heartbeat(ticket, request, table.now))
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     settle(two, new)
     assert two.owned | new.owned == ALL_FOUR
@@ -273,5 +273,5 @@ def test_no_partition_has_two_readers_whatever_protocols_come_and_go(
         (table.topics[name].topic_id, index) for name in topics for index in range(table.topics[name].partitions)
     }
     classic = all(number >= 2 for number in alive)
-    assert (GROUP in table.machine.groups) == classic
-    assert (GROUP in table.machine.modern) != classic
+    assert (GROUP in table.machine.state.classic) == classic
+    assert (GROUP in table.machine.state.modern) != classic

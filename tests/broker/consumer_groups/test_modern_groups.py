@@ -53,14 +53,14 @@ def commit(table: Table, member_id: str, epoch: int, *, version: int = 9) -> Err
         ),
     )
     caller = Caller(version, "c", "/10.0.0.1")
-    response = table.ask(lambda ticket: table.machine.commit(ticket, request, caller, table.now))
+    response = table.ask(lambda ticket: table.machine.offsets.commit(ticket, request, caller, table.now))
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 def fetch(table: Table, member_id: str | None = None, epoch: int = -1) -> tuple[ErrorCode, list[int]]:
     topics = (OffsetFetchRequestTopics(name="flights", partition_indexes=(0,)),)
     request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=epoch, topics=topics)
-    response = table.ask(lambda ticket: table.machine.fetch(ticket, request, table.now))
+    response = table.ask(lambda ticket: table.machine.offsets.fetch(ticket, request, table.now))
     offsets = [item.committed_offset for topic in response.topics for item in topic.partitions]
     return ErrorCode(response.error_code), offsets
 
@@ -75,7 +75,7 @@ def classic_join(table: Table, member_id: str = "") -> Any:
         protocols=protocols("range"),
     )
     caller = Caller(3, "old", "/10.0.0.2")  # from 4 on a first join is only given an id
-    return table.ask(lambda ticket: table.machine.join(ticket, request, caller, table.now))
+    return table.ask(lambda ticket: table.machine.membership.join(ticket, request, caller, table.now))
 
 
 def test_a_member_alone_has_everything_at_once() -> None:
@@ -120,16 +120,16 @@ def test_the_last_member_leaves_an_empty_group_that_may_be_deleted() -> None:
     settle(consumer)
     consumer.leave()
     assert table.group.state.value == "Empty"
-    (result,) = table.ask(lambda ticket: table.machine.delete_groups(ticket, [GROUP], table.now))
+    (result,) = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert result.error_code == ErrorCode.NONE
-    assert GROUP not in table.machine.modern
-    assert not table.replayed().modern
+    assert GROUP not in table.machine.state.modern
+    assert not table.replayed().state.modern
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
     table = Table(flights=4)
     table.join("a", "flights")
-    (result,) = table.ask(lambda ticket: table.machine.delete_groups(ticket, [GROUP], table.now))
+    (result,) = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert result.error_code == ErrorCode.NON_EMPTY_GROUP
 
 
@@ -204,7 +204,7 @@ def test_a_join_that_cannot_be_granted_leaves_nothing(said: dict[str, Any], code
     assert table.error(response) in (code, ErrorCode.GROUP_ID_NOT_FOUND if epoch else code)
     assert response.error_message
     assert not table.log
-    assert not table.machine.modern
+    assert not table.machine.state.modern
 
 
 def test_a_group_takes_no_more_members_than_it_may_have() -> None:
@@ -281,7 +281,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
         MemberIdentity(member_id="a"),
     )
     request = LeaveGroupRequest(group_id=GROUP, members=members)
-    response = table.ask(lambda ticket: table.machine.leave(ticket, request, table.now))
+    response = table.ask(lambda ticket: table.machine.membership.leave(ticket, request, table.now))
     codes = [ErrorCode(member.error_code) for member in response.members]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
     assert table.group.empty
@@ -361,7 +361,7 @@ def test_commits_and_fetches_carry_the_members_epoch() -> None:
     assert commit(table, "", -1) is ErrorCode.NONE
     table.restart()
     assert fetch(table) == (ErrorCode.NONE, [7])
-    assert GROUP not in table.machine.groups
+    assert GROUP not in table.machine.state.classic
 
 
 def test_a_group_without_members_and_offsets_is_forgotten_in_the_end() -> None:
@@ -371,8 +371,8 @@ def test_a_group_without_members_and_offsets_is_forgotten_in_the_end() -> None:
     commit(table, "a", 1)
     table.beat("a", -1)
     table.wait(table.config.offsets_retention_minutes * 60_000 + 2 * table.config.offsets_retention_check_interval_ms)
-    assert not table.machine.modern
-    assert not table.replayed().modern
+    assert not table.machine.state.modern
+    assert not table.replayed().state.modern
 
 
 # --- the other protocol ------------------------------------------------------------------------------
@@ -384,14 +384,14 @@ def test_an_empty_group_is_of_the_protocol_that_joins_first() -> None:
     table.beat("a", -1)
     joined = classic_join(table)
     assert joined.error_code == ErrorCode.NONE
-    assert GROUP not in table.machine.modern
+    assert GROUP not in table.machine.state.modern
     assert table.error(table.join("a", "flights")) is ErrorCode.GROUP_ID_NOT_FOUND
     request = LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id=joined.member_id),))
-    table.ask(lambda ticket: table.machine.leave(ticket, request, table.now))
+    table.ask(lambda ticket: table.machine.membership.leave(ticket, request, table.now))
     assert table.error(table.join("a", "flights")) is ErrorCode.NONE
-    assert GROUP not in table.machine.groups
+    assert GROUP not in table.machine.state.classic
     table.restart()
-    assert (GROUP in table.machine.modern, GROUP in table.machine.groups) == (True, False)
+    assert (GROUP in table.machine.state.modern, GROUP in table.machine.state.classic) == (True, False)
 
 
 def test_a_group_keeps_its_offsets_when_it_changes_its_protocol() -> None:
@@ -400,7 +400,7 @@ def test_a_group_keeps_its_offsets_when_it_changes_its_protocol() -> None:
     table.join("a", "flights")
     assert fetch(table) == (ErrorCode.NONE, [7])
     table.restart()
-    assert GROUP not in table.machine.groups
+    assert GROUP not in table.machine.state.classic
     table.beat("a", -1)
     classic_join(table)
     assert fetch(table) == (ErrorCode.NONE, [7])
@@ -409,12 +409,14 @@ def test_a_group_keeps_its_offsets_when_it_changes_its_protocol() -> None:
 def test_groups_are_listed_and_described_by_their_type() -> None:
     table = Table(flights=4)
     table.join("a", "flights", rack_id="r", server_assignor="range")
-    (listed,) = table.ask(lambda ticket: table.machine.list_groups(ticket, table.now))
+    (listed,) = table.ask(lambda ticket: table.machine.administration.list_groups(ticket, table.now))
     assert (listed.group_type, listed.group_state, listed.protocol_type) == ("consumer", "Stable", "consumer")
-    (classic,) = table.ask(lambda ticket: table.machine.describe(ticket, [GROUP], table.now))
+    (classic,) = table.ask(lambda ticket: table.machine.administration.describe(ticket, [GROUP], table.now))
     assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert re.search("not a classic group", classic.error_message)
-    found, missing = table.ask(lambda ticket: table.machine.describe_modern(ticket, [GROUP, "none"], table.now))
+    found, missing = table.ask(
+        lambda ticket: table.machine.administration.describe_modern(ticket, [GROUP, "none"], table.now)
+    )
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 1, 1)
     assert found.assignor_name == "range"
     (member,) = found.members

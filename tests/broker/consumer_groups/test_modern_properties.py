@@ -46,7 +46,7 @@ def check_owners(table: Table, consumers: list[Consumer]) -> None:
     """No partition is held by two clients, nor owned by two members in the group's own books."""
     held = Counter(partition for consumer in consumers for partition in consumer.owned)
     assert not [partition for partition, count in held.items() if count > 1]
-    group = table.machine.modern.get(GROUP)
+    group = table.machine.state.modern.get(GROUP)
     if group is None:
         return
     owned: Counter[tuple[UUID, int]] = Counter()
@@ -104,7 +104,7 @@ def test_no_partition_is_held_by_two_and_all_are_assigned_in_the_end(
         (table.topics[name].topic_id, index) for name in wanted for index in range(table.topics[name].partitions)
     }
     assert {partition for number in alive for partition in consumers[number].owned} == everything
-    group = table.machine.modern.get(GROUP)
+    group = table.machine.state.modern.get(GROUP)
     if alive:
         assert group is not None
         assert group.state.value == "Stable"

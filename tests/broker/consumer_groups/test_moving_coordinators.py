@@ -49,7 +49,7 @@ async def join(coordinator: ConsumerGroupCoordinator, member_id: str = "") -> Jo
         protocol_type="consumer",
         protocols=protocols("range"),
     )
-    response = await coordinator.join_group(request, CALL)
+    response = await coordinator.membership.join_group(request, CALL)
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         return await join(coordinator, response.member_id)
     return response
@@ -173,15 +173,17 @@ def test_a_move_in_the_middle_of_joining_sends_everybody_to_the_new_coordinator(
     async def story(cluster: ClusterOfMany) -> None:
         first = await cluster.settled(GROUP)
         member = await join(first)
-        assert (await first.sync_group(assigning(member))).error_code == ErrorCode.NONE
+        assert (await first.membership.sync_group(assigning(member))).error_code == ErrorCode.NONE
         joining = asyncio.ensure_future(join(first))
         await turns()
         assert not joining.done(), "it waits for the member to join again"
         cluster.store.move(cluster.write_group_of(GROUP), 2)
         assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
-        assert (await first.heartbeat(alive(member))).error_code == ErrorCode.NOT_COORDINATOR
+        assert (await first.membership.heartbeat(alive(member))).error_code == ErrorCode.NOT_COORDINATOR
         second = await cluster.settled(GROUP)
-        assert (await second.heartbeat(alive(member))).error_code == ErrorCode.NONE, "the log knows the member"
+        assert (await second.membership.heartbeat(alive(member))).error_code == ErrorCode.NONE, (
+            "the log knows the member"
+        )
         newcomer = asyncio.ensure_future(join(second))
         await turns()
         again = await join(second, member.member_id)
@@ -197,17 +199,17 @@ def test_a_move_in_the_middle_of_syncing_keeps_the_generation_or_the_one_before(
         first = await cluster.settled(GROUP)
         member = await join(first)
         cluster.commit_seconds = 1.0
-        syncing = asyncio.ensure_future(first.sync_group(assigning(member)))
+        syncing = asyncio.ensure_future(first.membership.sync_group(assigning(member)))
         await turns()
         assert not syncing.done()
         cluster.store.move(cluster.write_group_of(GROUP), 2, kept=kept)
         assert (await syncing).error_code == ErrorCode.NOT_COORDINATOR
         second = await cluster.settled(GROUP)
-        code = (await second.heartbeat(alive(member))).error_code
+        code = (await second.membership.heartbeat(alive(member))).error_code
         assert code == (ErrorCode.NONE if kept else ErrorCode.UNKNOWN_MEMBER_ID)
         again = await join(second, member.member_id if kept else "")
         assert again.error_code == ErrorCode.NONE
-        assert (await second.sync_group(assigning(again))).error_code == ErrorCode.NONE
+        assert (await second.membership.sync_group(assigning(again))).error_code == ErrorCode.NONE
 
     simulated(story)
 
@@ -223,14 +225,20 @@ def test_listing_describing_and_deleting_are_each_nodes_own() -> None:
         assert 0 < len(here) < len(names)
         for name in names:
             await cluster.settled(name)
-        listed = [await cluster.coordinators[node_id].list_groups(ListGroupsRequest()) for node_id in NODES]
+        listed = [
+            await cluster.coordinators[node_id].administration.list_groups(ListGroupsRequest()) for node_id in NODES
+        ]
         assert [answer.error_code for answer in listed] == [ErrorCode.NONE] * 3
         found = [sorted(group.group_id for group in answer.groups) for answer in listed]
         assert found == [[], here, [name for name in names if name not in here]]
-        described = await cluster.coordinators[2].describe_groups(DescribeGroupsRequest(groups=tuple(names)))
+        described = await cluster.coordinators[2].administration.describe_groups(
+            DescribeGroupsRequest(groups=tuple(names))
+        )
         elsewhere = {group.group_id for group in described.groups if group.error_code == ErrorCode.NOT_COORDINATOR}
         assert elsewhere == set(names) - set(here)
-        deleted = await cluster.coordinators[2].delete_groups(DeleteGroupsRequest(groups_names=tuple(names)))
+        deleted = await cluster.coordinators[2].administration.delete_groups(
+            DeleteGroupsRequest(groups_names=tuple(names))
+        )
         codes = {result.group_id: result.error_code for result in deleted.results}
         assert codes == {name: ErrorCode.NONE if name in here else ErrorCode.NOT_COORDINATOR for name in names}
 
@@ -337,7 +345,7 @@ def test_committed_offsets_never_go_back(seed: int) -> None:
 
 async def beat(coordinator: ConsumerGroupCoordinator, member_id: str, epoch: int, **said: Any) -> Any:
     request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **said)
-    return await coordinator.consumer_heartbeat(request, CALL, lambda topic: True)
+    return await coordinator.membership.consumer_heartbeat(request, CALL, lambda topic: True)
 
 
 def test_another_coordinator_goes_on_in_the_middle_of_a_reconciliation() -> None:
@@ -359,9 +367,9 @@ def test_another_coordinator_goes_on_in_the_middle_of_a_reconciliation() -> None
         given = (await beat(second, "b", 2)).assignment.topic_partitions
         shares = [{index for row in rows for index in row.partitions} for rows in (everything, kept, given)]
         assert shares[2] == shares[0] - shares[1]
-        (described,) = await second.describe_consumer_groups([GROUP])
+        (described,) = await second.administration.describe_consumer_groups([GROUP])
         assert (described.group_state, described.group_epoch) == ("Stable", 2)
-        (elsewhere,) = await first.describe_consumer_groups([GROUP])
+        (elsewhere,) = await first.administration.describe_consumer_groups([GROUP])
         assert elsewhere.error_code == ErrorCode.NOT_COORDINATOR
 
     simulated(story)

@@ -78,7 +78,7 @@ def test_metadata_is_kept_up_to_its_bound() -> None:
     table = Transcript()
     assert table.commit({P0: 5}, metadata="m" * 4_096) == [OK]
     assert table.commit({P0: 6}, metadata="m" * 4_097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    value = table.machine.offsets.get(GROUP, *P0)
+    value = table.machine.state.offsets.get(GROUP, *P0)
     assert value is not None
     assert (value.offset, value.metadata, value.leader_epoch) == (5, "m" * 4_096, 3)
 
@@ -199,5 +199,5 @@ def test_many_groups_expire_in_several_steps() -> None:
     for index in range(2_500):
         table.commit({P0: index}, group=f"g{index}")
     table.wait(2 * MINUTE_MS)
-    assert table.machine.groups == {}
-    assert table.machine.offsets.count == 0
+    assert table.machine.state.classic == {}
+    assert table.machine.state.offsets.count == 0

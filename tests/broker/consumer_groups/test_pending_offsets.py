@@ -45,18 +45,18 @@ class Machine:
             topics=(TxnOffsetCommitRequestTopic(name="flights", partitions=(partition,)),),
             **member,
         )
-        seen = self.machine.pending.markers if asked_at is None else asked_at
-        answer = self.answer(self.machine.commit_in_transaction(1, request, seen, NOW))
+        seen = self.machine.state.pending.markers if asked_at is None else asked_at
+        answer = self.answer(self.machine.offsets.commit_in_transaction(1, request, seen, NOW))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def end(self, *, commit: bool, epoch: int = 3) -> ErrorCode:
-        code: ErrorCode = self.answer(self.machine.end_transaction(1, PRODUCER, epoch, commit, NOW))
+        code: ErrorCode = self.answer(self.machine.offsets.end_transaction(1, PRODUCER, epoch, commit, NOW))
         return code
 
     def fetched(self, *, stable: bool = False) -> tuple[int, int]:
         topics = (OffsetFetchRequestTopics(name="flights", partition_indexes=(0,)),)
         request = OffsetFetchRequestGroup(group_id="g", topics=topics)
-        answer = self.answer(self.machine.fetch(1, request, NOW, require_stable=stable))
+        answer = self.answer(self.machine.offsets.fetch(1, request, NOW, require_stable=stable))
         [found] = answer.topics[0].partitions
         return found.committed_offset, found.error_code
 
@@ -78,7 +78,7 @@ def test_offsets_come_into_force_with_the_commit_and_are_unstable_before() -> No
     assert it.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert it.end(commit=True) is ErrorCode.NONE
     assert it.fetched(stable=True) == (5, ErrorCode.NONE)
-    assert it.machine.pending.count == 0
+    assert it.machine.state.pending.count == 0
     assert it.end(commit=True) is ErrorCode.NONE  # its coordinator may say so again
 
 
@@ -97,7 +97,7 @@ def test_a_restart_and_a_snapshot_keep_what_waits() -> None:
     sections = [record for section in it.machine.sections() for record in it.machine.snapshot(section)]
     for records in (it.log, sections):
         other = it.replayed(records)
-        assert other.machine.pending.count == 1
+        assert other.machine.state.pending.count == 1
         assert other.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert other.end(commit=True) is ErrorCode.NONE
         assert other.fetched(stable=True) == (5, ErrorCode.NONE)
@@ -105,7 +105,7 @@ def test_a_restart_and_a_snapshot_keep_what_waits() -> None:
 
 def test_offsets_that_come_behind_their_marker_are_refused() -> None:
     it = Machine()
-    asked_at = it.machine.pending.markers
+    asked_at = it.machine.state.pending.markers
     it.end(commit=False, epoch=4)
     assert it.commit(5, epoch=4, asked_at=asked_at) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert it.commit(5, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH

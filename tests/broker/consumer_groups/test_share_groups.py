@@ -21,7 +21,7 @@ def beat(table: Table, member: str, epoch: int, *topics: str, group: str = GROUP
     request = ShareGroupHeartbeatRequest(
         group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=topics or None
     )
-    response = table.ask(lambda ticket: table.machine.share_heartbeat(ticket, request, CALLER, table.now))
+    response = table.ask(lambda ticket: table.machine.membership.share_heartbeat(ticket, request, CALLER, table.now))
     assert isinstance(response, ShareGroupHeartbeatResponse)
     return response
 
@@ -52,7 +52,7 @@ def test_the_group_survives_a_restart_and_a_snapshot() -> None:
         again()
         answer = beat(table, "m1", joined.member_epoch)
         assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, joined.member_epoch, None)
-    (listed,) = table.ask(lambda ticket: table.machine.list_groups(ticket, table.now))
+    (listed,) = table.ask(lambda ticket: table.machine.administration.list_groups(ticket, table.now))
     assert (listed.group_type, listed.group_state, listed.protocol_type) == ("share", "Stable", "share")
 
 
@@ -62,14 +62,14 @@ def test_members_leave_and_fall_silent_and_the_group_is_deleted() -> None:
     assert beat(table, "m1", -1).member_epoch == -1
     assert beat(table, "m1", one.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert two.error_code == ErrorCode.NONE
-    [refused] = table.ask(lambda ticket: table.machine.delete_groups(ticket, [GROUP], table.now))
+    [refused] = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
     table.wait(table.config.consumer_session_timeout_ms)
-    assert table.machine.shared[GROUP].empty
-    [deleted] = table.ask(lambda ticket: table.machine.delete_groups(ticket, [GROUP], table.now))
+    assert table.machine.state.shared[GROUP].empty
+    [deleted] = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert deleted.error_code == ErrorCode.NONE
     table.restart()
-    assert GROUP not in table.machine.shared
+    assert GROUP not in table.machine.state.shared
 
 
 def test_epochs_fence() -> None:
@@ -100,7 +100,7 @@ def test_a_group_is_of_one_kind() -> None:
         group_id=GROUP, session_timeout_ms=10_000, rebalance_timeout_ms=REBALANCE_MS, member_id="",
         protocol_type="consumer", protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
     )  # fmt: skip
-    refused = table.ask(lambda ticket: table.machine.join(ticket, request, CALLER, table.now))
+    refused = table.ask(lambda ticket: table.machine.membership.join(ticket, request, CALLER, table.now))
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     other = Table(a=1)
     other.join("c1", "a")

@@ -86,9 +86,9 @@ def test_a_newer_value_takes_the_place_of_one_that_is_known() -> None:
     table.log.append(UnknownRecord(KNOWN_KEY, VALUE_OF_LATER, 9))
     table.restart()
     assert table.fetch() == {("flights", 3): 6}
-    assert list(table.machine.unknown) == [KNOWN_KEY]
+    assert list(table.machine.state.unknown) == [KNOWN_KEY]
     table.commit({("flights", 2): 8})
-    assert not table.machine.unknown
+    assert not table.machine.state.unknown
     table.restart()
     assert table.fetch() == {("flights", 2): 8, ("flights", 3): 6}
 

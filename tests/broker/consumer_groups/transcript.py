@@ -137,7 +137,7 @@ class Transcript:
 
     @property
     def state(self) -> str:
-        group = self.machine.groups.get(GROUP)
+        group = self.machine.state.classic.get(GROUP)
         return "Dead" if group is None else group.state.value
 
     # --- requests ------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Transcript:
             protocols=offers or protocols("range"),
         )
         caller = Caller(version, client, "/10.0.0.1")
-        pending = self._ask(lambda ticket: self.machine.join(ticket, request, caller, self.now))
+        pending = self._ask(lambda ticket: self.machine.membership.join(ticket, request, caller, self.now))
         if pending.answered and pending.member_id:
             self.ids[client] = pending.member_id
         return pending
@@ -199,7 +199,7 @@ class Transcript:
                 for name, data in (assignments or {}).items()
             ),
         )
-        return self._ask(lambda ticket: self.machine.sync(ticket, request, self.now))
+        return self._ask(lambda ticket: self.machine.membership.sync(ticket, request, self.now))
 
     def heartbeat(self, client: str, generation: int, *, instance: str | None = None) -> ErrorCode:
         request = HeartbeatRequest(
@@ -208,12 +208,12 @@ class Transcript:
             member_id=self.ids[client],
             group_instance_id=instance,
         )
-        return self._ask(lambda ticket: self.machine.heartbeat(ticket, request, self.now)).error
+        return self._ask(lambda ticket: self.machine.membership.heartbeat(ticket, request, self.now)).error
 
     def leave(self, *members: MemberIdentity | str) -> list[ErrorCode]:
         identities = tuple(MemberIdentity(member_id=self.ids[who]) if isinstance(who, str) else who for who in members)
         request = LeaveGroupRequest(group_id=GROUP, members=identities)
-        response = self._ask(lambda ticket: self.machine.leave(ticket, request, self.now)).response
+        response = self._ask(lambda ticket: self.machine.membership.leave(ticket, request, self.now)).response
         return [ErrorCode(member.error_code) for member in response.members]
 
     def commit(
@@ -251,14 +251,14 @@ class Transcript:
             topics=topics,
         )
         caller = Caller(version, "c", "/10.0.0.1")
-        response = self._ask(lambda ticket: self.machine.commit(ticket, request, caller, self.now)).response
+        response = self._ask(lambda ticket: self.machine.offsets.commit(ticket, request, caller, self.now)).response
         return [ErrorCode(item.error_code) for topic in response.topics for item in topic.partitions]
 
     def fetch(self, *wanted: tuple[str, int], group: str = GROUP) -> dict[tuple[str, int], int]:
         """The offsets asked for, or all."""
         topics = tuple(OffsetFetchRequestTopics(name=name, partition_indexes=(index,)) for name, index in wanted)
         request = OffsetFetchRequestGroup(group_id=group, topics=topics or None)
-        response = self._ask(lambda ticket: self.machine.fetch(ticket, request, self.now)).response
+        response = self._ask(lambda ticket: self.machine.offsets.fetch(ticket, request, self.now)).response
         return {
             (topic.name, item.partition_index): item.committed_offset
             for topic in response.topics
@@ -270,21 +270,23 @@ class Transcript:
         request = OffsetDeleteRequest(
             group_id=GROUP, topics=(OffsetDeleteRequestTopic(name=topic, partitions=partitions),)
         )
-        answer = self._ask(lambda ticket: self.machine.delete_offsets(ticket, request, self.now)).response
+        answer = self._ask(lambda ticket: self.machine.offsets.delete_offsets(ticket, request, self.now)).response
         inner = [ErrorCode(item.error_code) for found in answer.topics for item in found.partitions]
         return ErrorCode(answer.error_code), inner[0] if inner else None
 
     def delete_group(self, group: str = GROUP) -> ErrorCode:
-        [result] = self._ask(lambda ticket: self.machine.delete_groups(ticket, [group], self.now)).response
+        [result] = self._ask(
+            lambda ticket: self.machine.administration.delete_groups(ticket, [group], self.now)
+        ).response
         return ErrorCode(result.error_code)
 
     def forget_topic(self, topic: str, topic_id: UUID = ZERO_UUID) -> int:
-        event = lambda ticket: self.machine.forget_topic(ticket, topic, topic_id, self.now)  # noqa: E731
+        event = lambda ticket: self.machine.offsets.forget_topic(ticket, topic, topic_id, self.now)  # noqa: E731
         count: int = self._ask(event).response
         return count
 
     def describe(self, group: str = GROUP) -> Any:
-        [described] = self._ask(lambda ticket: self.machine.describe(ticket, [group], self.now)).response
+        [described] = self._ask(lambda ticket: self.machine.administration.describe(ticket, [group], self.now)).response
         return described
 
     # --- stories that many stories start with --------------------------------------------------------

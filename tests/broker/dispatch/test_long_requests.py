@@ -228,7 +228,7 @@ def test_the_collector_visits_neither_long_messages_nor_committed_offsets() -> N
     table = Transcript()
     with seen_by_the_collector(OTHERS):
         table.commit({("t", index): 1 for index in range(PARTITIONS)})
-    committed = table.machine.offsets
+    committed = table.machine.state.offsets
     assert committed.count == PARTITIONS
     assert not [thing for thing in gc.get_objects() if type(thing) is dict and thing.keys() == set(range(PARTITIONS))]
 

@@ -114,7 +114,7 @@ class CoordinatorPartition:
         if self.runtime.machine is None:
             self._deleted[name] = topic_id
             return None
-        return self.submit(lambda machine, ticket, now: machine.forget_topic(ticket, name, topic_id, now))
+        return self.submit(lambda machine, ticket, now: machine.offsets.forget_topic(ticket, name, topic_id, now))
 
     # --- machines.runtime.MachineKind ----------------------------------------------------------------
 
@@ -134,12 +134,12 @@ class CoordinatorPartition:
         for one of the topic that has the name now."""
         self._stale = []
         adopted = False
-        for looked_at, (key, value) in enumerate(machine.offsets.all(), 1):
+        for looked_at, (key, value) in enumerate(machine.state.offsets.all(), 1):
             current = self._topics.id_of(key.topic)
             if current is None or is_stale(value, current):
                 self._stale.append(key)
             elif value.topic_id == ZERO_UUID != current and key.topic not in self._deleted:
-                machine.offsets.adopt(key, current)
+                machine.state.offsets.adopt(key, current)
                 adopted = True
             if looked_at % REPLAYED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -151,9 +151,9 @@ class CoordinatorPartition:
             logger.error(
                 "consumer group coordinator, %s: offsets %s are lost, and taken for nothing, as "
                 "groups.accept_lost_offsets says: %d committed offsets may be older than the last that was committed",
-                self.name, missing, machine.offsets.doubtful_count,
+                self.name, missing, machine.state.offsets.doubtful_count,
             )  # fmt: skip
-            machine.offsets.accept()
+            machine.state.offsets.accept()
             self._counts.records_lost += sum(gap.end - gap.start for gap in gaps)
             return True
         if new:
@@ -163,21 +163,21 @@ class CoordinatorPartition:
                 "KAFKA_STORAGE_ERROR. Restore the file named in the lines before, on this node or a replica; or "
                 "commit offsets for these groups (mainstem group reset-offsets); or, to give up what is missing for "
                 "all of them, restart with groups.accept_lost_offsets=true",
-                self.name, missing, machine.offsets.doubtful_count,
+                self.name, missing, machine.state.offsets.doubtful_count,
             )  # fmt: skip
         return False
 
     def serve(self, machine: ConsumerGroupMachine, records: int) -> None:
         runtime, stale = self.runtime, self._stale
         for first in range(0, len(stale), RECORDS_AT_ONCE):
-            runtime.take(machine.forget_stale(stale[first : first + RECORDS_AT_ONCE], runtime.now()))
+            runtime.take(machine.offsets.forget_stale(stale[first : first + RECORDS_AT_ONCE], runtime.now()))
         for name, topic_id in self._deleted.items():
             if (forgotten := self.topic_deleted(name, topic_id)) is not None:
                 forgotten.add_done_callback(heard)
         logger.debug(
-            "consumer group coordinator, %s: %d groups from %d records", self.name, machine.group_count, records
+            "consumer group coordinator, %s: %d groups from %d records", self.name, machine.state.group_count, records
         )
-        self._loaded(machine.group_count, records)
+        self._loaded(machine.state.group_count, records)
 
     def failed(self) -> None:
         self._counts.log_failures += 1

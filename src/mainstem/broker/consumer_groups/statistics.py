@@ -32,17 +32,17 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
         if machine is None:
             loading += 1
             continue
-        offsets += machine.offsets.count
-        pending += machine.pending.count
-        doubtful += machine.offsets.doubtful_count
+        offsets += machine.state.offsets.count
+        pending += machine.state.pending.count
+        doubtful += machine.state.offsets.doubtful_count
         incomplete += bool(partition.gaps)
-        for group in list(machine.groups.values()):
+        for group in list(machine.state.classic.values()):
             states[group.state.value] += 1
             members += len(group.members)
-        for modern in list(machine.modern.values()):
+        for modern in list(machine.state.modern.values()):
             states[modern.state.value] += 1
             members += len(modern.members)
-        for shared in list(machine.shared.values()):
+        for shared in list(machine.state.shared.values()):
             states[shared.state.value] += 1
             members += len(shared.members)
     for state in _LIVE_STATES:

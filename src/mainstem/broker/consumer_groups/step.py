@@ -12,6 +12,7 @@ from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
+from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.messages.consumer_group_records import ModernKey, ModernValue
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
@@ -30,6 +31,10 @@ class Caller(NamedTuple):
     version: int
     client_id: str
     client_host: str
+
+    @classmethod
+    def of(cls, call: RequestContext) -> Caller:
+        return cls(call.version, call.client_id or "", f"/{call.session.host}")
 
 
 class OffsetRecord(NamedTuple):

@@ -27,7 +27,9 @@ async def handle(
     for first in range(0, len(request.group_ids), GROUPS_PER_STEP):
         if first:
             await broker.turns.take()
-        found = await broker.groups.describe_consumer_groups(request.group_ids[first : first + GROUPS_PER_STEP])
+        found = await broker.groups.administration.describe_consumer_groups(
+            request.group_ids[first : first + GROUPS_PER_STEP]
+        )
         verdicts = broker.verdicts(call.session)
         shown += [_shown(group, request, verdicts) for group in found]
     return ConsumerGroupDescribeResponse(groups=tuple(shown))

@@ -28,4 +28,4 @@ async def handle(
         await pace.step()
         if not may_describe(name):
             return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await broker.groups.consumer_heartbeat(request, call, may_describe)
+    return await broker.groups.membership.consumer_heartbeat(request, call, may_describe)

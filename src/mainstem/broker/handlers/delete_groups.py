@@ -31,7 +31,7 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, call: RequestCont
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             results.setdefault(name, DeletableGroupResult(group_id=name, error_code=code))
         part = replace(request, groups_names=tuple(name for name in names if name not in kept))
-        response = await broker.groups.delete_groups(part)
+        response = await broker.groups.administration.delete_groups(part)
         for result in response.results:  # of a group named twice, the first: the second finds it gone
             results.setdefault(result.group_id, result)
     return DeleteGroupsResponse(results=tuple(results.values()))
@@ -39,6 +39,6 @@ async def handle(broker: Broker, request: DeleteGroupsRequest, call: RequestCont
 
 async def _with_state(broker: Broker, names: Sequence[str]) -> set[str]:
     """Forget what empty share groups have read; returns those of which some is left."""
-    found = await broker.groups.describe_share_groups(names)
+    found = await broker.groups.administration.describe_share_groups(names)
     empty = {group.group_id for group in found if group.group_state == ShareGroupState.EMPTY.value}
     return {name for name in sorted(empty) if not await broker.shares.forget_group_everywhere(name)}

@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: DescribeGroupsRequest, call: RequestCo
         if first:
             await broker.turns.take()
         part = replace(request, groups=request.groups[first : first + GROUPS_PER_STEP])
-        response = await broker.groups.describe_groups(part)
+        response = await broker.groups.administration.describe_groups(part)
         verdicts = broker.verdicts(call.session)
         shown += [_shown(group, request, call, verdicts) for group in response.groups]
     return DescribeGroupsResponse(groups=tuple(shown))

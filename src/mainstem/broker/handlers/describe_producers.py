@@ -65,7 +65,7 @@ async def _of_offsets(broker: Broker, index: int) -> DescribeProducersPartitionR
     """The producers whose open transactions commit offsets: these begin nowhere among the topic's own offsets, so that
     0 stands for the beginning."""
     try:
-        found = await broker.groups.pending_producers(index)
+        found = await broker.groups.offsets.pending_producers(index)
     except CoordinatorRefusal as refusal:
         not_here = refusal.code is ErrorCode.NOT_COORDINATOR
         return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER if not_here else refusal.code)

@@ -8,4 +8,4 @@ from mainstem.protocol.messages.group_membership import HeartbeatRequest, Heartb
 
 
 async def handle(broker: Broker, request: HeartbeatRequest, call: RequestContext) -> HeartbeatResponse:
-    return await broker.groups.heartbeat(request)
+    return await broker.groups.membership.heartbeat(request)

@@ -13,7 +13,7 @@ NULL_PROTOCOL_FROM = 7
 
 
 async def handle(broker: Broker, request: JoinGroupRequest, call: RequestContext) -> JoinGroupResponse:
-    response = await broker.groups.join_group(request, call)
+    response = await broker.groups.membership.join_group(request, call)
     if response.protocol_name is None and call.version < NULL_PROTOCOL_FROM:
         return replace(response, protocol_name="")
     return response

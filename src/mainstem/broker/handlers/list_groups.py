@@ -14,7 +14,7 @@ GROUPS_PER_TURN = 500
 
 
 async def handle(broker: Broker, request: ListGroupsRequest, call: RequestContext) -> ListGroupsResponse:
-    response = await broker.groups.list_groups(request)
+    response = await broker.groups.administration.list_groups(request)
     if broker.verdicts(call.session).allows_on_cluster(Operation.DESCRIBE):
         return response
     shown = []

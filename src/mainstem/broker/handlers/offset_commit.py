@@ -68,11 +68,11 @@ async def _commit(
     """The answers to the steps of a request, in their order. The steps of a long one wait for the log together."""
     steps = [replace(request, topics=tuple(step.topics)) for step in in_steps(topics, "partitions")]
     if len(steps) == 1:
-        return deque([await broker.groups.commit_offsets(steps[0], call)])
+        return deque([await broker.groups.offsets.commit_offsets(steps[0], call)])
     committing = []
     async with asyncio.TaskGroup() as tasks:
         for step in steps:
-            committing.append(tasks.create_task(broker.groups.commit_offsets(step, call)))
+            committing.append(tasks.create_task(broker.groups.offsets.commit_offsets(step, call)))
             await broker.turns.take()
     return deque(committed.result() for committed in committing)
 

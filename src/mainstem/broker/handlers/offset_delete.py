@@ -24,7 +24,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: RequestCont
     known = tuple(
         replace(topic, partitions=_existing(broker, topic)) for topic in request.topics if may_read(topic.name)
     )
-    response = await broker.groups.delete_offsets(replace(request, topics=known))
+    response = await broker.groups.offsets.delete_offsets(replace(request, topics=known))
     if response.error_code:
         return response
     codes = {

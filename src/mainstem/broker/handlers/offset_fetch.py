@@ -79,16 +79,18 @@ async def _fetch(broker: Broker, group: OffsetFetchRequestGroup, stable: bool) -
     group's."""
     everything = group.topics is None
     if everything:
-        group = await broker.groups.name_committed(group)
+        group = await broker.groups.offsets.name_committed(group)
     if group.topics is None:
-        return await broker.groups.fetch_offsets(group, require_stable=stable)
+        return await broker.groups.offsets.fetch_offsets(group, require_stable=stable)
     found: list[OffsetFetchResponseTopics] = []
     fetched = OffsetFetchResponseGroup(group_id=group.group_id, topics=())
     steps = list(in_steps(group.topics, "partition_indexes")) or [TopicsOfStep([], continued=False)]
     for number, step in enumerate(steps):
         if number:
             await broker.turns.take()
-        fetched = await broker.groups.fetch_offsets(replace(group, topics=tuple(step.topics)), require_stable=stable)
+        fetched = await broker.groups.offsets.fetch_offsets(
+            replace(group, topics=tuple(step.topics)), require_stable=stable
+        )
         if fetched.error_code:
             return fetched
         answers = list(fetched.topics)

@@ -21,4 +21,4 @@ async def handle(
         await pace.step()
         if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, name):
             return refused_share(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return await broker.groups.share_heartbeat(request, call)
+    return await broker.groups.membership.share_heartbeat(request, call)

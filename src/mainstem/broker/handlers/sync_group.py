@@ -8,4 +8,4 @@ from mainstem.protocol.messages.group_membership import SyncGroupRequest, SyncGr
 
 
 async def handle(broker: Broker, request: SyncGroupRequest, call: RequestContext) -> SyncGroupResponse:
-    return await broker.groups.sync_group(request)
+    return await broker.groups.membership.sync_group(request)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.coordinator import refused_in_transaction
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.requests.offset_requests import refused_in_transaction
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.request_context import RequestContext
@@ -34,11 +34,11 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, call: RequestC
         for topic in request.topics
         if (there := tuple(item for item in topic.partitions if _exists(broker, topic.name, item.partition_index)))
     )
-    seen = broker.groups.applied_markers(request.group_id)
+    seen = broker.groups.offsets.applied_markers(request.group_id)
     code = await _verified(broker, request, call.version)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code)
-    committed = await broker.groups.commit_in_transaction(replace(request, topics=known), seen)
+    committed = await broker.groups.offsets.commit_in_transaction(replace(request, topics=known), seen)
     codes = {
         (topic.name, item.partition_index): item.error_code for topic in committed.topics for item in topic.partitions
     }

@@ -55,7 +55,7 @@ async def _offsets_ended(
 ) -> ErrorCode:
     if topic != OFFSETS_TOPIC:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return await groups.end_transaction(
+    return await groups.offsets.end_transaction(
         index, marker.producer_id, marker.producer_epoch, commit=marker.transaction_result
     )
 

@@ -1,0 +1,194 @@
+"""The state of one partition of `__consumer_offsets`, as its log says it: groups of all kinds, and offsets.
+
+All of it changes in `replay` alone, live and after a restart alike. Beside it a machine holds only what the log does
+not know: waiting requests and timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
+from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
+from mainstem.broker.consumer_groups.offsets import Offsets
+from mainstem.broker.consumer_groups.pending_offsets import PendingOffsets
+from mainstem.broker.consumer_groups.shared.share_group import ShareGroup
+from mainstem.broker.consumer_groups.step import (
+    ConsumerGroupRecord,
+    LogRecord,
+    ModernRecord,
+    OffsetRecord,
+    PendingRecord,
+    ShareRecord,
+)
+from mainstem.broker.machines.result import UnknownRecord
+from mainstem.protocol.errors import UnsupportedVersion
+from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    PendingOffsetKey,
+    read_key,
+    write_key,
+)
+from mainstem.protocol.messages.share_group_records import ShareGroupMetadataKey, ShareKey
+
+
+class PendingSection(NamedTuple):
+    """The part of a snapshot with the pending offsets of a group."""
+
+    group_id: str
+
+
+Section = str | bytes | PendingSection
+
+
+class LoggedState:
+    """Of one partition. `holdings` is charged for the members' memory."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self.classic: dict[str, ConsumerGroup] = {}
+        self.modern: dict[str, ModernGroup] = {}
+        """The groups whose partitions the coordinator assigns; no id is in `classic` as well."""
+        self.shared: dict[str, ShareGroup] = {}
+        """The share groups; no id is in the others as well."""
+        self.offsets = Offsets()
+        self.pending = PendingOffsets()
+        self.unknown: dict[bytes, UnknownRecord] = {}
+        """Per key the record that a later version wrote, to be handed on."""
+        self._holdings = holdings
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are, of all kinds."""
+        return len(self.classic) + len(self.modern) + len(self.shared)
+
+    def any_group(self, group_id: str) -> ConsumerGroup | ModernGroup | None:
+        """The consumer group of this id, of either protocol; share groups are none."""
+        return self.classic.get(group_id) or self.modern.get(group_id)
+
+    def classic_group(self, group_id: str) -> ConsumerGroup:
+        """The classic group of this id, made if need be."""
+        group = self.classic.get(group_id)
+        if group is None:
+            group = self.classic[group_id] = ConsumerGroup(group_id, self._holdings)
+        return group
+
+    # --- replay --------------------------------------------------------------------------------------
+
+    def replay(self, record: LogRecord) -> None:
+        """Apply the next record of the log."""
+        if isinstance(record, UnknownRecord):
+            self._replay_unknown(record)
+            return
+        if self.unknown:
+            self.unknown.pop(write_key(record.key), None)
+        if isinstance(record, OffsetRecord):
+            self.offsets.replay(record)
+            if record.value is not None and record.key.group not in self.modern:
+                self.classic_group(record.key.group)
+        elif isinstance(record, ModernRecord):
+            self._replay_modern(record)
+        elif isinstance(record, PendingRecord):
+            self.pending.replay(record)
+        elif isinstance(record, ShareRecord):
+            self._replay_shared(record)
+        elif record.value is not None:
+            self.classic_group(record.key.group).restore(record.value)
+        else:
+            self._forget(record.key.group)
+
+    def _replay_modern(self, record: ModernRecord) -> None:
+        group_id = record.key.group
+        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
+            self.forget_modern(group_id)
+        elif record.value is not None or group_id in self.modern:
+            group = self.modern.get(group_id)
+            if group is None:
+                group = self.modern[group_id] = ModernGroup(group_id, self._holdings)
+            if group_id in self.classic and not self.classic[group_id].members:
+                self._forget(group_id)
+            group.replay(record.key, record.value)
+
+    def forget_modern(self, group_id: str) -> None:
+        group = self.modern.pop(group_id, None)
+        if group is not None:
+            group.abandon()
+        if self.offsets.has(group_id):
+            self.classic_group(group_id)
+
+    def _replay_shared(self, record: ShareRecord) -> None:
+        group_id = record.key.group
+        if record.value is None and isinstance(record.key, ShareGroupMetadataKey):
+            gone = self.shared.pop(group_id, None)
+            if gone is not None:
+                gone.abandon()
+        elif record.value is not None or group_id in self.shared:
+            group = self.shared.get(group_id)
+            if group is None:
+                group = self.shared[group_id] = ShareGroup(group_id, self._holdings)
+            group.replay(record.key, record.value)
+
+    def _replay_unknown(self, record: UnknownRecord) -> None:
+        """Keep a record of a later version; what was known under its key no longer holds."""
+        try:
+            key = read_key(record.key)
+        except UnsupportedVersion:
+            pass
+        else:
+            if isinstance(key, OffsetCommitKey):
+                self.offsets.replay(OffsetRecord(key, None))
+            elif isinstance(key, GroupMetadataKey):
+                self._forget(key.group)
+            elif isinstance(key, PendingOffsetKey):
+                self.pending.replay(PendingRecord(key, None))
+            elif isinstance(key, ShareKey):
+                self._replay_shared(ShareRecord(key, None))
+            else:
+                self._replay_modern(ModernRecord(key, None))
+        if record.value is None:
+            self.unknown.pop(record.key, None)
+        else:
+            self.unknown[record.key] = record
+
+    def _forget(self, group_id: str) -> None:
+        group = self.classic.pop(group_id, None)
+        if group is not None:
+            group.abandon()
+
+    # --- snapshots -----------------------------------------------------------------------------------
+
+    def sections(self) -> list[Section]:
+        """The contents of a snapshot, one after the other: consumer groups by their ids, the pending offsets of groups,
+        then the keys of unknown records."""
+        pending = map(PendingSection, self.pending.groups())
+        return [*self.classic, *self.modern, *self.shared, *pending, *self.unknown]
+
+    def snapshot(self, section: Section) -> Iterator[LogRecord]:
+        """The records that make a section as it is now; none when it is gone."""
+        if isinstance(section, PendingSection):
+            return (PendingRecord(key, value) for key, value in self.pending.of_group(section.group_id))
+        if isinstance(section, str):
+            return self._snapshot_of_group(section)
+        record = self.unknown.get(section)
+        return iter(() if record is None else (record,))
+
+    def _snapshot_of_group(self, group_id: str) -> Iterator[LogRecord]:
+        """The logged state of a consumer group in as few records as possible; none if it is gone. Take it bit
+        by bit while the group goes on: each record gives the state at the time it is taken, and the log has
+        the changes made meanwhile."""
+        group = self.classic.get(group_id)
+        if group is not None and group.persisted is not None:
+            yield ConsumerGroupRecord(GroupMetadataKey(group=group_id), group.persisted)
+        modern = self.modern.get(group_id)
+        if modern is not None:
+            for modern_key, part in modern.snapshot():
+                yield ModernRecord(modern_key, part)
+        shared = self.shared.get(group_id)
+        if shared is not None:
+            for share_key, share_part in shared.snapshot():
+                yield ShareRecord(share_key, share_part)
+        for key, value in self.offsets.of_group(group_id):
+            yield OffsetRecord(key, value)
