@@ -29,7 +29,6 @@ from mainstem.storage.repair.losses import refused
 from mainstem.storage.repair.lost_blocks import LostBlocks
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.logs_behind import check_replicas, rejoin_store
-from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.state.state_recovery import RecoveredState
 from mainstem.storage.write_groups.hard_states import HardStates
 
@@ -140,8 +139,7 @@ async def _recover(role: StorageParts, *, over_holes: bool) -> None:
         ),
     )
     await _recover_remote_files(role, recovered.remote_numbers)
-    if isinstance(role.state.manifest, ManifestQueue):
-        await role.state.manifest.begin_behind_remote(lambda group: role.remote.position(group).upto)
+    await role.state.manifest.begin_behind_remote(lambda group: role.remote.position(group).upto)
     if await rejoin_store(
         role.groups, role.state.table, role.state.manifest.written, role.stored, role.placement, role.setup.topics,
         lambda group: role.has_alone(group) and group not in role.waiting,

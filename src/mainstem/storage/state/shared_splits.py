@@ -110,6 +110,13 @@ class SharedSplits:
         # what a snapshot leaves out beyond that has no batch: to have it split again would be to look for it
         self._splits[group] = Split(self._remote.position(group).upto, position)
 
+    async def begin_behind_remote(self, upto_of: Callable[[int], int]) -> None:
+        """Have the split of each write group be where the tier is, as `upto_of` tells. A start whose manifest of the
+        tier came from another replica has had no word of the changes in it, and those that the log has are replays
+        then."""
+        for group, split in enumerate(self._splits):
+            self._splits[group] = Split(max(split.decided, upto_of(group)), split.applied, split.unsplit)
+
     async def lose(self, group: int, upto: int, name: str, why: str) -> None:
         """Raises `StorageError`: nothing here can stand for blocks that are gone."""
         raise StorageError(
