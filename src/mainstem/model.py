@@ -80,6 +80,9 @@ class FeatureLevel(enum.IntEnum):
     REGROUPED = 9
     """Write groups that come to those with which the cluster began, and slots that they take over."""
 
+    CONFIGURED = 10
+    """Configs of client metrics, consumer groups and brokers, in the metadata."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)
@@ -99,6 +102,16 @@ class LevelRange(NamedTuple):
 OWN_LEVELS = LevelRange(FeatureLevel.FIRST, FeatureLevel.newest())
 """This program's levels. `oldest` goes up when the program can no longer work in clusters of the first
 levels."""
+
+
+class ResourceType(enum.IntEnum):
+    """The kinds of what has configs, with Kafka's codes."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ScramMechanism(enum.Enum):

@@ -35,6 +35,7 @@ from mainstem.model import (
     QueueSlice,
     QueueUsage,
     QuorumStanding,
+    ResourceType,
     Sample,
     ScramChange,
     ScramCredential,
@@ -496,6 +497,30 @@ class MetadataAdmin(Protocol):
         ...
 
 
+class ResourceConfigs(Protocol):
+    """The configs that are set for client metrics, consumer groups and brokers, as this node knows them, and changes
+    of these."""
+
+    def of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        """All that is set for a resource: of brokers the name is an id, or empty for all of them."""
+        ...
+
+    def names(self, kind: ResourceType) -> Sequence[str]:
+        """The resources of a kind for which something is set."""
+        ...
+
+    def version(self) -> object:
+        """Another object after every change."""
+        ...
+
+    async def change(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set (value) or remove (None) configs, durably when it returns. Raises a `nameserver` error that refuses all
+        of them."""
+        ...
+
+
 class Credentials(Protocol):
     """The users that the cluster keeps credentials of, as this node knows them, and changes of these."""
 
@@ -544,6 +569,9 @@ class Session:
     protocol: str = "PLAINTEXT"
     """That listener's, by Kafka's name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
     principal: str = ANONYMOUS
+    software_name: str = ""
+    """The client library, as it names itself (ApiVersions); empty: it has not."""
+    software_version: str = ""
     authenticated: bool = True
     """Whether the client has shown who it is, if that is asked of it (`begin_gated`)."""
     gated: bool = False

@@ -384,6 +384,7 @@ ELSEWHERE = {
     "tenant create", "tenant alter", "tenant list", "tenant describe", "tenant usage", "tenant delete",
     "txn list", "txn list --hanging", "txn describe", "txn abort",
     "audit tail", "quota list", "quota set", "quota remove", "quota describe",
+    "config list", "config describe", "config alter",
 }  # fmt: skip
 """They need other nodes, or minutes, or a stopped node, or an object store: `test_commands.py` has the first two,
 `store/` the six behind them, `end_to_end/tiers/test_give_up.py` what is given up; rules, certificates, profiles and
@@ -446,9 +447,11 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_rpc_revocation_list_expires_seconds",
     "mainstem_shared_store_bytes",
     "mainstem_stale_verdicts_total",
+    "mainstem_telemetry_dropped_total",
+    "mainstem_telemetry_pushes_total",
 }
 """Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port and between nodes, that are
-no storage, with clients over their quotas, with a shared store, with other nodes."""
+no storage, with clients over their quotas or that push metrics, with a shared store, with other nodes."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

@@ -21,6 +21,7 @@ from mainstem.broker.nearer_replicas import NearerReplicas
 from mainstem.broker.queue_routing import BrokerList, QueueRouting
 from mainstem.broker.read_turns import ReadTurns
 from mainstem.broker.share_groups.share_reads import ShareReads
+from mainstem.broker.telemetry.telemetry import Telemetry
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling
 from mainstem.broker.topics.auto_creation import AutoCreation
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -28,7 +29,8 @@ from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
 from mainstem.broker.topics.shared_descriptions import SharedDescriptions
 from mainstem.broker.topics.topic_changes import TopicChanges
 from mainstem.broker.transactions.broker_transactions import BrokerTransactions
-from mainstem.model import ForwardedClient, Topic
+from mainstem.model import ForwardedClient, ResourceType, Topic
+from mainstem.nameserver.errors import InvalidConfig
 from mainstem.ports import (
     BrokerLeadership,
     ClientStore,
@@ -43,6 +45,7 @@ from mainstem.ports import (
     Metadata,
     MetadataAdmin,
     QueueAdmin,
+    ResourceConfigs,
     ResponseRoom,
     Session,
     TransactionMarkers,
@@ -101,6 +104,26 @@ SAMPLED_PARTITIONS = 4096
 NO_LEADER = -1
 
 
+class NothingSet:
+    """The `ports.ResourceConfigs` of a broker without metadata that keep any."""
+
+    _version = object()
+
+    def of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        return {}
+
+    def names(self, kind: ResourceType) -> Sequence[str]:
+        return ()
+
+    def version(self) -> object:
+        return self._version
+
+    async def change(
+        self, kind: ResourceType, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        raise InvalidConfig("this node keeps configs of topics alone")
+
+
 class UnboundedRoom:
     """The `ports.ResponseRoom` of a broker without a server in front of it."""
 
@@ -129,6 +152,8 @@ class Broker:
     fetch_sessions: FetchSessions
     transactions: BrokerTransactions | None = None
     """None: this node knows no transactions."""
+    configs: ResourceConfigs = field(default_factory=NothingSet)
+    """Configs of what is no topic."""
     standing: ClusterStanding | None = None
     """Asks the leaders how the cluster stands; None: nobody can be asked."""
     cluster_admin: ClusterAdmin | None = None
@@ -185,6 +210,7 @@ class Broker:
     broker_list: BrokerList = field(init=False)
     nearer_replicas: NearerReplicas = field(init=False)
     auto_creation: AutoCreation = field(init=False)
+    telemetry: Telemetry = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
 
@@ -207,6 +233,14 @@ class Broker:
             self.routing,
             enabled=self.config.rack_aware_reads,
             apart=self.apart,
+        )
+        self.telemetry = Telemetry(
+            self.configs,
+            self.clock,
+            self.turns,
+            bytes_max=self.config.telemetry_bytes_max,
+            clients_max=self.config.telemetry_clients_max,
+            series_max=self.config.telemetry_series_max,
         )
         self.judged_ms = self.timestamps_now_ms or self.clock.now_ms
         self.auto_creation = AutoCreation(

@@ -45,6 +45,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rack_aware_reads: bool = False
     """replica.selector.class: a leader sends consumers that name their rack to a replica there."""
 
+    telemetry_bytes_max: int = MIB
+    """telemetry.max.bytes: a client pushes so much of its metrics at once, compressed."""
+
+    telemetry_clients_max: int = 10_000
+    """Clients whose telemetry the node follows, half a KB each; beyond it those go that were heard longest ago."""
+
+    telemetry_series_max: int = 10_000
+    """Series that all clients together push, some hundred bytes each, up to 2 KB; clients of one address push half of
+    them at most. The node drops
+    and counts the rest."""
+
     def validate(self) -> None:
         for name, (smallest, largest) in _BOUNDS.items():
             value = getattr(self, name)
@@ -61,4 +72,7 @@ _BOUNDS = {
     "fetch_sessions_max": (0, 1_000_000),
     "fetch_session_idle_ms_min": (0, 2**31 - 1),
     "fetch_session_partitions_max": (0, 100_000_000),
+    "telemetry_bytes_max": (1, 2**31 - 1),
+    "telemetry_clients_max": (1, 1_000_000),
+    "telemetry_series_max": (0, 1_000_000),
 }

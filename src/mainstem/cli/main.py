@@ -34,6 +34,7 @@ COMMANDS = {
     "acl": LazyCommand("mainstem.cli.acl", "Say who may do what, and see why."),
     "audit": LazyCommand("mainstem.cli.audit", "See who did what."),
     "quota": LazyCommand("mainstem.cli.quota", "Say how much clients may take per second."),
+    "config": LazyCommand("mainstem.cli.config", "Look at and change configs of what is no topic."),
     "tenant": LazyCommand("mainstem.cli.tenant", "Share a cluster between tenants."),
     "cert": LazyCommand("mainstem.cli.cert", "Make, renew, revoke and show certificates."),
     "profile": LazyCommand("mainstem.cli.profile", "Name clusters, and how clients are let in there."),

@@ -25,6 +25,7 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.commands import RegisterNode
 from mainstem.nameserver.state.replica import MetadataReplica
+from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.security.acls.acl_table import AclTable
 from mainstem.security.quotas.quota_table import QuotaTable
@@ -104,6 +105,12 @@ class MetadataLookups:
     def quotas(self) -> QuotaTable:
         """The quotas; another table after a snapshot."""
         return self._replica.state.quota_table
+
+    # configs of what is no topic
+
+    def resource_configs(self) -> ConfigTable:
+        """The configs of client metrics, consumer groups and brokers; another table after a snapshot."""
+        return self._replica.state.config_table
 
     # tenants
 

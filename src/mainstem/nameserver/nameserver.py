@@ -27,6 +27,7 @@ from typing import Any
 from mainstem.errors import is_of_disk
 from mainstem.model import FeatureLevel, Node, Sample
 from mainstem.nameserver.administration.acl_administration import AclAdministration
+from mainstem.nameserver.administration.config_administration import ConfigAdministration
 from mainstem.nameserver.administration.credential_administration import MetadataCredentials
 from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
 from mainstem.nameserver.administration.quota_administration import QuotaAdministration
@@ -152,6 +153,7 @@ class Nameserver:
         )  # fmt: skip
         self.acl_administration = AclAdministration(requests, self.waits.current)
         self.quota_administration = QuotaAdministration(self.lookups, requests, self.waits.current)
+        self.config_administration = ConfigAdministration(self.lookups, requests, replica)
         self.token_administration = TokenAdministration(self.lookups, requests, self.waits.current)
         self._token_expiry = TokenExpiry(
             self.lookups, self.token_administration, sleep, clock_ms, config.token_expiry_check_ms / 1000

@@ -244,6 +244,7 @@ def _broker(
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
+        configs=nameserver.config_administration,
         standing=NodeClusterStanding(
             nameserver, reports, lambda group: store.leadership.replicas(group).leader, ports.clock.monotonic
         ),

@@ -412,10 +412,10 @@ CASES = [
     Case(47, deleting_offsets, (rule(Operation.DELETE, GROUP, "g"), READ)),
 ]  # fmt: skip
 
-ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60, 66}
-"""The APIs that refuse nobody: ListGroups and ListTransactions show less, ApiVersions, DescribeCluster and the two of
-SASL answer everybody. Those of delegation tokens refuse clients of a listener without TLS or SASL before they look at
-any rule."""
+ASKED_APART = {16, 17, 18, 36, 38, 39, 40, 41, 60, 66, 71, 72}
+"""The APIs that refuse nobody: ListGroups and ListTransactions show less, ApiVersions, DescribeCluster, the two of
+telemetry and the two of SASL answer everybody. Those of delegation tokens refuse clients of a listener without TLS or
+SASL before they look at any rule."""
 
 
 def codes(message: Any) -> Iterator[int]:

@@ -1,26 +1,52 @@
-"""The common part of AlterConfigs and IncrementalAlterConfigs: each resource is changed once, topics one after the
-other; a broker's configs cannot be changed."""
+"""The common part of AlterConfigs and IncrementalAlterConfigs: each resource is changed once, and changes of one
+resource follow each other; a broker's configs cannot be changed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
-from mainstem.broker.admin.config_entries import ResourceType, broker_name_fault, unsupported_message
+from mainstem.broker.admin.config_entries import broker_name_fault, configs_of, unsupported_message
 from mainstem.broker.admin.topic_admin import internal_message, is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.errors import MainstemError
-from mainstem.model import Topic
+from mainstem.model import ResourceType
+from mainstem.nameserver.errors import InvalidConfig
+from mainstem.nameserver.state.config_value import DeclaredConfig
+from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, config_named
 from mainstem.protocol.error_codes import ErrorCode
 
 Answer = tuple[ErrorCode, str | None]
 
 _DONE: Answer = (ErrorCode.NONE, None)
 
-ChangesOf = Callable[[Topic], dict[str, str | None]]
-"""Computes the changes from the topic as it is now; None removes an override. Raises `InvalidConfig`."""
+
+class Overrides(NamedTuple):
+    """The configs of a resource: those that are set now, and those that could be."""
+
+    set: Mapping[str, str]
+    configs: Mapping[str, DeclaredConfig]
+    defaults: Mapping[str, str]
+    """The node's own, where they differ from Kafka's."""
+    is_topic: bool = False
+
+    def named(self, name: str) -> DeclaredConfig:
+        """Raises `InvalidConfig`."""
+        if self.is_topic:
+            return config_named(name)
+        if (config := self.configs.get(name)) is None:
+            raise InvalidConfig(f"unknown config {name[:100]!r}; known are {', '.join(self.configs)}")
+        return config
+
+    def present(self, config: DeclaredConfig) -> str:
+        """The value in force."""
+        return self.set.get(config.name, self.defaults.get(config.name, config.default))
+
+
+ChangesOf = Callable[[Overrides], dict[str, str | None]]
+"""Computes the changes from what is set now; None removes an override. Raises `InvalidConfig`."""
 
 
 class _Resource(Protocol):
@@ -62,12 +88,15 @@ async def answer_each_once(
 async def alter(
     broker: Broker, resource: _Resource, configs: Sequence[str], changes_of: ChangesOf, *, validate_only: bool
 ) -> Answer:
-    """Change these configs of a topic or a broker."""
+    """Change these configs of a resource."""
     match resource.resource_type:
         case ResourceType.TOPIC:
             return await _alter_topic(broker, resource.resource_name, changes_of, validate_only=validate_only)
         case ResourceType.BROKER:
             return _alter_broker(broker, resource.resource_name, configs)
+        case ResourceType.CLIENT_METRICS:
+            kind = ResourceType(resource.resource_type)
+            return await _alter_resource(broker, kind, resource.resource_name, changes_of, validate_only=validate_only)
         case other:
             return ErrorCode.INVALID_REQUEST, unsupported_message(other)
 
@@ -79,8 +108,22 @@ async def _alter_topic(broker: Broker, name: str, changes_of: ChangesOf, *, vali
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}"
         if is_internal(broker, name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(name)
+        overrides = Overrides(topic.configs, TOPIC_CONFIGS, broker.facts.topic_defaults, is_topic=True)
         try:
-            await broker.metadata_admin.alter_configs(name, changes_of(topic), validate_only=validate_only)
+            await broker.metadata_admin.alter_configs(name, changes_of(overrides), validate_only=validate_only)
+        except MainstemError as refusal:
+            return error_of_refusal(refusal), str(refusal)
+    return _DONE
+
+
+async def _alter_resource(
+    broker: Broker, kind: ResourceType, name: str, changes_of: ChangesOf, *, validate_only: bool
+) -> Answer:
+    async with broker.topic_changes.of([f"{kind.name}:{name}"]):  # no topic's name has a colon
+        overrides = Overrides(broker.configs.of(kind, name), configs_of(kind), {})
+        try:
+            if changes := changes_of(overrides):
+                await broker.configs.change(kind, name, changes, validate_only=validate_only)
         except MainstemError as refusal:
             return error_of_refusal(refusal), str(refusal)
     return _DONE

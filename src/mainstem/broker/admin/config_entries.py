@@ -11,17 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mainstem.broker.broker import Broker
-from mainstem.nameserver.state.config_value import ConfigType, TopicConfig
+from mainstem.model import ResourceType
+from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
+from mainstem.nameserver.state.resource_configs.config_table import RULES
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
-
-
-class ResourceType(enum.IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The one of Kafka's selectors that there is here as well."""
@@ -34,7 +27,13 @@ none."""
 def unsupported_message(resource_type: int) -> str:
     names = {kind.value: kind.name for kind in ResourceType}
     named = names.get(resource_type, resource_type)
-    return f"resources of type {named} have no configs here; topics and brokers have"
+    return f"resources of type {named} have no configs here; topics, brokers and client metrics have"
+
+
+def configs_of(resource_type: int) -> Mapping[str, DeclaredConfig]:
+    """The configs that the metadata keeps for resources of a type that is no topic; empty: none."""
+    rules = RULES.get(ResourceType(resource_type)) if resource_type in set(ResourceType) else None
+    return {} if rules is None else rules.configs
 
 
 def broker_name_fault(broker: Broker, name: str) -> str | None:
@@ -51,6 +50,7 @@ class ConfigSource(enum.IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,17 @@ def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> It
         yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)
 
 
+def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[ConfigEntry]:
+    """All configs of a resource that is no topic and no broker: what is set, and Kafka's defaults."""
+    present = broker.configs.of(kind, name)
+    source = ConfigSource.CLIENT_METRICS
+    for config in configs_of(kind).values():
+        chain: tuple[Synonym, ...] = (Synonym(config.name, config.default, ConfigSource.DEFAULT),)
+        if config.name in present:
+            chain = (Synonym(config.name, present[config.name], source), *chain)
+        yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)
+
+
 def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
     """The configs of this broker under Kafka's names: its own, then the defaults it gives to topics."""
     for name, type_, value, default, documentation in _own_configs(broker):
@@ -101,7 +112,7 @@ def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
             yield ConfigEntry(config.broker_names[0], config.type, config.help, chain, read_only=True)
 
 
-def _default_chain(config: TopicConfig, defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
+def _default_chain(config: DeclaredConfig, defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
     name = config.broker_names[0] if config.broker_names else config.name
     chain = (Synonym(name, config.default, ConfigSource.DEFAULT),)
     if config.name in defaults:

@@ -183,6 +183,8 @@ ACCESS: Mapping[int, Access] = {
     66: Inside("DESCRIBE on each transactional id"),
     68: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
     69: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
+    71: Open("clients learn what to tell of themselves"),
+    72: Open("clients tell what they were asked for, within bounds"),
     74: Whole(Operation.DESCRIBE_CONFIGS, _cluster),
     75: Inside("DESCRIBE on each topic"),
     80: Whole(Operation.ALTER, _cluster),

@@ -207,6 +207,7 @@ class BrokerDispatcher:
             yield from self._throttling.samples()
         if self._broker.audit is not None:
             yield from self._broker.audit.samples()
+        yield from self._broker.telemetry.samples()
         authenticator = self._broker.authenticator
         if authenticator is not None:
             for outcome, count in (("accepted", authenticator.accepted), ("failed", authenticator.failed)):

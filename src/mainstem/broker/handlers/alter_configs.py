@@ -1,13 +1,11 @@
-"""AlterConfigs: the older way to change configs. The configs that a request names become all that is set for a topic;
-the others go back to their defaults. Newer tools change single configs (`incremental_alter_configs.py`)."""
+"""AlterConfigs: the older way to change configs. The configs that a request names become all that is set for a
+resource; the others go back to their defaults. Newer tools change single configs (`incremental_alter_configs.py`)."""
 
 from __future__ import annotations
 
-from mainstem.broker.admin.config_changes import Answer, alter, answer_each_once
+from mainstem.broker.admin.config_changes import Answer, Overrides, alter, answer_each_once
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.model import Topic
-from mainstem.nameserver.state.topic_config import config_named
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -31,7 +29,7 @@ async def handle(broker: Broker, request: AlterConfigsRequest, call: RequestCont
             broker,
             resource,
             names,
-            lambda topic: _changes(topic, resource),
+            lambda overrides: _changes(overrides, resource),
             validate_only=request.validate_only,
         )
 
@@ -39,9 +37,9 @@ async def handle(broker: Broker, request: AlterConfigsRequest, call: RequestCont
     return AlterConfigsResponse(responses=answers)
 
 
-def _changes(topic: Topic, resource: ReplacedConfigsResource) -> dict[str, str | None]:
+def _changes(overrides: Overrides, resource: ReplacedConfigsResource) -> dict[str, str | None]:
     """Raises `InvalidConfig`."""
-    changes: dict[str, str | None] = dict.fromkeys(topic.configs)
+    changes: dict[str, str | None] = dict.fromkeys(overrides.set)
     for config in resource.configs:
-        changes[config_named(config.name).name] = config.value
+        changes[overrides.named(config.name).name] = config.value
     return changes

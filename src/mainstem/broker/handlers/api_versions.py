@@ -20,6 +20,8 @@ from mainstem.protocol.messages.api_versions import (
 )
 
 _SOFTWARE_NAMED_FROM = 3
+SOFTWARE_LENGTH_MAX = 128
+"""Characters that are kept of the name and the version of a client's library."""
 FEATURES_FROM_0 = 4
 """Clients of older versions fail at features whose versions begin with 0, which are left out for them, as in Kafka."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -33,6 +35,7 @@ async def handle(
         software = request.client_software_name, request.client_software_version
         if not all(_SOFTWARE.fullmatch(text) for text in software):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+        call.session.software_name, call.session.software_version = (text[:SOFTWARE_LENGTH_MAX] for text in software)
     return with_features(served(ErrorCode.NONE, apis()), broker, call.version)
 
 

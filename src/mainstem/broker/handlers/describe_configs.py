@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from mainstem.broker.admin.config_entries import (
     ALL_BROKERS,
     ConfigEntry,
-    ResourceType,
     broker_entries,
     broker_name_fault,
+    resource_entries,
     topic_entries,
     unsupported_message,
 )
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
+from mainstem.model import ResourceType
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -63,6 +64,10 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[ErrorCo
             if fault is not None:
                 return ErrorCode.INVALID_REQUEST, fault, ()
             return ErrorCode.NONE, None, () if name == ALL_BROKERS else broker_entries(broker)
+        case ResourceType.CLIENT_METRICS if not name:
+            return ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name", ()
+        case ResourceType.CLIENT_METRICS:
+            return ErrorCode.NONE, None, resource_entries(broker, ResourceType.CLIENT_METRICS, name)
         case other:
             return ErrorCode.INVALID_REQUEST, unsupported_message(other), ()
 

@@ -1,16 +1,14 @@
-"""IncrementalAlterConfigs: changes single configs of topics. All changes of one topic are made, or none."""
+"""IncrementalAlterConfigs: changes single configs. All changes of one resource are made, or none."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from mainstem.broker.admin.config_changes import Answer, alter, answer_each_once
+from mainstem.broker.admin.config_changes import Answer, Overrides, alter, answer_each_once
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
-from mainstem.model import Topic
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import ConfigType
-from mainstem.nameserver.state.topic_config import config_named
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
     OPERATION_APPEND,
@@ -36,7 +34,7 @@ async def handle(
             broker,
             resource,
             [config.name for config in resource.configs],
-            lambda topic: {config.name: _new_value(broker, topic, config) for config in resource.configs},
+            lambda overrides: {config.name: _new_value(overrides, config) for config in resource.configs},
             validate_only=request.validate_only,
         )
 
@@ -56,9 +54,9 @@ def _fault_of_operations(resource: AlterConfigsResource) -> str | None:
     return None
 
 
-def _new_value(broker: Broker, topic: Topic, config: AlterableConfig) -> str | None:
+def _new_value(overrides: Overrides, config: AlterableConfig) -> str | None:
     """The value that an operation leads to; None removes the override. Raises `InvalidConfig`."""
-    declared = config_named(config.name)
+    declared = overrides.named(config.name)
     if config.config_operation == OPERATION_DELETE:
         return None
     assert config.value is not None, "checked with the operations"
@@ -66,8 +64,7 @@ def _new_value(broker: Broker, topic: Topic, config: AlterableConfig) -> str | N
         return config.value
     if declared.type is not ConfigType.LIST:
         raise InvalidConfig(f"{config.name} is not a list: it can be set, but not appended to or subtracted from")
-    default = broker.facts.topic_defaults.get(config.name, declared.default)
-    present = _items(topic.configs.get(config.name, default))
+    present = _items(overrides.present(declared))
     given = _items(config.value)
     if config.config_operation == OPERATION_APPEND:
         return ",".join(dict.fromkeys(present + given))

@@ -34,6 +34,7 @@ from mainstem.nameserver.state.commands import (
     AddWriteGroups,
     AllocateProducerIds,
     ChangeQuotas,
+    ChangeResourceConfigs,
     ChangeTopicConfigs,
     Command,
     CreateCluster,
@@ -85,6 +86,7 @@ from mainstem.rpc.messages.metadata import (
     WantPreference,
     WantProducerIds,
     WantQuotas,
+    WantResourceConfigs,
     WantTenant,
     WantTenantRemoval,
     WantToken,
@@ -184,6 +186,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [partial(_credential, each, secret) for each in wanted_credentials]
         case WantQuotas(quotas=quotas):
             return [partial(_of_quotas, each) for each in quotas]
+        case WantResourceConfigs(kind=kind, name=name, changes=changes):
+            return [lambda _: ChangeResourceConfigs(kind, name, changes)]
         case WantTenant():
             return setting_of(wanted, state)
         case WantTenantRemoval(name=name):

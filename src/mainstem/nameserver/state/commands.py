@@ -222,6 +222,15 @@ class ChangeQuotas(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     changes: dict[str, float | None]
 
 
+class ChangeResourceConfigs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="change_resource_configs"):
+    """Per Kafka config name its new value, None to remove it. `kind` is Kafka's resource type of what is no topic; of
+    brokers the name is an id, or empty for all of them."""
+
+    kind: int
+    name: str
+    changes: dict[str, str | None]
+
+
 class SetTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="set_tenant"):
     """Makes a tenant, or takes the place of what it was. None: no ceiling."""
 
@@ -316,6 +325,7 @@ KnownCommand = (
     | RemoveScramCredential
     | KeepAbsentUsersSecret
     | ChangeQuotas
+    | ChangeResourceConfigs
     | SetTenant
     | RemoveTenant
     | AddDelegationToken
@@ -347,6 +357,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.ELASTIC
         case AddWriteGroups():
             return FeatureLevel.REGROUPED
+        case ChangeResourceConfigs():
+            return FeatureLevel.CONFIGURED
         case _:
             return FeatureLevel.FIRST
 

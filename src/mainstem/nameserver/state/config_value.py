@@ -1,6 +1,6 @@
-"""The type and bounds of a topic config's value, and how it is read from the string that clients send.
+"""The type and bounds of a config's value, and how it is read from the string that clients send.
 
-`TopicConfig.parse` is the only way from a string to a value; it raises `InvalidConfig` naming the key, the
+`DeclaredConfig.parse` is the only way from a string to a value; it raises `InvalidConfig` naming the key, the
 value and what is allowed.
 """
 
@@ -36,8 +36,8 @@ class ConfigType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """One topic config under Kafka's name.
+class DeclaredConfig:
+    """One config under Kafka's name.
 
     `choices` bounds strings and the items of lists (empty: anything), `minimum` and `maximum` bound numbers,
     both inclusive; of the whole numbers between them those that are `refused` are not allowed, either. `broker_names`

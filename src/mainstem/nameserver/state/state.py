@@ -5,7 +5,8 @@ and is the only place that does, live and at recovery alike. `apply` trusts that
 rules may be tightened later without an old log becoming unreadable; a command that does not fit at all (an
 unknown topic number, a number given twice) can only come from a broken log and raises `InconsistentCommand`.
 A snapshot is a shorter log with the same end state: `commands()` gives it. `topic_table`, `node_table`, `acl_table`,
-`scram_table`, `quota_table` and `token_table` hold the nouns and their rules; this module routes each command to them.
+`scram_table`, `quota_table`, `config_table` and `token_table` hold the nouns and their rules; this module routes each
+command to them.
 
 Invariant: the same commands lead to the same state on every node.
 
@@ -43,6 +44,7 @@ from mainstem.nameserver.state.commands import (
     AdvanceCounters,
     AllocateProducerIds,
     ChangeQuotas,
+    ChangeResourceConfigs,
     ChangeTopicConfigs,
     Command,
     CreateCluster,
@@ -72,6 +74,7 @@ from mainstem.nameserver.state.commands import (
     level_of,
 )
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
+from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
@@ -134,6 +137,7 @@ class MetadataState:
         self.acl_table = AclTable()
         self.scram_table = ScramTable()
         self.quota_table = QuotaTable()
+        self.config_table = ConfigTable()
         self.tenant_rules = TenantRules(self.topic_table)
         self.token_table = TokenTable()
         self.remembered = RememberedChanges()
@@ -266,6 +270,8 @@ class MetadataState:
                 self.scram_table.check(command, pending)
             case ChangeQuotas():
                 self._check_quotas(command, pending)
+            case ChangeResourceConfigs():
+                self.config_table.check(command.kind, command.name, command.changes)
             case AddDelegationToken() | MoveTokenExpiry():
                 self._check_token(command)
             case SetTenant():
@@ -408,6 +414,9 @@ class MetadataState:
             case ChangeQuotas(entity=entity, changes=changes):
                 self.quota_table.change(tuple(entity), changes)
                 return None
+            case ChangeResourceConfigs(kind=kind, name=name, changes=changes):
+                self.config_table.change(kind, name, changes)
+                return None
             case SetTenant() | RemoveTenant():
                 self.tenant_rules.apply(command)
                 return None
@@ -472,6 +481,7 @@ class MetadataState:
             self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],
+            [ChangeResourceConfigs(kind, name, dict(configs)) for (kind, name), configs in self.config_table],
             self.tenant_rules.commands(), [token_command(token) for token in self.token_table],
             self.remembered.commands(), tuple(self._unknown.values()),
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import cast
 
 from mainstem.model import TimestampType, TopicSettings
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, TopicConfig
+from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, DeclaredConfig
 
 _JOURNAL = "queues share one journal, and its files follow the node's own configuration."
 _SYNC = "when messages reach the disk is the node's setting `durability`."
@@ -24,10 +24,10 @@ _TIMESTAMPS = (
     "looked at. Not for topics whose records bear the time they were appended."
 )
 
-TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
+TOPIC_CONFIGS: Mapping[str, DeclaredConfig] = {
     config.name: config
     for config in (
-        TopicConfig(
+        DeclaredConfig(
             name="cleanup.policy",
             type=ConfigType.LIST,
             default="delete",
@@ -36,7 +36,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="What may be removed from a queue: 'delete' removes old records by age and size; 'compact' "
             f"demands a key of every record, and removes those for whose key there is a later one. {_COMPACTION}",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="compression.type",
             type=ConfigType.STRING,
             default="producer",
@@ -45,7 +45,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How batches are compressed on disk.",
             without_effect="batches are kept as the producer compressed them, whatever is set here.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="compression.gzip.level",
             type=ConfigType.INT,
             default="-1",
@@ -55,7 +55,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="The effort spent on gzip when the broker compresses.",
             without_effect="the broker never compresses.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="compression.lz4.level",
             type=ConfigType.INT,
             default="9",
@@ -65,7 +65,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="The effort spent on lz4 when the broker compresses.",
             without_effect="the broker never compresses.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="compression.zstd.level",
             type=ConfigType.INT,
             default="3",
@@ -75,7 +75,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="The effort spent on zstd when the broker compresses.",
             without_effect="the broker never compresses.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="delete.retention.ms",
             type=ConfigType.LONG,
             default="86400000",
@@ -84,7 +84,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How long a compacted topic keeps the marker that a key was deleted (a record without a "
             "value), counted from when it was compacted first.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="file.delete.delay.ms",
             type=ConfigType.LONG,
             default="60000",
@@ -93,7 +93,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How long files wait between being dropped and being removed.",
             without_effect=_JOURNAL,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="flush.messages",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
@@ -102,7 +102,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="After how many records the log is forced to disk.",
             without_effect=_SYNC,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="flush.ms",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
@@ -111,14 +111,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="After how many milliseconds the log is forced to disk.",
             without_effect=_SYNC,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="follower.replication.throttled.replicas",
             type=ConfigType.LIST,
             default="",
             documentation="Replicas whose copying is throttled on the follower's side.",
             without_effect="partitions are not copied one by one.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="index.interval.bytes",
             type=ConfigType.INT,
             default="4096",
@@ -128,14 +128,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many bytes lie between two entries of the offset index.",
             without_effect="every batch is indexed.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="leader.replication.throttled.replicas",
             type=ConfigType.LIST,
             default="",
             documentation="Replicas whose copying is throttled on the leader's side.",
             without_effect="partitions are not copied one by one.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="local.retention.bytes",
             type=ConfigType.LONG,
             default="-2",
@@ -144,7 +144,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many bytes of a partition with remote.storage.enable stay on disk 2 once they are in "
             f"the remote tier; -2 is as many as retention.bytes, -1 is no limit. {_LOCAL}",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="local.retention.ms",
             type=ConfigType.LONG,
             default="-2",
@@ -153,7 +153,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How long records of a topic with remote.storage.enable stay on disk 2 once they are in "
             f"the remote tier; -2 is as long as retention.ms, -1 is for ever. {_LOCAL}",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="max.compaction.lag.ms",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
@@ -162,7 +162,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How old a record of a compacted topic may grow before it is compacted, though little of "
             "its queue waits for that; not less than min.compaction.lag.ms.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="max.message.bytes",
             type=ConfigType.INT,
             default="1048588",
@@ -171,7 +171,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("message.max.bytes",),
             documentation="The largest record batch, compressed as the producer sent it, that is accepted.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="message.downconversion.enable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -179,7 +179,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="Whether batches are converted for clients that read the old record formats.",
             without_effect="such clients are told that their version is not supported.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="message.timestamp.after.max.ms",
             type=ConfigType.LONG,
             default="3600000",
@@ -187,7 +187,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.message.timestamp.after.max.ms",),
             documentation=f"How far a record's timestamp may lie after the broker's clock. {_TIMESTAMPS}",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="message.timestamp.before.max.ms",
             type=ConfigType.LONG,
             default=str(LONG_MAX),
@@ -195,7 +195,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.message.timestamp.before.max.ms",),
             documentation=f"How far a record's timestamp may lie before the broker's clock. {_TIMESTAMPS}",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="message.timestamp.type",
             type=ConfigType.STRING,
             default="CreateTime",
@@ -203,7 +203,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.message.timestamp.type",),
             documentation="Whether a record bears the time its producer gave it or the time it was appended.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="min.cleanable.dirty.ratio",
             type=ConfigType.DOUBLE,
             default="0.5",
@@ -212,7 +212,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.cleaner.min.cleanable.ratio",),
             documentation="A queue is compacted when more than this share of its bytes is not compacted yet.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="min.compaction.lag.ms",
             type=ConfigType.LONG,
             default="0",
@@ -220,7 +220,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.cleaner.min.compaction.lag.ms",),
             documentation="How long a record of a compacted topic is left alone, at the least.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="min.insync.replicas",
             type=ConfigType.INT,
             default="1",
@@ -230,7 +230,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many replicas must hold a batch before acks=all is answered; where a majority "
             "is more, a majority must.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="preallocate",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -238,7 +238,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="Whether log files are given their full size when they are created.",
             without_effect=_JOURNAL,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="remote.log.copy.disable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -246,7 +246,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "there can be read. local.retention.ms and local.retention.bytes must then be -2, or what retention.ms and "
             "retention.bytes are.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="remote.log.delete.on.disable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -254,7 +254,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "true to false; without it that is refused. The log start moves to the first record on disk 2 with one of "
             "the next rounds of retention (leave it true until then).",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="remote.storage.enable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -262,7 +262,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "they are read once their local copies are gone. For topics whose cleanup.policy is 'delete' alone. What "
             "was merged before this was set stays on disk 2.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="retention.bytes",
             type=ConfigType.LONG,
             default="-1",
@@ -271,7 +271,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many bytes a partition of a 'delete' topic keeps, the oldest going first; -1 "
             "is no limit. A little more may remain.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="retention.ms",
             type=ConfigType.LONG,
             default="604800000",
@@ -279,7 +279,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
             documentation="How long a 'delete' topic keeps its records; -1 is for ever.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="retention.records",
             type=ConfigType.LONG,
             default="-1",
@@ -288,7 +288,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many offsets a partition of a 'delete' topic keeps, the oldest going first; -1 is no "
             "limit. A little more may remain, never less. Mainstem's own: Kafka has no such config.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="segment.bytes",
             type=ConfigType.INT,
             default="1073741824",
@@ -298,7 +298,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How many bytes of a partition go to a file of their own, in Kafka's format, when the queue "
             "store merges what it has; less than 1048576 counts as that. Retention does not wait for a file to fill.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="segment.index.bytes",
             type=ConfigType.INT,
             default="10485760",
@@ -308,7 +308,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="The size of the index of one file of a partition's log.",
             without_effect=_JOURNAL,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="segment.jitter.ms",
             type=ConfigType.LONG,
             default="0",
@@ -317,7 +317,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="How much the age at which files are closed varies.",
             without_effect=_JOURNAL,
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="segment.ms",
             type=ConfigType.LONG,
             default="604800000",
@@ -326,7 +326,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             documentation="The age at which a file of a partition's log is closed.",
             without_effect=f"{_JOURNAL} Nothing waits for a file to be closed: retention removes what is due from any.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="segment.records",
             type=ConfigType.LONG,
             default="-1",
@@ -338,7 +338,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "have less than twice as many records, and at least 1048576 bytes, however many records these are. "
             "Mainstem's own: Kafka has no such config.",
         ),
-        TopicConfig(
+        DeclaredConfig(
             name="unclean.leader.election.enable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -350,7 +350,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
 }
 
 
-def config_named(name: str) -> TopicConfig:
+def config_named(name: str) -> DeclaredConfig:
     """Raises `InvalidConfig` for a name that is no topic config here."""
     config = TOPIC_CONFIGS.get(name)
     if config is not None:

@@ -25,6 +25,12 @@ from mainstem.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
 )
 from mainstem.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from mainstem.protocol.messages.client_telemetry import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+)
 from mainstem.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -275,6 +281,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("UnregisterBroker", UnregisterBrokerRequest, UnregisterBrokerResponse),
             _declare("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
             _declare("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+            _declare("GetTelemetrySubscriptions", GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+            _declare("PushTelemetry", PushTelemetryRequest, PushTelemetryResponse),
             _declare("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
             _declare("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
             _declare("AddRaftVoter", AddRaftVoterRequest, AddRaftVoterResponse),
@@ -363,6 +371,8 @@ __all__ = [
     "FetchResponse",
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
+    "GetTelemetrySubscriptionsRequest",
+    "GetTelemetrySubscriptionsResponse",
     "HeartbeatRequest",
     "HeartbeatResponse",
     "IncrementalAlterConfigsRequest",
@@ -395,6 +405,8 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "PushTelemetryRequest",
+    "PushTelemetryResponse",
     "RemoveRaftVoterRequest",
     "RemoveRaftVoterResponse",
     "RenewDelegationTokenRequest",

@@ -195,6 +195,14 @@ class WantQuotas(msgspec.Struct, frozen=True, tag="quotas"):
     quotas: Annotated[list[WantedQuotas], msgspec.Meta(max_length=ITEMS_MAX)]
 
 
+class WantResourceConfigs(msgspec.Struct, frozen=True, tag="resource configs"):
+    """Set (value) and remove (None) configs of what is no topic; `kind`: Kafka's resource type."""
+
+    kind: Annotated[int, msgspec.Meta(ge=0, le=127)]
+    name: Text
+    changes: Annotated[dict[Name, Text | None], msgspec.Meta(max_length=1_000)]
+
+
 class WantTenant(msgspec.Struct, frozen=True, tag="tenant"):
     """Make a tenant, have what is said here take the place of what it is, or change alone what is said."""
 
@@ -284,6 +292,7 @@ Wanted = (
     | WantAclRemovals
     | WantCredentials
     | WantQuotas
+    | WantResourceConfigs
     | WantTenant
     | WantTenantRemoval
     | WantToken
