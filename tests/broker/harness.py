@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from tests.broker.serving_node_of import serving_node_of
 from tests.broker.share_groups_of import share_groups_of
 from tests.fakes.access.acls import MemoryAcls
 from tests.fakes.clock import FakeClock, LoopClock
@@ -23,7 +24,6 @@ from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
 from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.throttling import Throttling
 from mainstem.model import Node, QueueRange, Topic
@@ -60,6 +60,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
     store = MemoryStore(clock)
     metadata = FakeMetadata()
     leadership = FakeLeadership(metadata, store)
+    node = serving_node_of(metadata, leadership, store, clock)
     broker = Broker(
         node_id=1,
         config=config,
@@ -69,20 +70,8 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
         store=store,
         leadership=leadership,
         queue_admin=store,
-        groups=ConsumerGroupCoordinator(
-            ServedPartitions(
-                node_id=1,
-                config=ConsumerGroupsConfig(),
-                metadata=metadata,
-                metadata_admin=metadata,
-                leadership=leadership,
-                routing=QueueRouting(1, metadata, leadership, apart=False),
-                store=store,
-                queue_admin=store,
-                clock=clock,
-            )
-        ),
-        shares=share_groups_of(metadata, metadata, metadata, leadership, store, store, clock),
+        groups=ConsumerGroupCoordinator(ServedPartitions(node, ConsumerGroupsConfig())),
+        shares=share_groups_of(node),
         clock=clock,
         fetch_sessions=FetchSessions(
             sessions_max=config.fetch_sessions_max,

@@ -15,14 +15,11 @@ from tests.protocol.oracles import kafka_python_plain, plain
 from mainstem.protocol.codec import read, write
 from mainstem.protocol.errors import MalformedMessage, ProtocolError, UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import (
-    MODERN_KEYS,
+    MODERN_RECORDS,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMetadataValue,
     RecordedTopicPartitions,
-    read_modern_value,
-    write_modern_key,
-    write_modern_value,
 )
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
@@ -147,7 +144,7 @@ def test_values_round_trip_in_every_version(message_class: type[Any], version: i
 def test_known_bytes_of_groups_that_the_coordinator_assigns() -> None:
     topic = UUID(int=7)
     key = ConsumerGroupCurrentMemberAssignmentKey(group="g", member_id="m")
-    assert write_modern_key(key) == bytes.fromhex("0008 0001 67 0001 6d")
+    assert MODERN_RECORDS.write_key(key) == bytes.fromhex("0008 0001 67 0001 6d")
     value = ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=5,
         previous_member_epoch=4,
@@ -155,23 +152,23 @@ def test_known_bytes_of_groups_that_the_coordinator_assigns() -> None:
         assigned_partitions=(RecordedTopicPartitions(topic_id=topic, partitions=(0, 2)),),
         partitions_pending_revocation=(),
     )
-    assert write_modern_value(value) == bytes.fromhex(
+    assert MODERN_RECORDS.write_value(value) == bytes.fromhex(
         "0000 00000005 00000004 01 02 00000000000000000000000000000007 03 00000000 00000002 00 01 00"
     )
-    assert read_modern_value(key, write_modern_value(value)) == value
+    assert MODERN_RECORDS.read_value(key, MODERN_RECORDS.write_value(value)) == value
     epoch = ConsumerGroupMetadataValue(epoch=3)
-    assert write_modern_value(epoch) == bytes.fromhex("0000 00000003 00")
+    assert MODERN_RECORDS.write_value(epoch) == bytes.fromhex("0000 00000003 00")
     hashed = ConsumerGroupMetadataValue(epoch=3, metadata_hash=9)
-    assert write_modern_value(hashed) == bytes.fromhex("0000 00000003 01 00 08 0000000000000009")
+    assert MODERN_RECORDS.write_value(hashed) == bytes.fromhex("0000 00000003 01 00 08 0000000000000009")
 
 
-@pytest.mark.parametrize("kind", sorted(MODERN_KEYS))
+@pytest.mark.parametrize("kind", sorted(MODERN_RECORDS.keys))
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_keys_of_assigned_groups_round_trip(kind: int, data: Any) -> None:
-    key = data.draw(messages(MODERN_KEYS[kind], kind))
-    assert read_versioned(MODERN_KEYS[kind], write_modern_key(key)) == key
-    assert write_modern_key(key)[:2] == kind.to_bytes(2, "big")
+    key = data.draw(messages(MODERN_RECORDS.keys[kind], kind))
+    assert read_versioned(MODERN_RECORDS.keys[kind], MODERN_RECORDS.write_key(key)) == key
+    assert MODERN_RECORDS.write_key(key)[:2] == kind.to_bytes(2, "big")
 
 
 def test_old_values_are_still_read() -> None:

@@ -21,6 +21,7 @@ from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.machines.served_topic import ServedTopic
+from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
@@ -105,9 +106,10 @@ class Compute:
         """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
-        groups = _groups(setup, nameserver, store)
-        transactions = _transactions(setup, nameserver, store, groups)
-        shares = _shares(setup, nameserver, store)
+        serving = _serving_node(setup, nameserver, store)
+        groups = _groups(setup, nameserver, serving)
+        transactions = _transactions(setup, nameserver, store, serving, groups)
+        shares = _shares(setup, nameserver, serving)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, shares, kept, reports)
@@ -155,10 +157,10 @@ async def watch_routing(routing: QueueRouting, coordinators: Sequence[ServedTopi
         await asyncio.sleep(ROUTING_SECONDS)
 
 
-def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ConsumerGroupCoordinator:
-    served = ServedPartitions(
+def _serving_node(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ServingNode:
+    """This node, as the internal topics that it serves need it."""
+    return ServingNode(
         node_id=setup.config.node_id,
-        config=setup.config.groups,
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         leadership=store.leadership,
@@ -166,57 +168,38 @@ def _groups(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> C
         store=store.messages,
         queue_admin=store.queue_admin,
         clock=store.clock,
-        new_id=setup.ports.new_id,
-        metadata_current=nameserver.waits.current,
         feature_level=lambda: nameserver.lookups.feature_level,
         supervision=setup.supervision,
+    )
+
+
+def _groups(setup: RolesSetup, nameserver: Nameserver, node: ServingNode) -> ConsumerGroupCoordinator:
+    served = ServedPartitions(
+        node, setup.config.groups, new_id=setup.ports.new_id, metadata_current=nameserver.waits.current
     )
     return ConsumerGroupCoordinator(served)
 
 
-def _shares(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ShareReads:
+def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode) -> ShareReads:
     config, wakeups, counts = setup.config.shares, Wakeups(), ShareCounts()
-    served = ServedStates(
-        node_id=setup.config.node_id,
-        config=config,
-        internal_topic=state_topic(
-            config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor
-        ),
-        metadata=nameserver.lookups,
-        metadata_admin=nameserver.administration,
-        leadership=store.leadership,
-        routing=store.routing,
-        store=store.messages,
-        queue_admin=store.queue_admin,
-        clock=store.clock,
-        available=wakeups.tell,
-        counts=counts,
-        supervision=setup.supervision,
-    )
+    topic = state_topic(config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor)
+    served = ServedStates(node, config, topic, available=wakeups.tell, counts=counts)
     calls = ShareGroupCalls(setup.config.node_id, nameserver)
     return ShareReads(config, served, wakeups, counts, calls.forget)
 
 
 def _transactions(
-    setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, groups: ConsumerGroupCoordinator
+    setup: RolesSetup,
+    nameserver: Nameserver,
+    store: BrokersStore,
+    node: ServingNode,
+    groups: ConsumerGroupCoordinator,
 ) -> BrokerTransactions:
     config, lookups = setup.config, nameserver.lookups
     others = None if nameserver.others is None else nameserver.others.calls
     calls = NodeBrokerCalls(config.node_id, others)
-    served = ServedTransactions(
-        node_id=config.node_id,
-        config=config.transactions,
-        metadata=lookups,
-        metadata_admin=nameserver.administration,
-        leadership=store.leadership,
-        routing=store.routing,
-        store=store.messages,
-        queue_admin=store.queue_admin,
-        clock=store.clock,
-        markers=NodeMarkers(lookups, store.markers, calls, OFFSETS_TOPIC, groups.served.leader_at),
-        feature_level=lambda: lookups.feature_level,
-        supervision=setup.supervision,
-    )
+    markers = NodeMarkers(lookups, store.markers, calls, OFFSETS_TOPIC, groups.served.leader_at)
+    served = ServedTransactions(node, config.transactions, markers)
     coordinator = TransactionCoordinator(
         served, config.transactions, nameserver.administration.allocate_producer_id, lambda: lookups.feature_level
     )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, TypeVar, cast
 
+from tests.broker.serving_node_of import serving_node_of
 from tests.broker.share_groups_of import share_groups_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.leadership import FakeLeadership
@@ -54,9 +55,7 @@ class AdminBroker:
             leadership=self.leadership,
             queue_admin=self.store,
             groups=cast(ConsumerGroupCoordinator, self.groups),
-            shares=share_groups_of(
-                self.metadata, self.metadata, self.metadata, self.leadership, self.store, self.store, FakeClock()
-            ),
+            shares=share_groups_of(serving_node_of(self.metadata, self.leadership, self.store, FakeClock())),
             clock=FakeClock(),
             fetch_sessions=FetchSessions(sessions_max=10, idle_ms_min=1000, partitions_max=1000, random=Random(1)),
             facts=facts or NodeFacts(),

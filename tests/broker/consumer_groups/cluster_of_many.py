@@ -18,6 +18,7 @@ from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions, at_once
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
+from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import FeatureLevel, Node
@@ -53,9 +54,8 @@ class ClusterOfMany:
         self.coordinators: dict[int, ConsumerGroupCoordinator] = {}
         for node_id in NODES:
             view = NodeStore(self.store, node_id)
-            served = ServedPartitions(
+            node = ServingNode(
                 node_id=node_id,
-                config=config,
                 metadata=self.metadata,
                 metadata_admin=self.metadata,
                 leadership=view,
@@ -63,9 +63,13 @@ class ClusterOfMany:
                 store=view,
                 queue_admin=view,
                 clock=loop,
+                feature_level=partial(self._level_of, node_id),
+            )
+            served = ServedPartitions(
+                node,
+                config,
                 new_id=lambda: f"{next(uniques):04}",
                 metadata_current=lambda: self.metadata_current(),
-                feature_level=partial(self._level_of, node_id),
             )
             self.coordinators[node_id] = ConsumerGroupCoordinator(served)
             self.store.told[node_id] = served.serving_changed

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from tests.broker.serving_node_of import serving_node_of
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
@@ -18,7 +19,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.machines.serving_node import ServingNode
 
 T = TypeVar("T")
 
@@ -36,19 +37,12 @@ class ClusterOfOne:
         self.groups = self.new_coordinator()
 
     def new_coordinator(self) -> ConsumerGroupCoordinator:
-        served = ServedPartitions(
-            node_id=1,
-            config=self.config,
-            metadata=self.metadata,
-            metadata_admin=self.metadata,
-            leadership=self.leadership,
-            routing=QueueRouting(1, self.metadata, self.leadership, apart=False),
-            store=self.store,
-            queue_admin=self.store,
-            clock=self.clock,
-            new_id=lambda: f"{next(self._uniques):04}",
-        )
+        served = ServedPartitions(self.node, self.config, new_id=lambda: f"{next(self._uniques):04}")
         return ConsumerGroupCoordinator(served)
+
+    @property
+    def node(self) -> ServingNode:
+        return serving_node_of(self.metadata, self.leadership, self.store, self.clock)
 
     @property
     def leadership(self) -> FakeLeadership:

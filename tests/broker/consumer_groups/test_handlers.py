@@ -81,15 +81,7 @@ def told(story: Callable[[ClusterOfOne, Ask], Awaitable[None]]) -> None:
             leadership=cluster.leadership,
             queue_admin=cluster.store,
             groups=cluster.groups,
-            shares=share_groups_of(
-                cluster.metadata,
-                cluster.metadata,
-                cluster.metadata,
-                cluster.leadership,
-                cluster.store,
-                cluster.store,
-                cluster.clock,
-            ),
+            shares=share_groups_of(cluster.node),
             clock=cluster.clock,
             fetch_sessions=FetchSessions(sessions_max=1, idle_ms_min=0, partitions_max=1, random=random.Random(1)),
         )

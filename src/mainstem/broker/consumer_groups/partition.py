@@ -20,8 +20,9 @@ from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.machines.machine_log import Gap, MachineLog
+from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.result import Moment, Result, Ticket
-from mainstem.broker.machines.runtime import RECORDS_AT_ONCE, REPLAYED_AT_ONCE, MachineRuntime, heard
+from mainstem.broker.machines.runtime import RECORDS_AT_ONCE, REPLAYED_AT_ONCE, heard
 from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel
 from mainstem.ports import Clock
@@ -43,10 +44,8 @@ class TopicsNow(NamedTuple):
     """Returns once this node knows of all topics deleted or made before the call. Raises `MainstemError`."""
 
 
-class CoordinatorPartition:
-    """One partition of the internal topic, served by this node until its runtime resigns; the runtime's `MachineKind`.
-    `topics` knows the present topics; `make_queue` is called when the partition's queue is missing, `wake` when the
-    runtime's `wake_at_ms` may have moved closer, `loaded` with the numbers of consumer groups and records after each
+class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
+    """`topics` knows the present topics; `loaded` is called with the numbers of consumer groups and records after each
     load; `counts` outlives it."""
 
     def __init__(
@@ -54,59 +53,28 @@ class CoordinatorPartition:
         log: MachineLog[LogRecord],
         config: ConsumerGroupsConfig,
         clock: Clock,
+        place: PartitionPlace,
         *,
-        name: str,
         new_id: Callable[[], str],
         counts: Counts,
         holdings: Holdings,
         topics: TopicsNow,
-        make_queue: Callable[[], Awaitable[None]],
-        wake: Callable[[], None],
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
         loaded: Callable[[int, int], None] = lambda groups, records: None,
     ) -> None:
-        self.name = name
-        self.runtime: MachineRuntime[ConsumerGroupMachine] = MachineRuntime(
-            self,
-            log,
-            clock,
-            name=f"consumer group coordinator, {name}",
-            snapshot_after_bytes=config.snapshot_after_bytes,
-            wake=wake,
-        )
-        self._log = log
+        super().__init__(log, clock, place, snapshot_after_bytes=config.snapshot_after_bytes)
         self._config = config
         self._new_id = new_id
         self._counts = counts
         self._held = Holdings(within=holdings)
         """The memory held by the members of this partition's consumer groups."""
         self._topics = topics
-        self._make_queue = make_queue
         self._feature_level = feature_level
         self._loaded = loaded
         self._deleted: dict[str, UUID] = {}
         """Names and ids of topics that were deleted while the log was being loaded."""
         self._stale: list[OffsetCommitKey] = []
         """The offsets of topics that are gone, found at the last load."""
-
-    @property
-    def machine(self) -> ConsumerGroupMachine | None:
-        """None while nothing is loaded."""
-        return self.runtime.machine
-
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        """The gaps in the log that is served."""
-        return self.runtime.gaps
-
-    async def confirm_owner(self) -> None:
-        """Raises `LeaderMissing` where another node owns the log by now."""
-        await self._log.confirm_owner()
-
-    def submit(self, event: Event) -> asyncio.Future[Any]:
-        """Hand an event to the machine; the future gives its answer. Raises `CoordinatorRefusal`, and so may the
-        future."""
-        return self.runtime.submit(event)
 
     def topic_deleted(self, name: str, topic_id: UUID) -> asyncio.Future[Any] | None:
         """Forget the offsets committed for a topic; the future is done when that is durable, None: it is done once
@@ -116,11 +84,10 @@ class CoordinatorPartition:
             return None
         return self.submit(lambda machine, ticket, now: machine.offsets.forget_topic(ticket, name, topic_id, now))
 
-    # --- machines.runtime.MachineKind ----------------------------------------------------------------
+    # --- the runtime's MachineKind ----------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        if not await self._log.exists():
-            await self._make_queue()
+        await super().prepare()
         self._deleted.clear()
         await self._know_topics()
 

@@ -14,12 +14,9 @@ from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopi
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, TopicsNow
 from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts
-from mainstem.broker.machines.machine_log import MachineLog
 from mainstem.broker.machines.served_topic import ServedTopic
-from mainstem.broker.queue_routing import QueueRouting
-from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
-from mainstem.supervised import Supervision
+from mainstem.broker.machines.serving_node import ServingNode
+from mainstem.model import HistogramSample, Sample, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -33,40 +30,19 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
 
     def __init__(
         self,
-        *,
-        node_id: int,
+        node: ServingNode,
         config: ConsumerGroupsConfig,
-        metadata: Metadata,
-        metadata_admin: MetadataAdmin,
-        leadership: QueueLeadership,
-        routing: QueueRouting,
-        store: MessageStore,
-        queue_admin: QueueAdmin,
-        clock: Clock,
+        *,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         metadata_current: Callable[[], Awaitable[None]] = at_once,
-        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
-        supervision: Supervision | None = None,
     ) -> None:
-        """`metadata_current` returns once this node knows all changes of the metadata made before the call;
-        `feature_level` is the level at which the log may be written."""
-        super().__init__(
-            node_id=node_id,
-            internal_topic=offsets_topic(config),
-            metadata=metadata,
-            metadata_admin=metadata_admin,
-            leadership=leadership,
-            routing=routing,
-            store=store,
-            queue_admin=queue_admin,
-            clock=clock,
-            supervision=supervision,
-        )
+        """`metadata_current` returns once this node knows all changes of the metadata made before the call."""
+        super().__init__(node, offsets_topic(config))
+        metadata = node.metadata
         self._config = config
         self._new_id = new_id
         topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics)
         self._topics_now = TopicsNow(self._topic_id_of, topics, metadata_current)
-        self._feature_level = feature_level
         self._counts = Counts()
         self._holdings = Holdings(config.members_bytes_max)
         self._first_load = FirstLoad()
@@ -83,25 +59,15 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
 
     def _partition(self, topic: Topic, index: int) -> CoordinatorPartition:
         return CoordinatorPartition(
-            MachineLog(
-                topic.queue_id(index),
-                OffsetsTopicCodec(),
-                limits_of(self._config),
-                self._store,
-                self._queue_admin,
-                self._clock,
-                self._feature_level,
-            ),
+            self._log(topic, index, OffsetsTopicCodec(), limits_of(self._config)),
             self._config,
             self._clock,
-            name=f"{topic.name}-{index}",
+            self._place(topic, index),
             new_id=self._new_id,
             counts=self._counts,
             holdings=self._holdings,
             topics=self._topics_now,
-            make_queue=self._make_queues,
-            wake=self._rearm.set,
-            feature_level=self._feature_level,
+            feature_level=self._node.feature_level,
             loaded=self._first_load.add,
         )
 

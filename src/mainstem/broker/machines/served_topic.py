@@ -14,15 +14,15 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of, make_topic
-from mainstem.broker.machines.runtime import MachineRuntime
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.machines.machine_log import LogLimits, MachineLog, RecordCodec
+from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
+from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.errors import LeaderMissing, MainstemError
 from mainstem.model import QueueRange, Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.supervised import Supervision
 
@@ -32,49 +32,22 @@ NO_LEADER = -1
 NO_PARTITION = -1
 
 
-class ServedPartition(Protocol):
-    """A partition of the topic for one reign."""
-
-    name: str
-
-    @property
-    def runtime(self) -> MachineRuntime[Any]: ...
-
-    async def confirm_owner(self) -> None:
-        """Raises `LeaderMissing` where another node owns the log by now."""
-        ...
-
-
-P = TypeVar("P", bound=ServedPartition)
+R = TypeVar("R")
+P = TypeVar("P", bound=MachinePartition[Any])
 
 
 class ServedTopic(ABC, Generic[P]):
     """`start` before use, `close` after. Partitions go by their number in the internal topic."""
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        internal_topic: InternalTopic,
-        metadata: Metadata,
-        metadata_admin: MetadataAdmin,
-        leadership: QueueLeadership,
-        routing: QueueRouting,
-        store: MessageStore,
-        queue_admin: QueueAdmin,
-        clock: Clock,
-        supervision: Supervision | None = None,
-    ) -> None:
+    def __init__(self, node: ServingNode, internal_topic: InternalTopic) -> None:
         self._internal_topic = internal_topic
-        self._node_id = node_id
-        self._metadata = metadata
-        self._metadata_admin = metadata_admin
-        self._leadership = leadership
-        self._routing = routing
-        self._store = store
-        self._queue_admin = queue_admin
-        self._clock = clock
-        self._supervision = supervision or Supervision(clock.monotonic)
+        self._node = node
+        self._node_id = node.node_id
+        self._metadata = node.metadata
+        self._leadership = node.leadership
+        self._routing = node.routing
+        self._clock = node.clock
+        self._supervision = node.supervision or Supervision(node.clock.monotonic)
         self._topic: Topic | None = None
         self._partitions: dict[int, P] = {}
         """The topic's partitions that this node serves."""
@@ -90,6 +63,16 @@ class ServedTopic(ABC, Generic[P]):
     @abstractmethod
     def _partition(self, topic: Topic, index: int) -> P:
         """A partition whose reign begins."""
+
+    def _log(self, topic: Topic, index: int, codec: RecordCodec[R], limits: LogLimits) -> MachineLog[R]:
+        """The log of a partition."""
+        node = self._node
+        queue_id = topic.queue_id(index)
+        return MachineLog(queue_id, codec, limits, node.store, node.queue_admin, node.clock, node.feature_level)
+
+    def _place(self, topic: Topic, index: int) -> PartitionPlace:
+        name = f"{topic.name}-{index}"
+        return PartitionPlace(self._internal_topic.keeper, name, self._make_queues, self._rearm.set)
 
     def _first_served(self, partitions: int) -> None:
         """This node knows of the topic, and begins to load so many of its partitions."""
@@ -203,7 +186,9 @@ class ServedTopic(ABC, Generic[P]):
             return self._topic
         async with self._opening:
             if self._running and not self.look():
-                await make_topic(self._internal_topic, self._metadata, self._metadata_admin, self._queue_admin)
+                await make_topic(
+                    self._internal_topic, self._metadata, self._node.metadata_admin, self._node.queue_admin
+                )
                 self.look()
             if not self._running or self._topic is None:
                 raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -267,10 +252,10 @@ class ServedTopic(ABC, Generic[P]):
             topic = self._topic
             assert topic is not None
             queue_ids = [topic.queue_id(index) for index in self._partitions]
-            if None not in await self._store.offsets(queue_ids):
+            if None not in await self._node.store.offsets(queue_ids):
                 return
             try:
-                await self._queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
+                await self._node.queue_admin.create([QueueRange(topic.number, 0, topic.partitions)])
             except (MainstemError, OSError) as error:  # perhaps in other write groups only
                 logger.warning("%s: queues of %s: %s", self._internal_topic.keeper, topic.name, error)
 

@@ -8,23 +8,22 @@ has to be asked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of
 from mainstem.broker.machines.machine_log import Gap, MachineLog
-from mainstem.broker.machines.runtime import MachineRuntime
+from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.served_topic import ServedTopic
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.records import ShareStateCodec, StateLogRecord, WindowKey, limits_of
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import ShareStateMachine
 from mainstem.model import Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
+from mainstem.ports import Clock
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.supervised import Supervision
 
 logger = logging.getLogger(__name__)
 
@@ -39,43 +38,24 @@ def state_topic(config: ShareGroupsConfig, write_groups: int, replication_factor
     return InternalTopic(STATE_TOPIC, partitions, replication_factor, "share groups", STATE_TOPIC_CONFIGS)
 
 
-class StatePartition:
-    """One partition of the topic, served by this node until its runtime resigns; the runtime's `MachineKind`."""
+class StatePartition(MachinePartition[ShareStateMachine]):
+    """One partition of the topic. `available` is told of windows that may have more to give out."""
 
     def __init__(
         self,
         log: MachineLog[StateLogRecord],
         config: ShareGroupsConfig,
         clock: Clock,
+        place: PartitionPlace,
         *,
-        name: str,
         counts: ShareCounts,
         available: Callable[[WindowKey], None],
-        make_queue: Callable[[], Awaitable[None]],
-        wake: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.runtime: MachineRuntime[ShareStateMachine] = MachineRuntime(
-            self,
-            log,
-            clock,
-            name=f"share groups, {name}",
-            snapshot_after_bytes=config.snapshot_after_bytes,
-            wake=wake,
-        )
-        self._log = log
-        self._make_queue = make_queue
+        super().__init__(log, clock, place, snapshot_after_bytes=config.snapshot_after_bytes)
         self._new = partial(ShareStateMachine, config, counts, available)
         self._counts = counts
 
-    async def confirm_owner(self) -> None:
-        await self._log.confirm_owner()
-
-    # --- machines.runtime.MachineKind ----------------------------------------------------------------
-
-    async def prepare(self) -> None:
-        if not await self._log.exists():
-            await self._make_queue()
+    # --- the runtime's MachineKind ----------------------------------------------------------------------
 
     def make(self) -> ShareStateMachine:
         return self._new()
@@ -98,42 +78,20 @@ class StatePartition:
     def failed(self) -> None:
         self._counts.log_failures += 1
 
-    def dropped(self) -> None:
-        """It held nothing elsewhere."""
-
 
 class ServedStates(ServedTopic[StatePartition]):
     """`start` before use, `close` after. `available` is told of windows that may have more to give out."""
 
     def __init__(
         self,
-        *,
-        node_id: int,
+        node: ServingNode,
         config: ShareGroupsConfig,
         internal_topic: InternalTopic,
-        metadata: Metadata,
-        metadata_admin: MetadataAdmin,
-        leadership: QueueLeadership,
-        routing: QueueRouting,
-        store: MessageStore,
-        queue_admin: QueueAdmin,
-        clock: Clock,
+        *,
         available: Callable[[WindowKey], None],
         counts: ShareCounts,
-        supervision: Supervision | None = None,
     ) -> None:
-        super().__init__(
-            node_id=node_id,
-            internal_topic=internal_topic,
-            metadata=metadata,
-            metadata_admin=metadata_admin,
-            leadership=leadership,
-            routing=routing,
-            store=store,
-            queue_admin=queue_admin,
-            clock=clock,
-            supervision=supervision,
-        )
+        super().__init__(node, internal_topic)
         self._config = config
         self._counts = counts
         self._told_available = available
@@ -157,19 +115,10 @@ class ServedStates(ServedTopic[StatePartition]):
 
     def _partition(self, topic: Topic, index: int) -> StatePartition:
         return StatePartition(
-            MachineLog(
-                topic.queue_id(index),
-                ShareStateCodec(),
-                limits_of(self._config),
-                self._store,
-                self._queue_admin,
-                self._clock,
-            ),
+            self._log(topic, index, ShareStateCodec(), limits_of(self._config)),
             self._config,
             self._clock,
-            name=f"{topic.name}-{index}",
+            self._place(topic, index),
             counts=self._counts,
             available=self._told_available,
-            make_queue=self._make_queues,
-            wake=self._rearm.set,
         )

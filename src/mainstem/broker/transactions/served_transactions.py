@@ -4,56 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from mainstem.broker.machines.machine_log import MachineLog
 from mainstem.broker.machines.served_topic import ServedTopic
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.transactions.completion import Completion, MarkerWriting
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.broker.transactions.state_topic import StateTopicCodec, limits_of, state_topic
 from mainstem.broker.transactions.transaction import TransactionState
 from mainstem.broker.transactions.transaction_machine import TransactionCounts
 from mainstem.broker.transactions.transaction_partition import TransactionPartition
-from mainstem.model import FeatureLevel, HistogramSample, Sample, Topic
-from mainstem.ports import Clock, MessageStore, Metadata, MetadataAdmin, QueueAdmin, QueueLeadership
-from mainstem.supervised import Supervision
+from mainstem.model import HistogramSample, Sample, Topic
 
 
 class ServedTransactions(ServedTopic[TransactionPartition]):
     """`start` before use, `close` after. Partitions go by their number in the internal topic."""
 
-    def __init__(
-        self,
-        *,
-        node_id: int,
-        config: TransactionsConfig,
-        metadata: Metadata,
-        metadata_admin: MetadataAdmin,
-        leadership: QueueLeadership,
-        routing: QueueRouting,
-        store: MessageStore,
-        queue_admin: QueueAdmin,
-        clock: Clock,
-        markers: MarkerWriting,
-        feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
-        supervision: Supervision | None = None,
-    ) -> None:
-        super().__init__(
-            node_id=node_id,
-            internal_topic=state_topic(config),
-            metadata=metadata,
-            metadata_admin=metadata_admin,
-            leadership=leadership,
-            routing=routing,
-            store=store,
-            queue_admin=queue_admin,
-            clock=clock,
-            supervision=supervision,
-        )
+    def __init__(self, node: ServingNode, config: TransactionsConfig, markers: MarkerWriting) -> None:
+        super().__init__(node, state_topic(config))
         self._config = config
         self._markers = markers
-        self._feature_level = feature_level
         self._counts = TransactionCounts()
         self._completions: dict[int, asyncio.Task[None]] = {}
 
@@ -101,21 +71,11 @@ class ServedTransactions(ServedTopic[TransactionPartition]):
 
     def _partition(self, topic: Topic, index: int) -> TransactionPartition:
         return TransactionPartition(
-            MachineLog(
-                topic.queue_id(index),
-                StateTopicCodec(),
-                limits_of(self._config),
-                self._store,
-                self._queue_admin,
-                self._clock,
-                self._feature_level,
-            ),
+            self._log(topic, index, StateTopicCodec(), limits_of(self._config)),
             self._config,
             self._clock,
-            name=f"{topic.name}-{index}",
+            self._place(topic, index),
             counts=self._counts,
-            make_queue=self._make_queues,
-            wake=self._rearm.set,
         )
 
     def _lead(self, index: int) -> None:

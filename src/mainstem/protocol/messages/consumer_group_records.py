@@ -6,17 +6,12 @@ The version in front of a key is the kind of the record. A null value deletes wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
 from uuid import UUID
 
-from mainstem.model import Buffer
-from mainstem.protocol.messages.versioned import read_versioned, write_versioned
+from mainstem.protocol.messages.record_kinds import RecordKinds
 from mainstem.protocol.schema import (
     array,
     binary,
-    declaration_of,
     int8,
     int32,
     int64,
@@ -149,14 +144,7 @@ ModernValue = (
     | ConsumerGroupRegularExpressionValue
 )
 
-_VALUE_VERSION = 0
-
-
-def _version_of(key_class: type[Any]) -> int:
-    return declaration_of(key_class).versions.last
-
-
-_VALUES: Mapping[type[Any], type[Any]] = MappingProxyType(
+MODERN_RECORDS: RecordKinds[ModernKey, ModernValue] = RecordKinds(
     {
         ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
         ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
@@ -166,21 +154,3 @@ _VALUES: Mapping[type[Any], type[Any]] = MappingProxyType(
         ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
     }
 )
-"""Key → value, of each kind."""
-
-MODERN_KEYS: Mapping[int, type[ModernKey]] = MappingProxyType({_version_of(key): key for key in _VALUES})
-"""The classes of keys by their kinds."""
-
-
-def write_modern_key(key: ModernKey) -> bytes:
-    return write_versioned(key, _version_of(type(key)))
-
-
-def read_modern_value(key: ModernKey, buffer: Buffer) -> ModernValue:
-    """Decode the value behind a key. Raises `ProtocolError`."""
-    value: ModernValue = read_versioned(_VALUES[type(key)], buffer)
-    return value
-
-
-def write_modern_value(value: ModernValue) -> bytes:
-    return write_versioned(value, _VALUE_VERSION)

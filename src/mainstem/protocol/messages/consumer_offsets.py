@@ -13,11 +13,10 @@ from uuid import UUID
 
 from mainstem.model import Buffer
 from mainstem.protocol.errors import UnsupportedVersion
-from mainstem.protocol.messages.consumer_group_records import MODERN_KEYS, ModernKey, write_modern_key
+from mainstem.protocol.messages.consumer_group_records import MODERN_RECORDS, ModernKey
 from mainstem.protocol.messages.share_group_records import (
-    SHARE_KEYS,
+    SHARE_RECORDS,
     ShareKey,
-    write_share_key,
 )
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
@@ -129,12 +128,9 @@ def read_key(buffer: Buffer) -> RecordKey:
         return read_versioned(GroupMetadataKey, buffer)
     if version == PENDING_OFFSET_KEY_VERSION:
         return read_versioned(PendingOffsetKey, buffer)
-    modern = MODERN_KEYS.get(version)
-    if modern is not None:
-        return read_versioned(modern, buffer)
-    share = SHARE_KEYS.get(version)
-    if share is not None:
-        return read_versioned(share, buffer)
+    of_group = MODERN_RECORDS.keys.get(version) or SHARE_RECORDS.keys.get(version)
+    if of_group is not None:
+        return read_versioned(of_group, buffer)
     raise UnsupportedVersion(f"a record of __consumer_offsets has a key of version {version}")
 
 
@@ -146,8 +142,8 @@ def write_key(key: RecordKey) -> bytes:
     if isinstance(key, PendingOffsetKey):
         return write_versioned(key, PENDING_OFFSET_KEY_VERSION)
     if isinstance(key, ShareKey):
-        return write_share_key(key)
-    return write_modern_key(key)
+        return SHARE_RECORDS.write_key(key)
+    return MODERN_RECORDS.write_key(key)
 
 
 def read_offset_commit_value(buffer: Buffer) -> OffsetCommitValue:

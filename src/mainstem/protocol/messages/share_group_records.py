@@ -6,14 +6,9 @@ partitions a group has begun to read) is not written: the state of a partition b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
-
-from mainstem.model import Buffer
 from mainstem.protocol.messages.consumer_group_records import RecordedTopicPartitions
-from mainstem.protocol.messages.versioned import read_versioned, write_versioned
-from mainstem.protocol.schema import array, declaration_of, int8, int32, int64, message, string, wire
+from mainstem.protocol.messages.record_kinds import RecordKinds
+from mainstem.protocol.schema import array, int8, int32, int64, message, string, wire
 
 
 @message(versions="10")
@@ -92,14 +87,7 @@ ShareValue = (
     | ShareGroupCurrentMemberAssignmentValue
 )
 
-_VALUE_VERSION = 0
-
-
-def _version_of(key_class: type[Any]) -> int:
-    return declaration_of(key_class).versions.last
-
-
-_VALUES: Mapping[type[Any], type[Any]] = MappingProxyType(
+SHARE_RECORDS: RecordKinds[ShareKey, ShareValue] = RecordKinds(
     {
         ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
         ShareGroupMetadataKey: ShareGroupMetadataValue,
@@ -108,21 +96,3 @@ _VALUES: Mapping[type[Any], type[Any]] = MappingProxyType(
         ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
     }
 )
-"""Key → value, of each kind."""
-
-SHARE_KEYS: Mapping[int, type[ShareKey]] = MappingProxyType({_version_of(key): key for key in _VALUES})
-"""The classes of keys by their kinds."""
-
-
-def write_share_key(key: ShareKey) -> bytes:
-    return write_versioned(key, _version_of(type(key)))
-
-
-def read_share_value(key: ShareKey, buffer: Buffer) -> ShareValue:
-    """Decode the value behind a key. Raises `ProtocolError`."""
-    value: ShareValue = read_versioned(_VALUES[type(key)], buffer)
-    return value
-
-
-def write_share_value(value: ShareValue) -> bytes:
-    return write_versioned(value, _VALUE_VERSION)

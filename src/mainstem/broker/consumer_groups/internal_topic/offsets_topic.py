@@ -19,7 +19,7 @@ from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
 from mainstem.protocol.errors import UnsupportedVersion
-from mainstem.protocol.messages.consumer_group_records import read_modern_value, write_modern_value
+from mainstem.protocol.messages.consumer_group_records import MODERN_RECORDS
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -35,10 +35,9 @@ from mainstem.protocol.messages.consumer_offsets import (
     write_value,
 )
 from mainstem.protocol.messages.share_group_records import (
+    SHARE_RECORDS,
     ShareKey,
     ShareValue,
-    read_share_value,
-    write_share_value,
 )
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record
@@ -73,9 +72,9 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
     elif isinstance(value, PendingOffsetValue):
         body = write_versioned(value, 0)
     elif isinstance(value, ShareValue):
-        body = write_share_value(value)
+        body = SHARE_RECORDS.write_value(value)
     elif not isinstance(value, OffsetCommitValue | GroupMetadataValue):
-        body = write_modern_value(value)
+        body = MODERN_RECORDS.write_value(value)
     elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
         body = write_offset_with_topic_id(value)
     elif isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
@@ -98,9 +97,9 @@ def decode(record: Record) -> LogRecord | None:
             pending = None if record.value is None else read_versioned(PendingOffsetValue, record.value)
             return PendingRecord(key, pending)
         if isinstance(key, ShareKey):
-            return ShareRecord(key, None if record.value is None else read_share_value(key, record.value))
+            return ShareRecord(key, None if record.value is None else SHARE_RECORDS.read_value(key, record.value))
         if not isinstance(key, GroupMetadataKey):
-            return ModernRecord(key, None if record.value is None else read_modern_value(key, record.value))
+            return ModernRecord(key, None if record.value is None else MODERN_RECORDS.read_value(key, record.value))
         return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))
     except UnsupportedVersion:
         return UnknownRecord(record.key, record.value, record.timestamp, record.headers)
