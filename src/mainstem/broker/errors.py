@@ -110,6 +110,14 @@ class CoordinatorRefusal(MachinesError):
         self.code = code
 
 
+class MemberRefused(CoordinatorRefusal):
+    """The request of a group's member cannot be granted; the client gets `code` and `why`."""
+
+    def __init__(self, code: ErrorCode, why: str | None = None) -> None:
+        super().__init__(code)
+        self.why = why or code.message
+
+
 class LogUnavailable(MachinesError):
     """A partition of an internal topic cannot be read or written now; clients get `code`."""
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.consumer_groups.heartbeats import GROUP, Consumer, Table
 
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions, ReconciliationState
 from mainstem.protocol.error_codes import ErrorCode
 
 TOPICS = ("flights", "delays", "gates")

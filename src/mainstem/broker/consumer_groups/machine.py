@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, no_topics
 from mainstem.broker.consumer_groups.events.administration_events import AdministrationEvents
 from mainstem.broker.consumer_groups.events.event_frame import EventFrame
 from mainstem.broker.consumer_groups.events.membership_events import MembershipEvents
 from mainstem.broker.consumer_groups.events.offset_events import OffsetEvents
 from mainstem.broker.consumer_groups.logged_state import LoggedState, Section
 from mainstem.broker.consumer_groups.members.holdings import Holdings
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics, no_topics
 from mainstem.broker.consumer_groups.offsets import TopicId
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.consumer_groups.timers import TimerKind

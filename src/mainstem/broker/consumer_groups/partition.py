@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.holdings import Holdings
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable

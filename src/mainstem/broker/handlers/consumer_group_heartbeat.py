@@ -3,6 +3,7 @@ expression matches them."""
 
 from __future__ import annotations
 
+from mainstem.broker.admin.group_visibility import may_describe_all
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups.modern.heartbeat import refused
 from mainstem.broker.request_context import RequestContext
@@ -13,9 +14,6 @@ from mainstem.protocol.messages.consumer_group_heartbeat import (
 )
 from mainstem.security.acls.acl import Operation, ResourceKind
 
-NAMES_PER_TURN = 500
-"""Names judged within one turn of the event loop: about a millisecond."""
-
 
 async def handle(
     broker: Broker, request: ConsumerGroupHeartbeatRequest, call: RequestContext
@@ -23,9 +21,6 @@ async def handle(
     def may_describe(topic: str) -> bool:
         return broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, topic)
 
-    pace = broker.turns.pace(NAMES_PER_TURN)
-    for name in request.subscribed_topic_names or ():
-        await pace.step()
-        if not may_describe(name):
-            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not await may_describe_all(broker, call, request.subscribed_topic_names or ()):
+        return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return await broker.groups.membership.consumer_heartbeat(request, call, may_describe)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.modern.refusal import MemberRefused
-from mainstem.broker.consumer_groups.modern.subscribed_topics import compiled
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import compiled
+from mainstem.broker.errors import MemberRefused
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.transactions.transaction import STATES_BY_TITLE, Transaction
 from mainstem.protocol.error_codes import ErrorCode

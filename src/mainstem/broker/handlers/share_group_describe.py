@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
+from mainstem.broker.admin.group_visibility import shown_groups
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups.shared.share_described import share_not_described
 from mainstem.broker.request_context import RequestContext
-from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_groups import (
     DescribedShareGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
-from mainstem.security.acls.acl import Operation, ResourceKind
-from mainstem.security.acls.authorizer import SessionVerdicts
-
-GROUPS_PER_STEP = 100
-"""Share groups described in one turn of the event loop."""
 
 
 async def handle(
     broker: Broker, request: ShareGroupDescribeRequest, call: RequestContext
 ) -> ShareGroupDescribeResponse:
-    shown: list[DescribedShareGroup] = []
-    for first in range(0, len(request.group_ids), GROUPS_PER_STEP):
-        if first:
-            await broker.turns.take()
-        found = await broker.groups.administration.describe_share_groups(
-            request.group_ids[first : first + GROUPS_PER_STEP]
-        )
-        verdicts = broker.verdicts(call.session)
-        shown += [_shown(group, request, verdicts) for group in found]
-    return ShareGroupDescribeResponse(groups=tuple(shown))
+    groups = await shown_groups(
+        broker,
+        call,
+        request.group_ids,
+        describe=broker.groups.administration.describe_share_groups,
+        topics_of=_topics,
+        hidden=share_not_described,
+        with_operations=request.include_authorized_operations,
+    )
+    return ShareGroupDescribeResponse(groups=groups)
 
 
-def _shown(
-    group: DescribedShareGroup, request: ShareGroupDescribeRequest, verdicts: SessionVerdicts
-) -> DescribedShareGroup:
-    names = {row.topic_name for member in group.members for row in member.assignment.topic_partitions}
-    if not all(verdicts.allows(Operation.DESCRIBE, ResourceKind.TOPIC, name) for name in names):
-        why = "members of the group read topics that the client may not describe"
-        return share_not_described(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, why)
-    if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-        return replace(group, authorized_operations=verdicts.operations(ResourceKind.GROUP, group.group_id))
-    return group
+def _topics(group: DescribedShareGroup) -> Iterator[str]:
+    for member in group.members:
+        for row in member.assignment.topic_partitions:
+            yield row.topic_name

@@ -7,10 +7,9 @@ ShareGroupDescribe: share groups with their epochs and their members' partitions
 
 from __future__ import annotations
 
-from uuid import UUID
-
+from mainstem.protocol.messages.consumer_group_heartbeat import DescribedAssignment, HeartbeatAssignment
 from mainstem.protocol.messages.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
-from mainstem.protocol.schema import array, boolean, int16, int32, message, nested, string, struct, uuid, wire
+from mainstem.protocol.schema import array, boolean, int16, int32, message, nested, string, struct, wire
 
 
 @message(api_key=76, versions="1", flexible="0+")
@@ -22,17 +21,6 @@ class ShareGroupHeartbeatRequest:
     subscribed_topic_names: tuple[str, ...] | None = wire(array(string), nullable="0+", default=None)
 
 
-@nested
-class ShareTopicPartitions:
-    topic_id: UUID = wire(uuid)
-    partitions: tuple[int, ...] = wire(array(int32))
-
-
-@nested
-class ShareAssignment:
-    topic_partitions: tuple[ShareTopicPartitions, ...] = wire(array(ShareTopicPartitions))
-
-
 @message(api_key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse:
     throttle_time_ms: int = wire(int32, default=0)
@@ -41,25 +29,13 @@ class ShareGroupHeartbeatResponse:
     member_id: str | None = wire(string, nullable="0+", default=None)
     member_epoch: int = wire(int32)
     heartbeat_interval_ms: int = wire(int32)
-    assignment: ShareAssignment | None = wire(struct(ShareAssignment), nullable="0+", default=None)
+    assignment: HeartbeatAssignment | None = wire(struct(HeartbeatAssignment), nullable="0+", default=None)
 
 
 @message(api_key=77, versions="1", flexible="0+")
 class ShareGroupDescribeRequest:
     group_ids: tuple[str, ...] = wire(array(string))
     include_authorized_operations: bool = wire(boolean)
-
-
-@nested
-class DescribedSharePartitions:
-    topic_id: UUID = wire(uuid)
-    topic_name: str = wire(string)
-    partitions: tuple[int, ...] = wire(array(int32))
-
-
-@nested
-class DescribedShareAssignment:
-    topic_partitions: tuple[DescribedSharePartitions, ...] = wire(array(DescribedSharePartitions))
 
 
 @nested
@@ -70,7 +46,7 @@ class DescribedShareMember:
     client_id: str = wire(string)
     client_host: str = wire(string)
     subscribed_topic_names: tuple[str, ...] = wire(array(string))
-    assignment: DescribedShareAssignment = wire(struct(DescribedShareAssignment))
+    assignment: DescribedAssignment = wire(struct(DescribedAssignment))
 
 
 @nested

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.logged_state import LoggedState
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.offsets import TopicId
 from mainstem.broker.consumer_groups.step import Counts, Step
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
 from mainstem.broker.consumer_groups.members.consumer_group import rebalance_timeout_ms
 from mainstem.broker.consumer_groups.migration.embedded import assignment_bytes, partitions_in, subscription_in
 from mainstem.broker.consumer_groups.modern import group_changes
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
-from mainstem.broker.consumer_groups.modern.heartbeat import check_room, follow_topics, settle, subscription_of
-from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember, ReconciliationState
-from mainstem.broker.consumer_groups.modern.refusal import MemberRefused
+from mainstem.broker.consumer_groups.modern.heartbeat import settle, subscription_of
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember
 from mainstem.broker.consumer_groups.rebalancing.joining import MEMBER_ID_REQUIRED_FROM, MEMBER_NAME_LENGTH_MAX
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, refused_sync
 from mainstem.broker.consumer_groups.step import Caller
+from mainstem.broker.errors import MemberRefused
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_records import (
     ClassicMemberMetadata,
@@ -57,7 +58,7 @@ def _join(it: GroupStep, request: JoinGroupRequest, caller: Caller) -> JoinGroup
         member_id = f"{name[:MEMBER_NAME_LENGTH_MAX]}-{it.step.new_id()}"
     known = group.members.get(holder or member_id)
     metadata = _metadata(it, request, caller, subscription)
-    check_room(it, member_id, known, metadata, caller)
+    it.check_room(member_id, known, metadata)
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_FROM:
         return refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED)  # any id is let in: none needs to be remembered
 
@@ -160,7 +161,7 @@ def heartbeat(it: GroupStep, request: HeartbeatRequest) -> ErrorCode:
     except MemberRefused as refusal:
         return refusal.code
     it.restart_session(member.member_id)
-    follow_topics(it, changed=False)
+    it.follow_topics(changed=False)
     if not _must_join(it.group, member):
         return ErrorCode.NONE
     it.start_answer(member.member_id, unless_started=True)

@@ -9,11 +9,13 @@ downgrade. A machine that finds both in its log drops the other.
 from __future__ import annotations
 
 from mainstem.broker.consumer_groups.config import DOWNGRADING_POLICIES, UPGRADING_POLICIES
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.member import Member
 from mainstem.broker.consumer_groups.migration.embedded import assigned_in, assignment_bytes, subscription_in
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
-from mainstem.broker.consumer_groups.modern.modern_group import CurrentAssignment, ModernGroup, Partitions
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.broker.consumer_groups.rebalancing.rebalance import refuse_syncs
 from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, ModernRecord
 from mainstem.broker.consumer_groups.timers import TimerKind

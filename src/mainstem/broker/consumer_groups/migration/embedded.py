@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

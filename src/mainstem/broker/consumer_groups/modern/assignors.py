@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, Sizes
 
 
 class Subscriber(NamedTuple):
@@ -27,9 +27,6 @@ class Subscriber(NamedTuple):
     """Its partitions by the last target assignment."""
     instance_id: str | None = None
 
-
-Sizes = Mapping[UUID, int]
-"""Topic id → how many partitions it has."""
 
 Assignor = Callable[[Mapping[str, Subscriber], Sizes], dict[str, Partitions]]
 """Members by id, and the sizes of all topics to which any of them subscribes; the answer names every member, and has

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import described_assignment
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.modern.group_changes import assignor_of
-from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember, Partitions
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import (
     MEMBER_TYPE_CLASSIC,
     MEMBER_TYPE_CONSUMER,
-    DescribedAssignment,
     DescribedConsumer,
     DescribedConsumerGroup,
-    DescribedTopicPartitions,
 )
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from mainstem.protocol.messages.group_administration import ListedGroup
@@ -66,22 +65,10 @@ def _member(group: ModernGroup, member: ModernMember, topics: CurrentTopics) -> 
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.subscribed_topic_names,
         subscribed_topic_regex=metadata.subscribed_topic_regex,
-        assignment=_assignment(member.current.assigned, topics),
-        target_assignment=_assignment(group.target(member.member_id), topics),
+        assignment=described_assignment(member.current.assigned, topics),
+        target_assignment=described_assignment(group.target(member.member_id), topics),
         member_type=MEMBER_TYPE_CONSUMER if member.classic is None else MEMBER_TYPE_CLASSIC,
     )
-
-
-def _assignment(partitions: Partitions, topics: CurrentTopics) -> DescribedAssignment:
-    """Of topics that exist."""
-    rows = []
-    for topic_id, indexes in partitions.items():
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            rows.append(
-                DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=tuple(sorted(indexes)))
-            )
-    return DescribedAssignment(topic_partitions=tuple(rows))
 
 
 def commit_error(group: ModernGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:

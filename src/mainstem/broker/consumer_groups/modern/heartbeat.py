@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, partitions_of, told
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import matching
 from mainstem.broker.consumer_groups.modern import group_changes
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
-from mainstem.broker.consumer_groups.modern.modern_group import (
-    CurrentAssignment,
-    ModernMember,
-    Partitions,
-    metadata_bytes,
-)
+from mainstem.broker.consumer_groups.modern.modern_group import ModernMember
 from mainstem.broker.consumer_groups.modern.reconciliation import contains, reconcile
-from mainstem.broker.consumer_groups.modern.refusal import MemberRefused
-from mainstem.broker.consumer_groups.modern.subscribed_topics import matching
 from mainstem.broker.consumer_groups.step import Caller
+from mainstem.broker.errors import MemberRefused
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import (
     JOIN_EPOCH,
@@ -30,20 +27,14 @@ from mainstem.protocol.messages.consumer_group_heartbeat import (
     STATIC_LEAVE_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
-    HeartbeatTopicPartitions,
 )
 from mainstem.protocol.messages.consumer_group_records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
-    RecordedTopicPartitions,
 )
 
 MEMBER_ID_FROM = 1
 """The version from which a member makes its own id."""
-
-TOPICS_CHECK_MS = 1_000
-"""How often a group's topics are compared with those there are."""
 
 EXPRESSION_CHECK_MS = 10_000
 """How often a regular expression is matched with all topics anew."""
@@ -83,7 +74,7 @@ def refusal_of_first(
     try:
         _check(request, sender.caller.version)
         metadata = _metadata(None, request, sender.caller)
-        check_room(it, request.member_id, None, metadata, sender.caller)
+        it.check_room(request.member_id, None, metadata)
         if metadata.subscribed_topic_regex:
             _resolved(it, metadata.subscribed_topic_regex, sender)
     except MemberRefused as refusal:
@@ -169,7 +160,7 @@ def _stay(
         _check_epoch(known, request.member_epoch, owned)
     before = None if known is None else known.metadata
     metadata = _metadata(before, request, sender.caller)
-    check_room(it, member_id, known, metadata, sender.caller)
+    it.check_room(member_id, known, metadata)
     expression = metadata.subscribed_topic_regex or ""
     resolved = _resolved(it, expression, sender) if expression else None  # may be refused: before any record
 
@@ -195,7 +186,7 @@ def _stay(
         member_id=member_id,
         member_epoch=current.epoch,
         heartbeat_interval_ms=it.step.config.consumer_heartbeat_interval_ms,
-        assignment=_told(current.assigned) if tells else None,
+        assignment=told(current.assigned) if tells else None,
     )
 
 
@@ -252,25 +243,6 @@ def _metadata(
     )
 
 
-def check_room(
-    it: GroupStep,
-    member_id: str,
-    known: ModernMember | None,
-    metadata: ConsumerGroupMemberMetadataValue,
-    caller: Caller,
-) -> None:
-    """Raises `MemberRefused` where the group, a record or the node's memory cannot take the member."""
-    config = it.step.config
-    if known is None and len(it.group.members) >= config.group_size_max:
-        raise MemberRefused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-    size = metadata_bytes(member_id, metadata)
-    if size > config.group_metadata_bytes_max:
-        why = f"the member's metadata take {size} bytes; {config.group_metadata_bytes_max} are the most"
-        raise MemberRefused(ErrorCode.INVALID_REQUEST, why)
-    if not it.group.has_room(caller.client_host, size - (known.charged if known is not None else 0)):
-        raise MemberRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
 def subscription_of(metadata: ConsumerGroupMemberMetadataValue) -> tuple[object, ...]:
     return metadata.subscribed_topic_names, metadata.subscribed_topic_regex, metadata.server_assignor
 
@@ -287,21 +259,10 @@ def _resolved(it: GroupStep, expression: str, sender: HeartbeatCaller) -> Consum
     return ConsumerGroupRegularExpressionValue(topics=topics, version=0, timestamp=it.step.now.wall_ms)
 
 
-def follow_topics(it: GroupStep, *, changed: bool) -> None:
-    """A new epoch, if members or subscriptions have `changed`, or the topics that they subscribe to."""
-    group, now_ms = it.group, it.step.now.monotonic_ms
-    checked_ms = group.topics_checked_ms
-    if not changed and checked_ms is not None and now_ms - checked_ms < TOPICS_CHECK_MS:
-        return
-    group.topics_checked_ms = now_ms
-    if changed or it.topics_hash() != group.metadata_hash:
-        it.begin_epoch()
-
-
 def settle(it: GroupStep, member_id: str, owned: Partitions | None, *, changed: bool) -> bool:
     """Bring the group to the epoch of its members and topics, and one member a step closer to its target. Returns
     whether the member's partitions have changed."""
-    follow_topics(it, changed=changed)
+    it.follow_topics(changed=changed)
     if it.group.epoch > it.group.assignment_epoch:
         group_changes.assign(it)
     return _reconcile(it, member_id, owned)
@@ -326,17 +287,4 @@ def _reconcile(it: GroupStep, member_id: str, owned: Partitions | None) -> bool:
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
-    if request.topic_partitions is None:
-        return None
-    return group_changes.partitions_of(
-        RecordedTopicPartitions(topic_id=row.topic_id, partitions=row.partitions) for row in request.topic_partitions
-    )
-
-
-def _told(assigned: Partitions) -> HeartbeatAssignment:
-    return HeartbeatAssignment(
-        topic_partitions=tuple(
-            HeartbeatTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(assigned[topic_id])))
-            for topic_id in sorted(assigned)
-        )
-    )
+    return None if request.topic_partitions is None else partitions_of(request.topic_partitions)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.modern_group import CurrentAssignment, Partitions, ReconciliationState
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, ReconciliationState
 
 IsFree = Callable[[UUID, int], bool]
 """Whether a partition, by topic id and index, belongs to no other member."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import described_assignment
+from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.shared.share_group import ShareGroup, SharingMember
 from mainstem.broker.consumer_groups.shared.simple_assignor import ASSIGNOR
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_administration import ListedGroup
 from mainstem.protocol.messages.share_groups import (
-    DescribedShareAssignment,
     DescribedShareGroup,
     DescribedShareMember,
-    DescribedSharePartitions,
 )
 
 PROTOCOL_TYPE = "share"
@@ -55,21 +53,9 @@ def _member(group: ShareGroup, member: SharingMember, topics: CurrentTopics) -> 
     return DescribedShareMember(
         member_id=member.member_id,
         rack_id=metadata.rack_id,
-        member_epoch=member.epoch,
+        member_epoch=member.current.epoch,
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=metadata.subscribed_topic_names,
-        assignment=_assignment(member.assigned, topics),
+        assignment=described_assignment(member.current.assigned, topics),
     )
-
-
-def _assignment(partitions: Partitions, topics: CurrentTopics) -> DescribedShareAssignment:
-    """Of topics that exist."""
-    rows = []
-    for topic_id, indexes in partitions.items():
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            rows.append(
-                DescribedSharePartitions(topic_id=topic_id, topic_name=topic.name, partitions=tuple(sorted(indexes)))
-            )
-    return DescribedShareAssignment(topic_partitions=tuple(rows))

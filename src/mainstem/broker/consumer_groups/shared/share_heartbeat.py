@@ -7,61 +7,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.heartbeat import TOPICS_CHECK_MS
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions, rows_of
-from mainstem.broker.consumer_groups.modern.refusal import MemberRefused
-from mainstem.broker.consumer_groups.modern.subscribed_topics import CurrentTopics, hash_of
-from mainstem.broker.consumer_groups.shared.share_group import (
-    ShareGroup,
-    SharingMember,
-    current_of,
-    keys_of,
-    sharing_bytes,
-)
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import told
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
+from mainstem.broker.consumer_groups.epochs.epoch_step import EpochStep
+from mainstem.broker.consumer_groups.shared.share_group import ShareGroup, SharingMember
 from mainstem.broker.consumer_groups.shared.simple_assignor import assign_simply
-from mainstem.broker.consumer_groups.step import Caller, ShareRecord, Step
-from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
+from mainstem.broker.consumer_groups.step import Caller
+from mainstem.broker.consumer_groups.timers import TimerKind
+from mainstem.broker.errors import MemberRefused
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import JOIN_EPOCH, LEAVE_EPOCH
-from mainstem.protocol.messages.share_group_records import (
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
-)
-from mainstem.protocol.messages.share_groups import (
-    ShareAssignment,
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    ShareTopicPartitions,
-)
+from mainstem.protocol.messages.share_group_records import ShareGroupMemberMetadataValue
+from mainstem.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
 @dataclass(frozen=True, slots=True)
-class ShareStep:
-    """One event on its way through one share group, with the topics there are."""
-
-    step: Step
-    group: ShareGroup
-    topics: CurrentTopics
-
-    def topics_hash(self) -> int:
-        """Of the topics that members subscribe to, as they are now."""
-        return hash_of(self.topics.known(self.group.subscribed_names()))
-
-    def begin_epoch(self) -> None:
-        key = ShareGroupMetadataKey(group=self.group.group_id)
-        value = ShareGroupMetadataValue(epoch=self.group.epoch + 1, metadata_hash=self.topics_hash())
-        self.step.write(ShareRecord(key, value))
-
-    def restart_session(self, member_id: str) -> None:
-        deadline_ms = self.step.now.monotonic_ms + self.step.config.consumer_session_timeout_ms
-        self.step.timers.set(TimerKey(TimerKind.SESSION, self.group.group_id, member_id), deadline_ms)
+class ShareStep(EpochStep[ShareGroup]):
+    """One event on its way through one share group."""
 
 
 def refused_share(code: ErrorCode, why: str | None = None) -> ShareGroupHeartbeatResponse:
@@ -91,9 +53,8 @@ def share_heartbeat(it: ShareStep, request: ShareGroupHeartbeatRequest, caller: 
 def remove_sharing(it: ShareStep, member_ids: Iterable[str]) -> None:
     """Members are gone: the next heartbeat of any other shares their partitions out."""
     for member_id in member_ids:
-        it.step.timers.cancel(TimerKey(TimerKind.SESSION, it.group.group_id, member_id))
-        for key in keys_of(it.group.group_id, member_id):
-            it.step.write(ShareRecord(key, None))
+        it.step.timers.cancel(it.timer(TimerKind.SESSION, member_id))
+        it.forget_member(member_id)
     it.begin_epoch()
 
 
@@ -130,29 +91,28 @@ def _stay(it: ShareStep, request: ShareGroupHeartbeatRequest, caller: Caller) ->
     known = group.members.get(member_id) if joins else _known(it, member_id)
     if not joins:
         assert known is not None
-        if request.member_epoch not in (known.epoch, known.previous_epoch):
-            why = f"the member's epoch is {known.epoch}, not {request.member_epoch}: it must join again"
+        if request.member_epoch not in (known.current.epoch, known.current.previous_epoch):
+            why = f"the member's epoch is {known.current.epoch}, not {request.member_epoch}: it must join again"
             raise MemberRefused(ErrorCode.FENCED_MEMBER_EPOCH, why)
     before = None if known is None else known.metadata
     metadata = _metadata(before, request, caller)
-    _check_room(it, member_id, known, metadata)
+    it.check_room(member_id, known, metadata)
     if metadata != before:
-        key = ShareGroupMemberMetadataKey(group=group.group_id, member_id=member_id)
-        it.step.write(ShareRecord(key, metadata))
+        it.write_member(member_id, metadata)
     changed = before is None or before.subscribed_topic_names != metadata.subscribed_topic_names
-    _follow_topics(it, changed=changed)
+    it.follow_topics(changed=changed)
     if group.epoch > group.assignment_epoch:
         _assign(it)
     moved = _catch_up(it, member_id)
     it.restart_session(member_id)
-    member = group.members[member_id]
-    tells = joins or moved or request.member_epoch != member.epoch or request.subscribed_topic_names is not None
+    current = group.members[member_id].current
+    tells = joins or moved or request.member_epoch != current.epoch or request.subscribed_topic_names is not None
     return ShareGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
         member_id=member_id,
-        member_epoch=member.epoch,
+        member_epoch=current.epoch,
         heartbeat_interval_ms=it.step.config.consumer_heartbeat_interval_ms,
-        assignment=_told(member.assigned) if tells else None,
+        assignment=told(current.assigned) if tells else None,
     )
 
 
@@ -173,72 +133,24 @@ def _metadata(
     )
 
 
-def _check_room(
-    it: ShareStep, member_id: str, known: SharingMember | None, metadata: ShareGroupMemberMetadataValue
-) -> None:
-    """Raises `MemberRefused` where the group, a record or the node's memory cannot take the member."""
-    config = it.step.config
-    if known is None and len(it.group.members) >= config.group_size_max:
-        raise MemberRefused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-    size = sharing_bytes(member_id, metadata)
-    if size > config.group_metadata_bytes_max:
-        why = f"the member's metadata take {size} bytes; {config.group_metadata_bytes_max} are the most"
-        raise MemberRefused(ErrorCode.INVALID_REQUEST, why)
-    if not it.group.has_room(metadata.client_host, size - (known.charged if known is not None else 0)):
-        raise MemberRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-def _follow_topics(it: ShareStep, *, changed: bool) -> None:
-    """A new epoch, if members or subscriptions have `changed`, or the topics that they subscribe to."""
-    group, now_ms = it.group, it.step.now.monotonic_ms
-    checked_ms = group.topics_checked_ms
-    if not changed and checked_ms is not None and now_ms - checked_ms < TOPICS_CHECK_MS:
-        return
-    group.topics_checked_ms = now_ms
-    if changed or it.topics_hash() != group.metadata_hash:
-        it.begin_epoch()
-
-
 def _assign(it: ShareStep) -> None:
     """Make the target assignment of the group's epoch."""
-    group = it.group
-    topics = {topic.name: topic for topic in it.topics.known(group.subscribed_names())}
+    topics = it.subscribed_topics()
     sizes = {topic.topic_id: topic.partitions for topic in topics.values()}
     subscribed: dict[str, frozenset[UUID]] = {
         member_id: frozenset(topics[name].topic_id for name in member.metadata.subscribed_topic_names if name in topics)
-        for member_id, member in group.members.items()
+        for member_id, member in it.group.members.items()
         if member.metadata is not None
     }
-    for member_id, partitions in assign_simply(subscribed, sizes).items():
-        if group.targets.get(member_id) != partitions:
-            key = ShareGroupTargetAssignmentMemberKey(group=group.group_id, member_id=member_id)
-            value = ShareGroupTargetAssignmentMemberValue(topic_partitions=rows_of(partitions))
-            it.step.write(ShareRecord(key, value))
-    it.step.write(
-        ShareRecord(
-            ShareGroupTargetAssignmentMetadataKey(group=group.group_id),
-            ShareGroupTargetAssignmentMetadataValue(assignment_epoch=group.epoch),
-        )
-    )
-    it.step.counts.rebalances += 1
+    it.write_targets(assign_simply(subscribed, sizes))
 
 
 def _catch_up(it: ShareStep, member_id: str) -> bool:
     """Bring a member to its target; returns whether its partitions have changed."""
-    group, member = it.group, it.group.members[member_id]
+    group, current = it.group, it.group.members[member_id].current
     target = group.target(member_id)
-    if member.epoch == group.assignment_epoch and member.assigned == target:
+    if current.epoch == group.assignment_epoch and current.assigned == target:
         return False
-    moved = member.assigned != target
-    key = ShareGroupCurrentMemberAssignmentKey(group=group.group_id, member_id=member_id)
-    it.step.write(ShareRecord(key, current_of(group.assignment_epoch, member.epoch, target)))
-    return moved
-
-
-def _told(assigned: Partitions) -> ShareAssignment:
-    return ShareAssignment(
-        topic_partitions=tuple(
-            ShareTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(assigned[topic_id])))
-            for topic_id in sorted(assigned)
-        )
-    )
+    reached = CurrentAssignment(epoch=group.assignment_epoch, previous_epoch=current.epoch, assigned=target)
+    it.write_current(member_id, reached)
+    return current.assigned != target

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.assignors import Sizes
-from mainstem.broker.consumer_groups.modern.modern_group import Partitions
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, Sizes
 
 ASSIGNOR = "simple"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.modern.refusal import MemberRefused
+from mainstem.broker.errors import MemberRefused
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
 
