@@ -26,7 +26,7 @@ from tests.storage.small_node import SmallNode, simulated
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.errors import MainstemError
 from mainstem.model import QueueRange, Topic, queue_id_of
-from mainstem.ports import Session
+from mainstem.ports import Session, joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, write_request_header
@@ -139,7 +139,7 @@ class Hammer:
         if sent is None or reply is None:  # spoilt: nobody knows what it was
             return
         version, check = sent
-        frame = b"".join(map(bytes, reply))[4:]
+        frame = joined(reply)[4:]
         check(version, frame)
 
     # --- produce ------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from tests.simulation.oracle import Violation
 
 from mainstem.broker.errors import BrokerError
 from mainstem.errors import MainstemError
-from mainstem.ports import Dispatcher, LastReply, Reply, Session
+from mainstem.model import Buffer
+from mainstem.ports import Dispatcher, LastReply, Reply, Scattered, Session, joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
 from mainstem.protocol.headers import RequestHeader, parse_response_header, request_frame
@@ -310,9 +311,9 @@ class Connection:
             answer.set_result(frame)
 
 
-def frames_of(reply: Sequence[Any]) -> list[bytes]:
+def frames_of(reply: Sequence[Buffer | Scattered]) -> list[bytes]:
     """Responses without their lengths. Raises `Violation` when those are not right."""
-    whole = b"".join(bytes(buffer) for buffer in reply)
+    whole = joined(reply)
     frames, position = [], 0
     while position < len(whole):
         end = position + LENGTH_BYTES + int.from_bytes(whole[position : position + LENGTH_BYTES], "big")
