@@ -183,6 +183,7 @@ def _consensus(setup: RolesSetup, starts: StartsFile, nameserver: Nameserver, se
         calls=others.calls,
         forgotten=starts,
         placements=nameserver.lookups.placements,
+        leader_heard=nameserver.lookups.write_group_leader,
         replicas=nameserver.lookups.placements(),
         leader_changed=lambda group, leader, term: nameserver.learned_leader(group, leader, term) if leader else None,
     )

@@ -331,6 +331,7 @@ class StorageParts:
             consensus.calls,
             consensus.forgotten,
             consensus.placements,
+            consensus.leader_heard,
             self.write_loop.wake,
         )
         self.replication.drive(ReplicationParts(groups, self.write_loop, self.messages, self.snapshots, self.waiting))

@@ -128,8 +128,10 @@ class Promises:
         told.durable_index = min(told.durable_index, first - 1)
 
     def left(self, node_id: int, group: int) -> None:
-        """A node is no member any more: what it had goes with its membership."""
-        self._of(node_id, group).durable_index = 0
+        """A node is no member any more, by a leader's word that came after all its promises: what it had, and what it
+        had to get back, goes with its membership. Its votes stay."""
+        told = self._of(node_id, group)
+        told.durable_index = told.abstains_to = 0
 
     def _has(self, told: Told, index: int) -> None:
         if index >= told.abstains_to:

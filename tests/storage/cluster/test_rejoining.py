@@ -41,7 +41,9 @@ class LeadingGroup:
     def rejoining(self) -> Rejoining:
         nobody: Any = None
         groups: Any = [self]
-        return Rejoining(1, groups, nobody, nobody, nobody, nobody, dict, lambda: self.told.append("wake"))
+        return Rejoining(
+            1, groups, nobody, nobody, nobody, nobody, dict, lambda group: -1, lambda: self.told.append("wake")
+        )
 
 
 async def asked(group: LeadingGroup) -> asyncio.Task[Reply[Remembered]]:
@@ -114,7 +116,43 @@ def test_it_goes_on_with_the_leader_as_its_vote_unless_it_knows_a_later_one_and_
     replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
     hard_states: Any = SimpleNamespace(of=lambda number: before)
     calls: Any = SimpleNamespace(call=call)
-    rejoining = Rejoining(1, [group], replication, hard_states, calls, forgotten, dict, lambda: None)
+    rejoining = Rejoining(1, [group], replication, hard_states, calls, forgotten, dict, lambda number: -1, lambda: None)
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(rejoining.run())
     assert rejoined == [(0, after, 9, False)]
+
+
+@pytest.mark.parametrize(("heard", "asked"), [(-1, [2, 3, 4, 5]), (5, [5])])
+def test_an_older_copy_looks_for_the_leader_among_todays_members_too(heard: int, asked: list[int]) -> None:
+    """It remembers members of which none may be left; placement, or what other nodes have told, names the others."""
+    asks: list[int] = []
+
+    async def call(node_id: int, method: object, request: object, *, timeout_seconds: float) -> Reply[Remembered]:
+        asks.append(node_id)
+        if node_id != 5:
+            raise CannotTell(f"node {node_id} does not lead")
+        return Reply(Remembered(4, 9))
+
+    async def rejoin(number: int, hard_state: HardState, *, abstains_to: int) -> None:
+        del replication.silent[number]
+        forgotten.why = ""
+
+    group: Any = SimpleNamespace(group=0, consensus=SimpleNamespace(core=None))
+    forgotten: Any = SimpleNamespace(why="an older copy", lost_power=False, has_lost=lambda number: True)
+    replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
+    hard_states: Any = SimpleNamespace(of=lambda number: HardState())
+    calls: Any = SimpleNamespace(call=call)
+    rejoining = Rejoining(
+        1,
+        [group],
+        replication,
+        hard_states,
+        calls,
+        forgotten,
+        lambda: {0: (4, 1, 5)},
+        lambda number: heard,
+        lambda: None,
+    )
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(rejoining.run())
+    assert asks == asked

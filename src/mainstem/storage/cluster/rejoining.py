@@ -4,7 +4,8 @@ A node that runs on an older copy of its directories has forgotten votes and blo
 power under `async` durability may lack the end of its logs. If it counted as an ordinary voter, it could help to elect
 a leader, or to commit, without blocks that a majority had acknowledged. So its replica
 
-    is silent    it takes and sends no messages, while it asks the write group's members for a leader
+    is silent    it takes and sends no messages, while it looks for the write group's leader: among the members that it
+                 remembers, and, as an older copy remembers those of then, those of today
     abstains     a leader has logged a block since then, and a majority without this node has it; a node with that block
                  has everything this node ever acknowledged, and no candidate that it voted for before can win any more.
                  The replica follows as any other, acknowledges what it really has, and neither votes nor stands
@@ -64,6 +65,7 @@ class Rejoining:
         calls: Calls | None,
         forgotten: Forgotten | None,
         placements: Callable[[], Mapping[int, Sequence[int]]],
+        leader_heard: Callable[[int], int],
         wake: Callable[[], None],
     ) -> None:
         self._node_id = node_id
@@ -73,6 +75,7 @@ class Rejoining:
         self._calls = calls
         self._forgotten = forgotten
         self._placements = placements
+        self._leader_heard = leader_heard
         self._wake = wake
         self._agreed: set[int] = set()
         """Write groups that this node takes part in again by agreement, before it heard a leader."""
@@ -132,8 +135,7 @@ class Rejoining:
 
     async def _come_back(self, group: WriteGroup, rounds: int) -> None:
         assert self._calls is not None, "running"
-        voters = self._replication.silent[group.group].voters
-        for node_id in sorted(voters - {self._node_id}):
+        for node_id in self._may_lead(group.group):
             try:
                 reply = await self._calls.call(
                     node_id, MEMBER_FORGOT, MemberForgot(group.group), timeout_seconds=COME_BACK_SECONDS_MAX
@@ -153,6 +155,13 @@ class Rejoining:
             return
         if self._forgotten is not None and self._forgotten.lost_power:
             await self._agree_with_others_that_lost(group, rounds)
+
+    def _may_lead(self, number: int) -> list[int]:
+        """The other nodes of which one may lead the write group, the likeliest first. Any node may be asked: only a
+        leader answers, once a majority of the members of today has confirmed it."""
+        remembered = self._replication.silent[number].voters
+        likely = [self._leader_heard(number), *sorted(remembered), *self._placements().get(number, ())]
+        return [node_id for node_id in dict.fromkeys(likely) if node_id not in (self._node_id, -1)]
 
     async def _agree_with_others_that_lost(self, group: WriteGroup, rounds: int) -> None:
         number = group.group

@@ -115,6 +115,8 @@ class Consensus:
     """The clocks of the metadata quorum; None: this node's own clock gives the time."""
     placements: Callable[[], Mapping[int, Sequence[int]]] = dict
     """The nodes where placement wants the replicas of each write group now."""
+    leader_heard: Callable[[int], int] = lambda group: -1
+    """The node that leads a write group, by what other nodes have told; -1: none has."""
     founders: Callable[[], Mapping[int, Sequence[int]]] = dict
     """Per write group that came to those of the cluster's beginning, the nodes that begin it; of a node alone, the
     numbers count."""
