@@ -24,7 +24,10 @@ from mainstem.nameserver.state.replica_placement import Locations, machine_of, p
 
 LABELS = st.none() | st.sampled_from(["a", "b", "c"])
 LOCATIONS = st.dictionaries(
-    st.integers(1, 30), st.builds(Location, LABELS) | st.builds(Location, LABELS, LABELS), min_size=1, max_size=9
+    st.integers(1, 30),
+    st.builds(Location, LABELS, st.none()) | st.builds(Location, LABELS, LABELS),
+    min_size=1,
+    max_size=9,
 )
 
 
