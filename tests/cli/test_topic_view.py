@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 
 import msgspec
 import pytest
+from tests.broker.harness import Serving, serving
 from tests.console.views import FLIGHTS
 
+from mainstem.cli.clients import kafka_node
 from mainstem.cli.topic.describe import print_topic
-from mainstem.cli.topic.view import PartitionTree, TopicLine, TopicTree, only, with_bytes, with_files
+from mainstem.cli.topic.view import PartitionTree, TopicLine, TopicTree, only, tree, with_bytes, with_files
 from mainstem.console.views.of_topics import TopicSummary
+from mainstem.model import queue_id_of
 
 BARE = TopicTree(
     name="flights",
@@ -83,6 +87,38 @@ def test_partitions_with_the_same_replicas_share_a_line(text: Callable[[TopicTre
     ]
     shown = text(msgspec.structs.replace(BARE, partitions=partitions))
     assert "REPLICAS IN SYNC PARTITIONS\n1, 2, 3 1, 2, 3 0, 2\n2, 3, 1 none 3\n2, 3, 1 2, 1 1\n\n" in shown
+
+
+def test_a_partition_without_a_leader_is_shown_as_such(text: Callable[[TopicTree], str]) -> None:
+    """The others have their offsets all the same, over Kafka alone and with what HTTP adds."""
+    lost = msgspec.structs.replace(
+        BARE.partitions[0], leader=-1, leader_epoch=None, log_start=None, high_watermark=None
+    )
+    topic = msgspec.structs.replace(BARE, partitions=[lost, BARE.partitions[1]])
+    bare, full = text(topic), text(with_files(topic, FLIGHTS))
+    assert "flights: 2 partitions, 5 offsets, 1 partition without a leader\n" in bare
+    assert " 0 none - - -\n 1 1 4 0 5\n" in bare
+    assert " 0 none 2 - 80 - 2.0 KiB 1.0 MiB 2\n" in full
+
+
+async def _described(served: Serving, *lost: int) -> TopicTree:
+    topic = await served.topic("orders", partitions=3)
+    served.metadata.leaders |= {queue_id_of(topic.number, partition): -1 for partition in lost}
+    return await asyncio.to_thread(lambda: tree(kafka_node.admin(str(served.server.addresses[0])), "orders"))
+
+
+@pytest.mark.parametrize("lost", [(), (1,), (0, 1, 2)])
+def test_a_client_gets_the_offsets_of_partitions_that_have_a_leader(lost: tuple[int, ...]) -> None:
+    """librdkafka waits for the leader of each partition that it is asked for, and answers for none without."""
+
+    async def story() -> None:
+        async with serving() as served:
+            described = await _described(served, *lost)
+            assert [(it.partition, it.leader, it.log_start, it.high_watermark) for it in described.partitions] == [
+                (partition, -1, None, None) if partition in lost else (partition, 1, 0, 0) for partition in range(3)
+            ]
+
+    asyncio.run(story())
 
 
 def test_a_partition_that_the_node_does_not_know_yet_stays_bare() -> None:

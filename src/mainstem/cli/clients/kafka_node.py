@@ -98,6 +98,18 @@ def outcome(future: Future[T], what: str) -> T:
         raise RequestRefused(f"{what}: no answer within {REQUEST_SECONDS:.0f} s") from None
 
 
+def outcome_of_leader(future: Future[T], what: str) -> T | None:
+    """As `outcome`; None where a partition's leader has gone meanwhile, or does not answer."""
+    try:
+        return future.result(timeout=REQUEST_SECONDS + 5)
+    except KafkaException as error:
+        if error.args[0].code() in _OF_LEADERS:
+            return None
+        return outcome(future, what)
+    except TimeoutError:
+        return None
+
+
 def outcome_of_coordinator(ask: Callable[[], Future[T]], what: str) -> T:
     """The result of a request to a consumer group's coordinator, which may be about to start, or to move: it is asked
     again for a while. Raises RequestRefused as `outcome` does."""
@@ -133,6 +145,21 @@ _OF_COORDINATORS = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
+
+_OF_LEADERS = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._NOENT,  # librdkafka has looked for the leader, and found none
+        KafkaError._TIMED_OUT,
+    }
+)
+"""Clients see these of a partition while it has no leader, or when its leader has just changed."""
 
 _PASSING = _OF_COORDINATORS | frozenset(
     {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mainstem.cli.clients import kafka_node
 from mainstem.cli.parameters.options import OptionType
@@ -106,19 +106,14 @@ def resolved(
 
 def listed(admin: AdminClient, queues: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
     """The offsets that ListOffsets answers for many queues at once. Raises RequestRefused naming the queue."""
-    return {queue: found.offset for queue, found in answers(admin, queues, spec).items()}
-
-
-def answers(
-    admin: AdminClient, queues: Iterable[tuple[str, int]], spec: OffsetSpec
-) -> dict[tuple[str, int], ListOffsetsResultInfo]:
-    """ListOffsets of many queues at once. Raises RequestRefused naming the queue."""
     requests = {TopicPartition(topic, partition): spec for topic, partition in queues}
     if not requests:
         return {}
     futures = admin.list_offsets(requests, request_timeout=kafka_node.REQUEST_SECONDS)
     return {
-        (queue.topic, queue.partition): kafka_node.outcome(future, f"no offsets of {queue.topic} [{queue.partition}]")
+        (queue.topic, queue.partition): kafka_node.outcome(
+            future, f"no offsets of {queue.topic} [{queue.partition}]"
+        ).offset
         for queue, future in futures.items()
     }
 

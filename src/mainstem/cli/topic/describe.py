@@ -29,7 +29,8 @@ def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, 
     """Show a topic's partitions, offsets and, where HTTP answers, its bytes and files on each disk.
 
     REPLICAS are the nodes that keep a partition, IN SYNC those of them that keep up with its leader. START is a
-    partition's first offset and END the offset after its last one. The queue store on disk 2 has the offsets below
+    partition's first offset and END the offset after its last one, as its leader tells them; a partition without a
+    leader has neither. The queue store on disk 2 has the offsets below
     SPLIT, or the remote tier has; the journal on disk 1 has those from there on, and may still have some below.
     Files are segments of the journal, and files of the queue store and the remote tier; INDEX counts the entries that
     their index has for the partition.
@@ -57,8 +58,13 @@ def command(topic: str, partitions: tuple[int, ...], bootstrap: str, http: str, 
 
 def print_topic(topic: TopicTree, *, all_files: bool) -> None:
     """The topic as text for people; what is None is left out."""
-    offsets = sum(one.high_watermark - one.log_start for one in topic.partitions)
-    print_text(f"{topic.name}: {counted(len(topic.partitions), 'partition')}, {counted(offsets, 'offset')}\n")
+    offsets = sum((one.high_watermark or 0) - (one.log_start or 0) for one in topic.partitions if _answers(one))
+    leaderless = sum(one.leader < 0 for one in topic.partitions)
+    print_text(
+        f"{topic.name}: {counted(len(topic.partitions), 'partition')}, {counted(offsets, 'offset')}"
+        + (f", {counted(leaderless, 'partition')} without a leader" if leaderless else "")
+        + "\n"
+    )
     configs = ", ".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
     fields = [
         ("id", topic.topic_id + (", internal" if topic.internal else "")),
@@ -76,7 +82,10 @@ def print_topic(topic: TopicTree, *, all_files: bool) -> None:
     if not known:
         print_table(
             [">PARTITION", ">LEADER", ">EPOCH", ">START", ">END"],
-            [(it.partition, it.leader, it.leader_epoch, it.log_start, it.high_watermark) for it in topic.partitions],
+            [
+                (it.partition, _leader(it), *map(_or_dash, (it.leader_epoch, it.log_start, it.high_watermark)))
+                for it in topic.partitions
+            ],
             empty="no partitions",
         )
         return
@@ -111,13 +120,28 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
+def _leader(one: PartitionTree) -> object:
+    return one.leader if one.leader >= 0 else "none"
+
+
+def _answers(one: PartitionTree) -> bool:
+    """Whether its leader has told its offsets."""
+    return one.log_start is not None and one.high_watermark is not None
+
+
+def _or_dash(figure: int | None) -> object:
+    return "-" if figure is None else figure
+
+
 def _partition_row(one: PartitionTree) -> Sequence[object]:
     """A partition that the node does not know yet has only what Kafka says."""
     if one.split_end is None or one.files is None:
-        return one.partition, one.leader, "-", one.log_start, "-", one.high_watermark, "-", "-", "-"
+        start, end = map(_or_dash, (one.log_start, one.high_watermark))
+        return one.partition, _leader(one), "-", start, "-", end, "-", "-", "-"
     return (
-        one.partition, one.leader, one.write_group, one.log_start, max(one.log_start, one.split_end),
-        one.high_watermark, size(one.unsplit_bytes), size(one.stored_bytes), len(one.files) + len(one.segments or ()),
+        one.partition, _leader(one), one.write_group, _or_dash(one.log_start), max(one.log_start or 0, one.split_end),
+        _or_dash(one.high_watermark), size(one.unsplit_bytes), size(one.stored_bytes),
+        len(one.files) + len(one.segments or ()),
     )  # fmt: skip
 
 

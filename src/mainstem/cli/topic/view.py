@@ -14,11 +14,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import Node, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
+from confluent_kafka import Node, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    ListOffsetsResultInfo,
+    OffsetSpec,
+    ResourceType,
+)
 
 from mainstem.cli.clients import kafka_node
-from mainstem.cli.parameters.position import answers
 from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, TopicSummary, TopicView
 
 
@@ -42,12 +48,14 @@ class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     leader: int
-    leader_epoch: int
+    """-1: it has none now."""
+    leader_epoch: int | None
+    """None, as with the offsets: nobody leads it, or whoever does has not answered."""
     replicas: Sequence[int]
     """The nodes that keep it, also those that are away; the preferred leader is the first."""
     in_sync: Sequence[int]
-    log_start: int
-    high_watermark: int
+    log_start: int | None
+    high_watermark: int | None
     write_group: int | None = None
     split_end: int | None = None
     end: int | None = None
@@ -93,13 +101,13 @@ def lines(admin: AdminClient) -> list[TopicLine]:
 
 
 def tree(admin: AdminClient, name: str) -> TopicTree:
-    """A topic down to its offsets. Raises RequestRefused."""
+    """A topic down to its offsets, as far as its partitions have leaders. Raises RequestRefused."""
     futures = admin.describe_topics(TopicCollection([name]), request_timeout=kafka_node.REQUEST_SECONDS)
     topic = kafka_node.outcome(futures[name], f"topic {name}")
     queues = [(name, partition.id) for partition in sorted(topic.partitions, key=lambda one: int(one.id))]
-    starts = answers(admin, queues, OffsetSpec.earliest())
-    ends = answers(admin, queues, OffsetSpec.latest())
     leaders = {one.id: -1 if one.leader is None else one.leader.id for one in topic.partitions}
+    led = [queue for queue in queues if leaders[queue[1]] >= 0]
+    starts, ends = _listed(admin, led, OffsetSpec.earliest(), OffsetSpec.latest())
     replicas = {one.id: _ids(one.replicas) for one in topic.partitions}
     in_sync = {one.id: _ids(one.isr) for one in topic.partitions}
     return TopicTree(
@@ -111,15 +119,40 @@ def tree(admin: AdminClient, name: str) -> TopicTree:
             PartitionTree(
                 partition=queue[1],
                 leader=leaders[queue[1]],
-                leader_epoch=ends[queue].leader_epoch,
+                leader_epoch=ends[queue].leader_epoch if queue in ends else None,
                 replicas=replicas[queue[1]],
                 in_sync=in_sync[queue[1]],
-                log_start=starts[queue].offset,
-                high_watermark=ends[queue].offset,
+                log_start=starts[queue].offset if queue in starts else None,
+                high_watermark=ends[queue].offset if queue in ends else None,
             )
             for queue in queues
         ],
     )
+
+
+def _listed(
+    admin: AdminClient, queues: Sequence[tuple[str, int]], *specs: OffsetSpec
+) -> list[dict[tuple[str, int], ListOffsetsResultInfo]]:
+    """By ListOffsets, asked at once, the offsets of each kind of those queues whose leaders answer. Queues without a
+    leader must not be among these: the client would wait for one, and then answer for none. Raises RequestRefused."""
+    if not queues:
+        return [{} for _ in specs]
+    asked = [
+        admin.list_offsets(
+            {TopicPartition(*queue): spec for queue in queues}, request_timeout=kafka_node.REQUEST_SECONDS
+        )
+        for spec in specs
+    ]
+    found: list[dict[tuple[str, int], ListOffsetsResultInfo]] = []
+    for futures in asked:
+        answers = {
+            (queue.topic, queue.partition): kafka_node.outcome_of_leader(
+                future, f"no offsets of {queue.topic} [{queue.partition}]"
+            )
+            for queue, future in futures.items()
+        }
+        found.append({queue: answer for queue, answer in answers.items() if answer is not None})
+    return found
 
 
 def with_bytes(topics: Sequence[TopicLine], seen: Sequence[TopicSummary]) -> list[TopicLine]:
