@@ -147,6 +147,12 @@ from mainstem.protocol.messages.share_groups import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from mainstem.protocol.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from mainstem.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -291,6 +297,8 @@ API_MESSAGES: Mapping[int, ApiDeclaration] = MappingProxyType(
             _declare("ShareGroupDescribe", ShareGroupDescribeRequest, ShareGroupDescribeResponse),
             _declare("ShareFetch", ShareFetchRequest, ShareFetchResponse),
             _declare("ShareAcknowledge", ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+            _declare("StreamsGroupHeartbeat", StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse),
+            _declare("StreamsGroupDescribe", StreamsGroupDescribeRequest, StreamsGroupDescribeResponse),
         )
     }
 )
@@ -423,6 +431,10 @@ __all__ = [
     "ShareGroupDescribeResponse",
     "ShareGroupHeartbeatRequest",
     "ShareGroupHeartbeatResponse",
+    "StreamsGroupDescribeRequest",
+    "StreamsGroupDescribeResponse",
+    "StreamsGroupHeartbeatRequest",
+    "StreamsGroupHeartbeatResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",

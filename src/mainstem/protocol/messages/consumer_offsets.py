@@ -1,9 +1,9 @@
 """The records of the internal topic `__consumer_offsets`, in Kafka's own format.
 
 The version in front of a key tells what the record is: 0 or 1 an offset commit, 2 a classic group's metadata, the kinds
-of `consumer_group_records` a part of a group whose partitions the coordinator assigns, those of `share_group_records` a
-part of a share group, 10,000 an offset that a transaction commits and that waits for its end. A null value deletes what
-the key names. Values are written in the last version that older readers understand too.
+of `consumer_group_records` a part of a group whose partitions the coordinator assigns, those of `share_group_records`
+and `streams_group_records` a part of such a group, 10,000 an offset that a transaction commits and that waits for its
+end. A null value deletes what the key names. Values are written in the last version that older readers understand too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mainstem.protocol.messages.share_group_records import (
     SHARE_RECORDS,
     ShareKey,
 )
+from mainstem.protocol.messages.streams_group_records import STREAMS_RECORDS, StreamsKey
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
 from mainstem.protocol.schema import (
     ZERO_UUID,
@@ -115,7 +116,7 @@ class PendingOffsetValue:
     topic_id: UUID = wire(uuid)
 
 
-RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey | ShareKey
+RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey | ShareKey | StreamsKey
 
 
 def read_key(buffer: Buffer) -> RecordKey:
@@ -128,7 +129,7 @@ def read_key(buffer: Buffer) -> RecordKey:
         return read_versioned(GroupMetadataKey, buffer)
     if version == PENDING_OFFSET_KEY_VERSION:
         return read_versioned(PendingOffsetKey, buffer)
-    of_group = MODERN_RECORDS.keys.get(version) or SHARE_RECORDS.keys.get(version)
+    of_group = MODERN_RECORDS.keys.get(version) or SHARE_RECORDS.keys.get(version) or STREAMS_RECORDS.keys.get(version)
     if of_group is not None:
         return read_versioned(of_group, buffer)
     raise UnsupportedVersion(f"a record of __consumer_offsets has a key of version {version}")
@@ -143,6 +144,8 @@ def write_key(key: RecordKey) -> bytes:
         return write_versioned(key, PENDING_OFFSET_KEY_VERSION)
     if isinstance(key, ShareKey):
         return SHARE_RECORDS.write_key(key)
+    if isinstance(key, StreamsKey):
+        return STREAMS_RECORDS.write_key(key)
     return MODERN_RECORDS.write_key(key)
 
 
