@@ -49,6 +49,7 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
             # 2: the node takes partitions into the transactions of producers by itself (KIP-890)
             Feature("transaction.version", {FeatureLevel.TRANSACTIONAL: 2}),
             Feature("share.version", {FeatureLevel.FIRST: 1}),
+            Feature("streams.version", {FeatureLevel.FIRST: 1}),
             # a replica that has all that was acknowledged may lead: that is how write groups elect
             Feature("eligible.leader.replicas.version", {FeatureLevel.FIRST: 1}),
         )

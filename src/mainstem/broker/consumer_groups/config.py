@@ -8,6 +8,7 @@ from mainstem.errors import ConfigError
 
 UPGRADING_POLICIES = ("upgrade", "bidirectional")
 DOWNGRADING_POLICIES = ("downgrade", "bidirectional")
+STANDBYS_MAX = 2
 MIGRATION_POLICIES = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
@@ -22,6 +23,18 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """`group.consumer.session.timeout.ms`: of members whose partitions the coordinator assigns."""
     consumer_heartbeat_interval_ms: int = 5_000
     """`group.consumer.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
+    streams_session_timeout_ms: int = 45_000
+    """`group.streams.session.timeout.ms`: of members of streams groups."""
+    streams_heartbeat_interval_ms: int = 5_000
+    """`group.streams.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
+    streams_num_standby_replicas: int = 0
+    """`group.streams.num.standby.replicas`: how many members follow each task with state, ready to take it over; two
+    at most, as in Kafka."""
+    streams_initial_rebalance_delay_ms: int = 3_000
+    """`group.streams.initial.rebalance.delay.ms`: how long a streams group without members waits for more of them
+    after the first."""
+    streams_assignment_interval_ms: int = 1_000
+    """`group.streams.assignment.interval.ms`: tasks of a streams group are assigned anew no more often."""
     migration_policy: str = "bidirectional"
     """`group.consumer.migration.policy`: whether a group may change its protocol while it has members: `upgrade` from
     classic, `downgrade` to classic, `bidirectional` or `disabled`."""
@@ -82,6 +95,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             "session_timeout_ms_min",
             "consumer_session_timeout_ms",
             "consumer_heartbeat_interval_ms",
+            "streams_session_timeout_ms",
+            "streams_heartbeat_interval_ms",
             "group_size_max",
             "groups_max",
             "group_metadata_bytes_max",
@@ -101,7 +116,13 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         for name in at_least_one:
             if getattr(self, name) < 1:
                 raise ConfigError(f"groups.{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("rebalance_delay_ms", "offset_metadata_bytes_max"):
+        not_negative = (
+            "rebalance_delay_ms",
+            "offset_metadata_bytes_max",
+            "streams_initial_rebalance_delay_ms",
+            "streams_assignment_interval_ms",
+        )
+        for name in not_negative:
             if getattr(self, name) < 0:
                 raise ConfigError(f"groups.{name} is {getattr(self, name)}; it must not be negative")
         if self.migration_policy not in MIGRATION_POLICIES:
@@ -113,6 +134,16 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             raise ConfigError(
                 f"groups.consumer_session_timeout_ms is {self.consumer_session_timeout_ms}; it must be longer than"
                 f" consumer_heartbeat_interval_ms, {self.consumer_heartbeat_interval_ms}"
+            )
+        if self.streams_session_timeout_ms <= self.streams_heartbeat_interval_ms:
+            raise ConfigError(
+                f"groups.streams_session_timeout_ms is {self.streams_session_timeout_ms}; it must be longer than"
+                f" streams_heartbeat_interval_ms, {self.streams_heartbeat_interval_ms}"
+            )
+        if not 0 <= self.streams_num_standby_replicas <= STANDBYS_MAX:
+            raise ConfigError(
+                f"groups.streams_num_standby_replicas is {self.streams_num_standby_replicas}; it must be from 0 to"
+                f" {STANDBYS_MAX}"
             )
         if self.session_timeout_ms_max < self.session_timeout_ms_min:
             raise ConfigError(

@@ -22,7 +22,9 @@ from mainstem.broker.consumer_groups.step import (
     OffsetRecord,
     PendingRecord,
     ShareRecord,
+    StreamsRecord,
 )
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
@@ -34,6 +36,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     write_key,
 )
 from mainstem.protocol.messages.share_group_records import ShareGroupMetadataKey, ShareKey
+from mainstem.protocol.messages.streams_group_records import StreamsGroupMetadataKey, StreamsKey
 
 
 class PendingSection(NamedTuple):
@@ -54,6 +57,8 @@ class LoggedState:
         """The groups whose partitions the coordinator assigns; no id is in `classic` as well."""
         self.shared: dict[str, ShareGroup] = {}
         """The share groups; no id is in the others as well."""
+        self.streams: dict[str, StreamsGroup] = {}
+        """The streams groups; no id is in the others as well."""
         self.offsets = Offsets()
         self.pending = PendingOffsets()
         self.unknown: dict[bytes, UnknownRecord] = {}
@@ -63,11 +68,11 @@ class LoggedState:
     @property
     def group_count(self) -> int:
         """How many groups there are, of all kinds."""
-        return len(self.classic) + len(self.modern) + len(self.shared)
+        return len(self.classic) + len(self.modern) + len(self.shared) + len(self.streams)
 
-    def any_group(self, group_id: str) -> ConsumerGroup | ModernGroup | None:
-        """The consumer group of this id, of either protocol; share groups are none."""
-        return self.classic.get(group_id) or self.modern.get(group_id)
+    def any_group(self, group_id: str) -> ConsumerGroup | ModernGroup | StreamsGroup | None:
+        """The group of this id that commits offsets, of any protocol; share groups do not."""
+        return self.classic.get(group_id) or self.modern.get(group_id) or self.streams.get(group_id)
 
     def classic_group(self, group_id: str) -> ConsumerGroup:
         """The classic group of this id, made if need be."""
@@ -87,14 +92,17 @@ class LoggedState:
             self.unknown.pop(write_key(record.key), None)
         if isinstance(record, OffsetRecord):
             self.offsets.replay(record)
-            if record.value is not None and record.key.group not in self.modern:
-                self.classic_group(record.key.group)
+            group_id = record.key.group
+            if record.value is not None and group_id not in self.modern and group_id not in self.streams:
+                self.classic_group(group_id)
         elif isinstance(record, ModernRecord):
             self._replay_modern(record)
         elif isinstance(record, PendingRecord):
             self.pending.replay(record)
         elif isinstance(record, ShareRecord):
             self._replay_shared(record)
+        elif isinstance(record, StreamsRecord):
+            self._replay_streams(record)
         elif record.value is not None:
             self.classic_group(record.key.group).restore(record.value)
         else:
@@ -116,7 +124,7 @@ class LoggedState:
         group = self.modern.pop(group_id, None)
         if group is not None:
             group.abandon()
-        if self.offsets.has(group_id):
+        if self.offsets.has(group_id) and group_id not in self.streams:
             self.classic_group(group_id)
 
     def _replay_shared(self, record: ShareRecord) -> None:
@@ -130,6 +138,25 @@ class LoggedState:
             if group is None:
                 group = self.shared[group_id] = ShareGroup(group_id, self._holdings)
             group.replay(record.key, record.value)
+
+    def _replay_streams(self, record: StreamsRecord) -> None:
+        group_id = record.key.group
+        if record.value is None and isinstance(record.key, StreamsGroupMetadataKey):
+            self.forget_streams(group_id)
+        elif record.value is not None or group_id in self.streams:
+            group = self.streams.get(group_id)
+            if group is None:
+                group = self.streams[group_id] = StreamsGroup(group_id, self._holdings)
+            if group_id in self.classic and not self.classic[group_id].members:
+                self._forget(group_id)
+            group.replay(record.key, record.value)
+
+    def forget_streams(self, group_id: str) -> None:
+        group = self.streams.pop(group_id, None)
+        if group is not None:
+            group.abandon()
+        if self.offsets.has(group_id) and group_id not in self.modern:
+            self.classic_group(group_id)
 
     def _replay_unknown(self, record: UnknownRecord) -> None:
         """Keep a record of a later version; what was known under its key no longer holds."""
@@ -146,6 +173,8 @@ class LoggedState:
                 self.pending.replay(PendingRecord(key, None))
             elif isinstance(key, ShareKey):
                 self._replay_shared(ShareRecord(key, None))
+            elif isinstance(key, StreamsKey):
+                self._replay_streams(StreamsRecord(key, None))
             else:
                 self._replay_modern(ModernRecord(key, None))
         if record.value is None:
@@ -164,7 +193,7 @@ class LoggedState:
         """The contents of a snapshot, one after the other: consumer groups by their ids, the pending offsets of groups,
         then the keys of unknown records."""
         pending = map(PendingSection, self.pending.groups())
-        return [*self.classic, *self.modern, *self.shared, *pending, *self.unknown]
+        return [*self.classic, *self.modern, *self.shared, *self.streams, *pending, *self.unknown]
 
     def snapshot(self, section: Section) -> Iterator[LogRecord]:
         """The records that make a section as it is now; none when it is gone."""
@@ -190,5 +219,9 @@ class LoggedState:
         if shared is not None:
             for share_key, share_part in shared.snapshot():
                 yield ShareRecord(share_key, share_part)
+        streams = self.streams.get(group_id)
+        if streams is not None:
+            for streams_key, streams_part in streams.snapshot():
+                yield StreamsRecord(streams_key, streams_part)
         for key, value in self.offsets.of_group(group_id):
             yield OffsetRecord(key, value)

@@ -19,7 +19,15 @@ from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
-from mainstem.broker.consumer_groups.step import Caller, ConsumerGroupRecord, ModernRecord, OffsetRecord, Step
+from mainstem.broker.consumer_groups.step import (
+    Caller,
+    ConsumerGroupRecord,
+    ModernRecord,
+    OffsetRecord,
+    Step,
+    StreamsRecord,
+)
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.kernel import untrack
 from mainstem.protocol.error_codes import ErrorCode
@@ -302,7 +310,7 @@ def _lost(partition: int) -> OffsetFetchResponsePartitions:
 
 
 def delete(
-    step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets, request: OffsetDeleteRequest
+    step: Step, group: ConsumerGroup | ModernGroup | StreamsGroup, offsets: Offsets, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """Forget offsets of topics that no member consumes."""
     if isinstance(group, ConsumerGroup) and not group.empty and not group.consumers:
@@ -328,7 +336,7 @@ def forget(step: Step, key: OffsetCommitKey) -> None:
 _MS_PER_MINUTE = 60_000
 
 
-def expire(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets) -> None:
+def expire(step: Step, group: ConsumerGroup | ModernGroup | StreamsGroup, offsets: Offsets) -> None:
     """Forget a consumer group's expired offsets, and the group itself when it is empty and has none left. If a part of
     the log is lost nothing expires: the lost part may hold a later commit, which would be undone if that part were
     found again."""
@@ -343,7 +351,7 @@ def expire(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets) -> 
         delete_group(step, group, offsets)
 
 
-def delete_group(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offsets) -> None:
+def delete_group(step: Step, group: ConsumerGroup | ModernGroup | StreamsGroup, offsets: Offsets) -> None:
     """Forget an empty consumer group with all its offsets."""
     assert group.empty
     for key, _ in list(offsets.of_group(group.group_id)):
@@ -352,12 +360,16 @@ def delete_group(step: Step, group: ConsumerGroup | ModernGroup, offsets: Offset
         for part in group.tombstones():
             step.write(ModernRecord(part, None))
         return
+    if isinstance(group, StreamsGroup):
+        for streams_part in group.tombstones():
+            step.write(StreamsRecord(streams_part, None))
+        return
     for member_id in group.pending_members:
         step.stop_timer(TimerKind.SESSION, group, member_id)
     step.write(ConsumerGroupRecord(GroupMetadataKey(group=group.group_id), None))
 
 
-def _expired(step: Step, group: ConsumerGroup | ModernGroup, value: OffsetCommitValue) -> bool:
+def _expired(step: Step, group: ConsumerGroup | ModernGroup | StreamsGroup, value: OffsetCommitValue) -> bool:
     now_ms = step.now.wall_ms
     since_ms = value.commit_timestamp
     if isinstance(group, ConsumerGroup) and group.protocol_type is not None:

@@ -17,6 +17,8 @@ from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import OffsetRecord, PendingRecord, Step
+from mainstem.broker.consumer_groups.streams.streams_commits import txn_commit_error
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import (
     OffsetCommitKey,
@@ -123,7 +125,9 @@ class PendingOffsets:
         return ErrorCode.NONE
 
 
-def commit_error(group: ConsumerGroup | ModernGroup | None, request: TxnOffsetCommitRequest) -> ErrorCode:
+def commit_error(
+    group: ConsumerGroup | ModernGroup | StreamsGroup | None, request: TxnOffsetCommitRequest
+) -> ErrorCode:
     """Whether the consumer that a transactional producer names is a member of its group (KIP-447); older producers name
     none."""
     generation = request.generation_id
@@ -132,6 +136,8 @@ def commit_error(group: ConsumerGroup | ModernGroup | None, request: TxnOffsetCo
         return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
     if not named:
         return ErrorCode.NONE
+    if isinstance(group, StreamsGroup):
+        return txn_commit_error(group, request)
     if isinstance(group, ModernGroup):
         if generation < 0 and group.empty:
             return ErrorCode.NONE

@@ -10,6 +10,7 @@ from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroupState
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition
 from mainstem.broker.consumer_groups.step import Counts
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroupState
 from mainstem.model import Sample
 
 _LIVE_STATES = tuple(
@@ -17,6 +18,7 @@ _LIVE_STATES = tuple(
         [
             *(state.value for state in ConsumerGroupState if state is not ConsumerGroupState.DEAD),
             *(state.value for state in ModernGroupState),
+            *(state.value for state in StreamsGroupState),
         ]
     )
 )
@@ -45,6 +47,9 @@ def samples_of(partitions: Iterable[CoordinatorPartition], counts: Counts, holdi
         for shared in list(machine.state.shared.values()):
             states[shared.state.value] += 1
             members += len(shared.members)
+        for streams in list(machine.state.streams.values()):
+            states[streams.state.value] += 1
+            members += len(streams.members)
     for state in _LIVE_STATES:
         labels = (("state", state),)
         yield Sample("mainstem_consumer_groups", "gauge", "Consumer groups by state.", states[state], labels)

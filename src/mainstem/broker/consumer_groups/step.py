@@ -23,6 +23,7 @@ from mainstem.protocol.messages.consumer_offsets import (
     PendingOffsetValue,
 )
 from mainstem.protocol.messages.share_group_records import ShareKey, ShareValue
+from mainstem.protocol.messages.streams_group_records import StreamsKey, StreamsValue
 
 
 class Caller(NamedTuple):
@@ -72,7 +73,16 @@ class ShareRecord(NamedTuple):
     value: ShareValue | None
 
 
-LogRecord = OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | ShareRecord | UnknownRecord
+class StreamsRecord(NamedTuple):
+    """A part of a streams group; without a value: the part is gone."""
+
+    key: StreamsKey
+    value: StreamsValue | None
+
+
+LogRecord = (
+    OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | ShareRecord | StreamsRecord | UnknownRecord
+)
 
 
 @dataclass(slots=True)

@@ -191,6 +191,8 @@ ACCESS: Mapping[int, Access] = {
     81: Whole(Operation.ALTER, _cluster),
     76: Whole(Operation.READ, _group),  # and DESCRIBE on each topic: its handler checks them
     77: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
+    88: Whole(Operation.READ, _group),  # and DESCRIBE on each topic, CREATE of internal ones: its handler checks them
+    89: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
     78: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
     79: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
 }  # fmt: skip

@@ -75,6 +75,8 @@ from mainstem.broker.handlers import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -194,4 +196,6 @@ ROUTES: tuple[Route, ...] = (
     _route(77, share_group_describe.handle),
     _route(78, share_fetch.handle, abandoned_with_peer=True),
     _route(79, share_acknowledge.handle),
+    _route(88, streams_group_heartbeat.handle),
+    _route(89, streams_group_describe.handle),
 )

@@ -10,6 +10,8 @@ from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.modern import described
 from mainstem.broker.consumer_groups.shared import share_described
 from mainstem.broker.consumer_groups.step import PendingRecord, ShareRecord
+from mainstem.broker.consumer_groups.streams import streams_described
+from mainstem.broker.consumer_groups.streams.streams_step import StreamsStep
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_administration import DeletableGroupResult, DescribedGroup, ListedGroup
@@ -58,6 +60,21 @@ class AdministrationEvents:
         step.answer(ticket, found)
         return self._frame.finish(step)
 
+    def describe_streams(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
+        """The answer is a list of `DescribedStreamsGroup`, in the order asked for."""
+        step = self._frame.begin(now)
+        found = []
+        for group_id in group_ids:
+            group = self._state.streams.get(group_id)
+            if group is not None:
+                found.append(streams_described.described_streams(StreamsStep(step, group, self._frame.topics)))
+                continue
+            other = self._state.any_group(group_id) is not None or group_id in self._state.shared
+            why = f"Group {group_id} {'is not a streams group' if other else 'not found'}."
+            found.append(streams_described.streams_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why))
+        step.answer(ticket, found)
+        return self._frame.finish(step)
+
     def list_groups(self, ticket: Ticket, now: Moment) -> Result:
         """The answer is a list of `ListedGroup`."""
         step = self._frame.begin(now)
@@ -71,6 +88,7 @@ class AdministrationEvents:
             for group in self._state.classic.values()
         ]
         listed += [described.listed(group) for group in self._state.modern.values()]
+        listed += [streams_described.listed_streams(group) for group in self._state.streams.values()]
         listed += [share_described.listed_share(group) for group in self._state.shared.values()]
         step.answer(ticket, listed)
         return self._frame.finish(step)
@@ -100,10 +118,8 @@ class AdministrationEvents:
         return self._frame.finish(step)
 
     def _described(self, group_id: str) -> DescribedGroup:
-        group, other = (
-            self._state.classic.get(group_id),
-            group_id in self._state.modern or group_id in self._state.shared,
-        )
+        group = self._state.classic.get(group_id)
+        other = self._state.any_group(group_id) is not None or group_id in self._state.shared
         if group is None:
             return DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,

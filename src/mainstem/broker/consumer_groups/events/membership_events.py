@@ -4,6 +4,7 @@ their time is over."""
 from __future__ import annotations
 
 from mainstem.broker.consumer_groups.events.event_frame import EventFrame
+from mainstem.broker.consumer_groups.events.streams_events import StreamsEvents, drop_streams
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.migration import classic_members, conversion
 from mainstem.broker.consumer_groups.modern import group_changes
@@ -36,6 +37,7 @@ class MembershipEvents:
     def __init__(self, frame: EventFrame) -> None:
         self._frame = frame
         self._state = frame.state
+        self.streams = StreamsEvents(frame)
 
     # --- the classic protocol -----------------------------------------------------------------------
 
@@ -44,7 +46,8 @@ class MembershipEvents:
         timeout_ms, config = request.session_timeout_ms, self._frame.config
         group = self._state.classic.get(request.group_id)
         modern = self._state.modern.get(request.group_id)
-        if request.group_id in self._state.shared:
+        streams = self._state.streams.get(request.group_id)
+        if request.group_id in self._state.shared or (streams is not None and not streams.empty):
             step.answer(ticket, rebalance.refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
             return self._frame.finish(step)
         if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
@@ -56,11 +59,12 @@ class MembershipEvents:
             return self._frame.finish(step)
         elif group is None and request.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID
-        elif group is None and not self._frame.has_room:
+        elif group is None and streams is None and not self._frame.has_room:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         else:
             for key in () if modern is None else modern.tombstones():
                 step.write(ModernRecord(key, None))
+            drop_streams(step, streams)
             group = self._state.classic_group(request.group_id)
             joining.join(step, group, ticket, request, caller)
             return self._frame.finish(step, group)
@@ -116,15 +120,20 @@ class MembershipEvents:
         classic, group = self._state.classic.get(group_id), self._state.modern.get(group_id)
         it = GroupStep(step, group or ModernGroup(group_id, self._frame.holdings), self._frame.topics)
         other = classic is not None and not (joins and conversion.can_upgrade(it, classic))
+        streams = self._state.streams.get(group_id)
+        other = other or (streams is not None and not (joins and streams.empty))
         if group_id in self._state.shared or other:
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."))
         elif group is None and not joins:
             step.answer(ticket, refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."))
-        elif group is None and classic is None and not self._frame.has_room:
+        elif group is None and classic is None and streams is None and not self._frame.has_room:
             step.answer(ticket, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif group is None and (refusal := refusal_of_first(it, request, sender)) is not None:
             step.answer(ticket, refusal)
         else:
+            drop_streams(step, streams)
+            if group_id in self._state.classic and classic is None:
+                classic = self._state.classic[group_id]  # offsets of the streams group
             self._state.modern[group_id] = it.group
             waiting = [] if classic is None else conversion.upgrade(it, classic)
             step.answer(ticket, heartbeat(it, request, sender))
@@ -155,7 +164,7 @@ class MembershipEvents:
         """ShareGroupHeartbeat."""
         step = self._frame.begin(now)
         group_id, group = request.group_id, self._state.shared.get(request.group_id)
-        if group is None and (group_id in self._state.classic or group_id in self._state.modern):
+        if group is None and self._state.any_group(group_id) is not None:
             why = f"Group {group_id} is not a share group."
             step.answer(ticket, share_heartbeat.refused_share(ErrorCode.GROUP_ID_NOT_FOUND, why))
         elif group is None and request.member_epoch != JOIN_EPOCH:
@@ -180,6 +189,8 @@ class MembershipEvents:
         if group_id in self._state.shared:
             sharing = ShareStep(step, self._state.shared[group_id], self._frame.topics)
             share_heartbeat.sharing_session_over(sharing, member_id)
+        elif group_id in self._state.streams:
+            self.streams.time_over(step, timer)
         elif group_id in self._state.modern:
             it = GroupStep(step, self._state.modern[group_id], self._frame.topics)
             group_changes.time_over(it, timer.kind, member_id)
@@ -205,6 +216,7 @@ class MembershipEvents:
                 share_heartbeat.remove_sharing(it, unknown)
             for member_id in shared.members:
                 it.restart_session(member_id)
+        self.streams.recovered(step)
         for group in list(self._state.classic.values()):
             self._frame.forget_if_vacant(group)
             for member_id in group.members:

@@ -12,6 +12,7 @@ from mainstem.broker.consumer_groups.events.event_frame import EventFrame
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.modern import described
 from mainstem.broker.consumer_groups.step import Caller, PendingRecord, Step
+from mainstem.broker.consumer_groups.streams import streams_commits
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.error_codes import ErrorCode
@@ -46,6 +47,11 @@ class OffsetEvents:
             return self._frame.finish(step)
         if modern is not None:
             code = described.commit_error(modern, request, caller.version)
+            step.answer(ticket, offsets.commit(step, code, request, self._frame.topic_id_of))
+            return self._frame.finish(step)
+        streams = self._state.streams.get(request.group_id)
+        if streams is not None:
+            code = streams_commits.commit_error(streams, request, caller.version)
             step.answer(ticket, offsets.commit(step, code, request, self._frame.topic_id_of))
             return self._frame.finish(step)
         group = self._state.classic.get(request.group_id)
@@ -94,6 +100,9 @@ class OffsetEvents:
         step = self._frame.begin(now)
         modern = self._state.modern.get(request.group_id)
         code = ErrorCode.NONE if modern is None else described.fetch_error(modern, request)
+        streams = self._state.streams.get(request.group_id)
+        if streams is not None:
+            code = streams_commits.fetch_error(streams, request)
         if request.group_id in self._state.shared:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         if code is ErrorCode.NONE:
@@ -160,7 +169,7 @@ class OffsetEvents:
     def expire(self, step: Step) -> None:
         """Drop offsets whose retention is over, of some groups; its timer is set for the others."""
         if not self._to_expire:
-            self._to_expire.extend([*self._state.classic, *self._state.modern])
+            self._to_expire.extend([*self._state.classic, *self._state.modern, *self._state.streams])
         for _ in range(min(EXPIRY_GROUPS_PER_STEP, len(self._to_expire))):
             group = self._state.any_group(self._to_expire.popleft())
             if group is not None and not self._state.pending.has(group.group_id):

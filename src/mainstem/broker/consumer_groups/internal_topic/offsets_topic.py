@@ -14,6 +14,7 @@ from mainstem.broker.consumer_groups.step import (
     OffsetRecord,
     PendingRecord,
     ShareRecord,
+    StreamsRecord,
 )
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
@@ -38,6 +39,11 @@ from mainstem.protocol.messages.share_group_records import (
     SHARE_RECORDS,
     ShareKey,
     ShareValue,
+)
+from mainstem.protocol.messages.streams_group_records import (
+    STREAMS_RECORDS,
+    StreamsKey,
+    StreamsValue,
 )
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record
@@ -73,6 +79,8 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
         body = write_versioned(value, 0)
     elif isinstance(value, ShareValue):
         body = SHARE_RECORDS.write_value(value)
+    elif isinstance(value, StreamsValue):
+        body = STREAMS_RECORDS.write_value(value)
     elif not isinstance(value, OffsetCommitValue | GroupMetadataValue):
         body = MODERN_RECORDS.write_value(value)
     elif isinstance(value, OffsetCommitValue) and level >= FeatureLevel.HARDENED:
@@ -98,6 +106,8 @@ def decode(record: Record) -> LogRecord | None:
             return PendingRecord(key, pending)
         if isinstance(key, ShareKey):
             return ShareRecord(key, None if record.value is None else SHARE_RECORDS.read_value(key, record.value))
+        if isinstance(key, StreamsKey):
+            return StreamsRecord(key, None if record.value is None else STREAMS_RECORDS.read_value(key, record.value))
         if not isinstance(key, GroupMetadataKey):
             return ModernRecord(key, None if record.value is None else MODERN_RECORDS.read_value(key, record.value))
         return ConsumerGroupRecord(key, None if record.value is None else read_group_metadata_value(record.value))

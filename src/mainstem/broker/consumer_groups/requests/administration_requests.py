@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mainstem.broker.consumer_groups.modern.described import not_described
 from mainstem.broker.consumer_groups.requests.submission import Submission
 from mainstem.broker.consumer_groups.shared.share_described import share_not_described
+from mainstem.broker.consumer_groups.streams.streams_described import streams_not_described
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import DescribedConsumerGroup
@@ -22,6 +23,7 @@ from mainstem.protocol.messages.group_administration import (
     ListGroupsResponse,
 )
 from mainstem.protocol.messages.share_groups import DescribedShareGroup
+from mainstem.protocol.messages.streams_groups import DescribedStreamsGroup
 
 
 class AdministrationRequests:
@@ -54,6 +56,15 @@ class AdministrationRequests:
             group_ids,
             lambda names, machine, ticket, now: machine.administration.describe_shared(ticket, names, now),
             share_not_described,
+        )
+        return [found[group_id] for group_id in group_ids]
+
+    async def describe_streams_groups(self, group_ids: Sequence[str]) -> list[DescribedStreamsGroup]:
+        """The streams groups, in the order asked for."""
+        found = await self._submission.answer_of_each(
+            group_ids,
+            lambda names, machine, ticket, now: machine.administration.describe_streams(ticket, names, now),
+            streams_not_described,
         )
         return [found[group_id] for group_id in group_ids]
 

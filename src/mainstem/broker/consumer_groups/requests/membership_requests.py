@@ -10,6 +10,7 @@ from mainstem.broker.consumer_groups.rebalancing.rebalance import refused_join, 
 from mainstem.broker.consumer_groups.requests.submission import Submission
 from mainstem.broker.consumer_groups.shared.share_heartbeat import refused_share
 from mainstem.broker.consumer_groups.step import Caller
+from mainstem.broker.consumer_groups.streams.streams_heartbeat import StreamsAnswer, refused_streams
 from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import (
@@ -27,6 +28,7 @@ from mainstem.protocol.messages.group_membership import (
     SyncGroupResponse,
 )
 from mainstem.protocol.messages.share_groups import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from mainstem.protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 
 
 class MembershipRequests:
@@ -83,6 +85,15 @@ class MembershipRequests:
             request.group_id,
             lambda machine, ticket, now: machine.membership.share_heartbeat(ticket, request, caller, now),
             refused_share,
+        )
+
+    async def streams_heartbeat(self, request: StreamsGroupHeartbeatRequest, call: RequestContext) -> StreamsAnswer:
+        """The heartbeat of a member of a streams group."""
+        caller = Caller.of(call)
+        return await self._submission.answer(
+            request.group_id,
+            lambda machine, ticket, now: machine.membership.streams.heartbeat(ticket, request, caller, now),
+            lambda code: StreamsAnswer(refused_streams(code)),
         )
 
 
