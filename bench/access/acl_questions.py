@@ -114,6 +114,7 @@ from mainstem.protocol.messages.sasl import (
 )
 from mainstem.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from mainstem.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from mainstem.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from mainstem.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -229,6 +230,12 @@ def _of_group(name: str) -> Iterator[Question]:
     yield Question(f"ShareGroupHeartbeat {name}", ShareGroupHeartbeatRequest(
         group_id=name, member_id="nobody", member_epoch=7),
         1)  # fmt: skip
+    yield Question(f"StreamsGroupDescribe {name}", StreamsGroupDescribeRequest(
+        group_ids=(name,), include_authorized_operations=True),
+        0)  # fmt: skip
+    yield Question(f"StreamsGroupHeartbeat {name}", StreamsGroupHeartbeatRequest(
+        group_id=name, member_id="nobody", member_epoch=7, endpoint_information_epoch=0),
+        0)  # fmt: skip
     yield Question(f"ShareFetch {name}", ShareFetchRequest(
         group_id=name, member_id="nobody", share_session_epoch=7, max_wait_ms=0, min_bytes=0, max_records=1,
         batch_size=1, topics=(), forgotten_topics_data=()),

@@ -53,7 +53,9 @@ class Fakes:
         return topic
 
 
-def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) -> Fakes:
+def make_broker(
+    clock: Clock | None = None, config: BrokerConfig | None = None, groups: ConsumerGroupsConfig | None = None
+) -> Fakes:
     clock = clock or FakeClock()
     config = config or BrokerConfig()
     config.validate()
@@ -70,7 +72,7 @@ def make_broker(clock: Clock | None = None, config: BrokerConfig | None = None) 
         store=store,
         leadership=leadership,
         queue_admin=store,
-        groups=ConsumerGroupCoordinator(ServedPartitions(node, ConsumerGroupsConfig())),
+        groups=ConsumerGroupCoordinator(ServedPartitions(node, groups or ConsumerGroupsConfig())),
         shares=share_groups_of(node),
         clock=clock,
         fetch_sessions=FetchSessions(
@@ -102,11 +104,12 @@ async def serving(
     routes: Iterable[Route] = ROUTES,
     acls: MemoryAcls | None = None,
     quotas: QuotaTable | None = None,
+    groups: ConsumerGroupsConfig | None = None,
 ) -> AsyncIterator[Serving]:
     """A broker behind a server on a free port of 127.0.0.1. With `acls` it has an authorizer that goes by them, with
     `quotas` its clients are held to these."""
     clock = LoopClock()
-    fakes = make_broker(clock, config)
+    fakes = make_broker(clock, config, groups)
     if acls is not None:
         fakes.broker.authorizer, fakes.broker.acl_admin = acls.authorizer(), acls
     if quotas is not None:

@@ -42,6 +42,7 @@ from mainstem.protocol.messages import (
     sasl,
     share_fetch,
     share_groups,
+    streams_groups,
     topics,
 )
 from mainstem.protocol.messages import acls as acl_messages
@@ -227,6 +228,18 @@ def sharing(version: int, topic_id: UUID) -> share_groups.ShareGroupHeartbeatReq
     )
 
 
+def streaming(version: int, topic_id: UUID) -> streams_groups.StreamsGroupHeartbeatRequest:
+    part = streams_groups.StreamsSubtopology(
+        subtopology_id="0", source_topics=("t",), source_topic_regex=(), state_changelog_topics=(),
+        repartition_sink_topics=(), repartition_source_topics=(), copartition_groups=(),
+    )  # fmt: skip
+    return streams_groups.StreamsGroupHeartbeatRequest(
+        group_id="g", member_id="m", member_epoch=0, endpoint_information_epoch=0, rebalance_timeout_ms=1000,
+        topology=streams_groups.StreamsTopology(epoch=0, subtopologies=(part,)), active_tasks=(), standby_tasks=(),
+        warmup_tasks=(), process_id="p",
+    )  # fmt: skip
+
+
 def share_fetching(version: int, topic_id: UUID) -> share_fetch.ShareFetchRequest:
     partition = share_fetch.ShareFetchPartition(partition_index=0, acknowledgement_batches=())
     topic = share_fetch.ShareFetchTopic(topic_id=topic_id, partitions=(partition,))
@@ -380,6 +393,9 @@ CASES = [
     Case(77, lambda version, _: share_groups.ShareGroupDescribeRequest(
         group_ids=("g",), include_authorized_operations=False), (DESCRIBE_GROUP,)),
     Case(78, share_fetching, (READ_GROUP, READ)),
+    Case(88, streaming, (READ_GROUP, DESCRIBE)),
+    Case(89, lambda version, _: streams_groups.StreamsGroupDescribeRequest(
+        group_ids=("g",), include_authorized_operations=False), (DESCRIBE_GROUP,)),
     Case(79, lambda version, _: share_fetch.ShareAcknowledgeRequest(
         group_id="g", member_id="m", share_session_epoch=1, topics=()), (READ_GROUP,)),
     Case(44, altering_some(2, "t"), (rule(Operation.ALTER_CONFIGS),)),

@@ -11,6 +11,7 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import DescribedConsumerGroup
 from mainstem.protocol.messages.share_groups import DescribedShareGroup
+from mainstem.protocol.messages.streams_groups import DescribedStreamsGroup
 from mainstem.security.acls.acl import Operation, ResourceKind
 
 GROUPS_PER_STEP = 100
@@ -21,7 +22,7 @@ NAMES_PER_TURN = 500
 
 HIDDEN = "members of the group read topics that the client may not describe"
 
-D = TypeVar("D", DescribedConsumerGroup, DescribedShareGroup)
+D = TypeVar("D", DescribedConsumerGroup, DescribedShareGroup, DescribedStreamsGroup)
 
 
 async def shown_groups(

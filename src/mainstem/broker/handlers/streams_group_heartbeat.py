@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from mainstem.broker.admin.group_visibility import NAMES_PER_TURN, may_describe_all
 from mainstem.broker.admin.topic_admin import create_topics, is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups.streams.streams_heartbeat import refused_streams
@@ -23,9 +24,6 @@ from mainstem.protocol.messages.streams_groups import (
     StreamsTopology,
 )
 from mainstem.security.acls.acl import Operation, ResourceKind
-
-NAMES_PER_TURN = 500
-"""Names judged within one turn of the event loop: about a millisecond."""
 
 
 async def handle(
@@ -46,8 +44,9 @@ async def _judge(
     broker: Broker, topology: StreamsTopology, call: RequestContext
 ) -> StreamsGroupHeartbeatResponse | None:
     """Why the client may not run this topology; None: it may."""
+    names = _names(topology)
     pace = broker.turns.pace(NAMES_PER_TURN)
-    for name in _names(topology):
+    for name in names:
         await pace.step()
         if is_internal(broker, name):
             why = f"topic {name!r} is internal: an application can neither read nor own it"
@@ -56,12 +55,12 @@ async def _judge(
             check_topic_name(name)
         except InvalidTopicName as fault:
             return refused_streams(ErrorCode.STREAMS_INVALID_TOPOLOGY, str(fault))
-        if not broker.verdicts(call.session).allows(Operation.DESCRIBE, ResourceKind.TOPIC, name):
-            return refused_streams(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not await may_describe_all(broker, call, names):
+        return refused_streams(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return None
 
 
-def _names(topology: StreamsTopology) -> Iterable[str]:
+def _names(topology: StreamsTopology) -> list[str]:
     written = {name for part in topology.subtopologies for name in part.repartition_sink_topics}
     return sorted(topics_of(topology) | written)
 
