@@ -127,7 +127,8 @@ class QueueHistory:
         self._search = stored.search
         self._cache = stored.cache
         self._read_ahead_chunks_max = read_ahead_chunks_max
-        self._readers: Lru[tuple[int, int], _Reader] = Lru(READERS_MAX)
+        self._readers: Lru[tuple[int, int, int], _Reader] = Lru(READERS_MAX)
+        """By queue, write group and next offset."""
         self._nears: Lru[tuple[int, int], _Near] = Lru(NEARS_MAX)
         """By queue and write group."""
         self._ends: Lru[tuple[str, int], int] = Lru(READERS_MAX)
@@ -141,7 +142,7 @@ class QueueHistory:
         while True:
             spans = self._manifest.spans(group)
             try:
-                return await self._read(queue_id, SeenSpans(spans, queue_id), offset, bytes_max)
+                return await self._read(queue_id, group, SeenSpans(spans, queue_id), offset, bytes_max)
             except FileGone:  # at most once per file that retention drops or a merge replaces meanwhile
                 if self._manifest.spans(group) is spans:
                     raise
@@ -248,8 +249,8 @@ class QueueHistory:
             else:
                 return
 
-    async def _read(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
-        reader = self._readers.pop((queue_id, offset))
+    async def _read(self, queue_id: int, group: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
+        reader = self._readers.pop((queue_id, group, offset))
         if reader is None:
             place = await self._search.find(queue_id, spans, offset)
         else:
@@ -262,7 +263,7 @@ class QueueHistory:
         begun, builder = place, SliceBuilder(offset, bytes_max)
         place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
         stored = builder.build()
-        self._read_ahead(queue_id, spans, begun, place, reader, stored, past=builder.past is not None)
+        self._read_ahead(queue_id, group, spans, begun, place, reader, stored, past=builder.past is not None)
         if builder.past is not None:
             self._keep_rest(builder.past, place, stored.next_offset)
         return stored
@@ -413,6 +414,7 @@ class QueueHistory:
     def _read_ahead(
         self,
         queue_id: int,
+        group: int,
         spans: Spans,
         begun: ExtentPlace,
         place: ExtentPlace,
@@ -433,7 +435,7 @@ class QueueHistory:
             goes_on = not stored.from_cache or not reader.chunks_ahead
             if not past and (goes_on or not self._is_in_one_stretch(begun, place)):
                 self._go_on_ahead(queue_id, spans, place, chunks)
-        self._readers.put((queue_id, stored.next_offset), _Reader(spans[place.at].upto, chunks))
+        self._readers.put((queue_id, group, stored.next_offset), _Reader(spans[place.at].upto, chunks))
 
     def _go_on_ahead(self, queue_id: int, spans: Spans, place: ExtentPlace, chunks: int) -> None:
         self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
