@@ -11,7 +11,16 @@ from tests.raft.cluster import Cluster
 from tests.raft.disk import Disk
 from tests.raft.member import Member
 
-from mainstem.raft import BrokenInvariant, Membership, MembershipRefused, NotReady, RaftConfig, RaftError, Role
+from mainstem.raft import (
+    BrokenInvariant,
+    Membership,
+    MembershipRefused,
+    NotLeader,
+    NotReady,
+    RaftConfig,
+    RaftError,
+    Role,
+)
 from mainstem.raft.messages import Heartbeat, RequestVote, TimeoutNow, VoteResponse
 from mainstem.raft.roles import TRANSITIONS
 
@@ -347,6 +356,29 @@ def test_the_documented_transitions_are_the_ones_in_the_code() -> None:
     rows = {line for line in page.splitlines() if line.startswith("| ")}
     for (role, cause), to in TRANSITIONS.items():
         assert f"| {role.value} | {cause.value} | {to.value} |" in rows
+
+
+def test_the_only_member_takes_a_later_term_that_is_high_enough() -> None:
+    cluster = Cluster(voters=(1,))
+    cluster.elect(1)
+    core = cluster[1]
+    core.propose("a", 1)
+    cluster.settle()
+    for wanted, term in ((core.term + 7, core.term + 7), (1, core.term + 8)):
+        core.lead_anew(wanted)
+        assert not core.serves, "its vote is not durable yet"
+        cluster.settle()
+        assert core.serves
+        assert core.term == term
+    core.propose("b", 1)
+    cluster.settle()
+    assert cluster.data(1) == ["a", "b"]
+    several = Cluster()
+    several.elect(1)
+    with pytest.raises(AssertionError, match="the others"):
+        several[1].lead_anew(9)
+    with pytest.raises(NotLeader):
+        several[2].lead_anew(9)
 
 
 def test_an_idle_follower_has_nothing_to_do() -> None:

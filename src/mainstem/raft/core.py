@@ -465,6 +465,14 @@ class RaftCore:
         leadership = self._leadership
         return leadership is not None and not (self._touched or leadership.replication.peers or self._out)
 
+    def lead_anew(self, term: int) -> None:
+        """As the only member: lead in a later term, which is `term` at least. It takes an election of its own, as at a
+        start. Raises `NotLeader`."""
+        self._leading()
+        assert self._log.memberships.current.members == {self.node_id}, "the others would elect whom they want"
+        self._follow(max(self.term, term - 1), NOBODY, Cause.HIGHER_TERM)
+        self.campaign()
+
     def append_alone(self) -> int:
         """While `alone`, add one entry of this term and return its index; the log store must show it from now on."""
         return self._log.append_stored(self._elections.term)
