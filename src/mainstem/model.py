@@ -83,6 +83,10 @@ class FeatureLevel(enum.IntEnum):
     CONFIGURED = 10
     """Configs of client metrics, consumer groups and brokers, in the metadata."""
 
+    MOVABLE = 11
+    """Slots that move between write groups with their queues: fences and arrivals in the logs of write groups,
+    histories of queues in checkpoints."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

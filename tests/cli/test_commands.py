@@ -384,6 +384,35 @@ def test_write_groups_are_shown_and_added(capsys: pytest.CaptureFixture[str]) ->
         assert run([*words, address, "0"]) == 2
 
 
+def test_a_queue_moves_and_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    move = {"slot": 7, "before": 0, "to": 2, "waits_for": "a transaction is open in t:1"}
+    view = {**json.loads(cluster_of("127.0.0.1")), "slot_moves": [move]}
+    explained = {"subject": "partition 1 of t", "sentences": [], "topic": "t", "partition": 1, "slot": 7, "group": 2}
+    answers = {
+        "/v1/cluster/move-queue": (202, b"{}"),
+        "/v1/cluster/explain/partition/t/1": (200, json.dumps(explained).encode()),
+        "/v1/cluster": (200, json.dumps(view).encode()),
+    }
+    words = ["cluster", "move-queue", "t:1", "--token", "t", "--http"]
+    with serving(answers) as address:
+        assert run([*words, address, "--to", "2", "--wait", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        documented = documented_keys()["cluster move-queue"]
+        assert keys_of(told, documented) == documented
+        assert run([*words, address, "--to", "2", "--wait"]) == 0
+        assert "t:1 is in write group 2, with its slot 7" in capsys.readouterr().out
+        assert run([*words, address, "--to", "3"]) == 0
+        assert "t:1 moves to write group 3" in capsys.readouterr().out
+        assert run(["cluster", "status", "--http", address]) == 0
+        assert "slot 7 moves from write group 0 to 2: waits, as a transaction is open in t:1" in capsys.readouterr().out
+        assert run([*words, address]) == 2
+        assert run(["cluster", "move-queue", "t", "--to", "2", "--http", address]) == 2
+        assert "'t' is not TOPIC:PARTITION" in capsys.readouterr().err
+    with serving({"/v1/cluster/move-queue": (409, b'{"error": "slot 7 is on its way"}')}) as address:
+        assert run([*words, address, "--to", "3"]) == 1
+        assert "slot 7 is on its way" in capsys.readouterr().err
+
+
 def cluster_of(host: str, **more: object) -> bytes:
     disk = {"path": "/w", "used_bytes": 0, "free_bytes": 1, "total_bytes": 1}
     nodes = [

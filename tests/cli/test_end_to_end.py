@@ -374,7 +374,7 @@ def test_unknown_groups_are_told(mainstem: Shell) -> None:
 ELSEWHERE = {
     "cluster explain",
     "cluster transfer-leader", "cluster drain", "cluster rebalance", "cluster rebalance --dry-run", "cluster remove",
-    "cluster add", "cluster write-groups",
+    "cluster add", "cluster write-groups", "cluster move-queue",
     "cluster replace", "split prepare", "store repair",
     "store repair --manifest",
     "store adopt", "store adopt --export", "store adopt --into", "store give-up", "store verify --objects",

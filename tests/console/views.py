@@ -195,6 +195,9 @@ class FakeViews:
     async def add_write_groups(self, total: int) -> str | None:
         return None
 
+    async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
+        return None
+
     async def remove_node(self, node_id: int) -> str | None:
         return None
 

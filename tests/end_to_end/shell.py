@@ -30,6 +30,13 @@ def mainstem(node: Serving, *arguments: str, variables: Mapping[str, str] | None
     return done.stdout
 
 
+def refused(node: Serving, *arguments: str) -> str:
+    """The errors of a command that must not succeed."""
+    done = _done(node, arguments, {})
+    assert done.returncode != 0, done.stdout
+    return done.stderr
+
+
 def _done(node: Serving, arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments),

@@ -8,6 +8,7 @@ import random
 from tests.simulation.node import SimulatedNode
 from tests.simulation.oracle import PATIENCE, UNKNOWN_PATIENCE, QueueOracle, require
 
+from mainstem.errors import MainstemError
 from mainstem.model import AppendResult, BatchAppend, Outcome, QueueRead, TimestampType
 from mainstem.protocol.records import NewRecord, build_batch, find_timestamp, read_records
 from mainstem.protocol.records import StoredBatch as Stored
@@ -22,24 +23,24 @@ class Clients:
     """Producers, readers and administrators of one run."""
 
     def __init__(self, node: SimulatedNode, rng: random.Random) -> None:
-        self._node = node
-        self._rng = rng
+        self.node = node
+        self.rng = rng
         self._values = 0
 
     def _queue(self) -> QueueOracle | None:
-        return self._rng.choice(list(self._node.queues.values())) if self._node.queues else None
+        return self.rng.choice(list(self.node.queues.values())) if self.node.queues else None
 
     # --- produce ------------------------------------------------------------------------------------------
 
     async def produce(self) -> None:
         """One request of a few batches; fresh ones, repeated ones, and some that must be refused."""
-        rng, node = self._rng, self._node
+        rng, node = self.rng, self.node
         batches = [self._batch() for _ in range(rng.choice([1, 1, 2, 5, 12]))]
         if rng.random() < 0.05:  # one that must be refused is, until patience with it has run out
             batches += [self._batch(skips=True)] * rng.choice([UNKNOWN_PATIENCE, PATIENCE, PATIENCE + 1])
         acks = rng.choice([0, 1, -1, -1])
         future = node.storage.messages.append(batches, acks)
-        expected = [self._expected(batch) for batch in batches]
+        expected = [self.expected(batch) for batch in batches]
         async with asyncio.timeout(PATIENCE_SECONDS):
             results = await future
         for batch, result, right in zip(batches, results, expected, strict=True):
@@ -47,23 +48,33 @@ class Clients:
             require(
                 result._replace(log_start_offset=-1) == right,
                 f"queue {batch.queue_id:#x}: append answered {result}, not {right}",
+                self.broken_by(result, right),
             )
             if result.outcome is Outcome.OK and acks and queue is not None and node.settings.synced:
                 queue.promised_end = max(queue.promised_end, result.base_offset + batch.record_count)
 
-    def _expected(self, batch: BatchAppend) -> AppendResult:
-        node = self._node
+    def broken_by(self, result: AppendResult, right: AppendResult) -> str:
+        """The letter of the invariant that another answer than the right one breaks; empty: none for certain."""
+        return ""
+
+    def expected(self, batch: BatchAppend) -> AppendResult:
+        node = self.node
         if len(batch.data) > node.settings.journal.block_bytes_max - 152:
             return AppendResult(Outcome.TOO_LARGE)
         queue = node.queues.get(batch.queue_id)
         if queue is None:
             return AppendResult(Outcome.UNKNOWN_QUEUE)
+        return self.taken(queue, batch)
+
+    def taken(self, queue: QueueOracle, batch: BatchAppend) -> AppendResult:
+        """The answer to a batch for a queue that exists."""
+        node = self.node
         group = node.storage.groups[node.storage.group_of(batch.queue_id)]
         return queue.append(batch, group.term, node.loop.now_ms())
 
     def _batch(self, *, skips: bool = False) -> BatchAppend:
         """`skips`: of a producer, with sequence numbers left out before it."""
-        rng = self._rng
+        rng = self.rng
         queue = self._queue()
         if queue is None or rng.random() < 0.02:
             return self._new_batch(999 << 32, TimestampType.CREATE_TIME, (-1, -1, -1), 1)
@@ -91,13 +102,13 @@ class Clients:
         return self._new_batch(queue.queue_id, kind, (producer_id, newest[1], following + gap), count)
 
     def _new_batch(self, queue_id: int, kind: TimestampType, producer: tuple[int, int, int], count: int) -> BatchAppend:
-        rng, now_ms = self._rng, self._node.loop.now_ms()
+        rng, now_ms = self.rng, self.node.loop.now_ms()
         records = []
         for _ in range(count):
             self._values += 1
             size = rng.choice([0, 10, 100, 1000, 3000])
             if rng.random() < 0.003:
-                size = self._node.settings.journal.segment_bytes
+                size = self.node.settings.journal.segment_bytes
             timestamp = max(0, now_ms - rng.choice([0, 0, 1000, 30_000]))
             records.append(NewRecord(timestamp, None, b"%d " % self._values + bytes(size)))
         new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
@@ -107,7 +118,7 @@ class Clients:
 
     async def fetch(self) -> None:
         """One request for a few queues, anywhere in them."""
-        rng, node = self._rng, self._node
+        rng, node = self.rng, self.node
         chosen = rng.sample(list(node.queues.values()), min(len(node.queues), rng.randint(1, 3)))
         before = [node.offsets(queue) for queue in chosen]
         reads = []
@@ -141,7 +152,7 @@ class Clients:
 
     async def read_all(self, queue: QueueOracle) -> None:
         """Every record from the log start to the high watermark, each once."""
-        node, rng = self._node, self._rng
+        node, rng = self.node, self.rng
         offset = node.offsets(queue).log_start
         while queue.queue_id in node.queues:
             before = node.offsets(queue)
@@ -163,7 +174,7 @@ class Clients:
         queue = self._queue()
         if queue is None:
             return
-        node, rng = self._node, self._rng
+        node, rng = self.node, self.rng
         offsets = node.offsets(queue)
         end = max(0, offsets.high_watermark - rng.choice([0, 0, 1]))
         timeout = rng.choice([0.0, 0.1, 3.0])
@@ -185,12 +196,12 @@ class Clients:
         queue = self._queue()
         if queue is None:
             return
-        node = self._node
+        node = self.node
         before = node.offsets(queue)
         within = [kept for kept in queue.batches if before.log_start < kept.end <= before.high_watermark]
         if not within:
             return
-        timestamp = self._rng.choice(within).max_timestamp + self._rng.choice([-1, 0, 1])
+        timestamp = self.rng.choice(within).max_timestamp + self.rng.choice([-1, 0, 1])
         right = find_timestamp([stored(kept.data) for kept in within], timestamp, before.log_start)
         found = await node.storage.messages.offset_for_timestamp(queue.queue_id, timestamp)
         if queue.queue_id not in node.queues:
@@ -206,9 +217,9 @@ class Clients:
         await self._look_up_epoch(queue)
 
     async def _look_up_epoch(self, queue: QueueOracle) -> None:
-        node = self._node
+        node = self.node
         group = node.storage.groups[node.storage.group_of(queue.queue_id)]
-        epoch = self._rng.randint(0, group.term)
+        epoch = self.rng.randint(0, group.term)
         before = node.offsets(queue)
         found = await node.storage.queues.epoch_end(queue.queue_id, epoch)
         if queue.queue_id not in node.queues or node.offsets(queue).log_start != before.log_start:
@@ -226,37 +237,42 @@ class Clients:
         queue = self._queue()
         if queue is None:
             return
-        node, rng = self._node, self._rng
+        node, rng = self.node, self.rng
         before = node.offsets(queue)
         offset = rng.choice([-1, rng.randint(0, before.high_watermark + 1), rng.randint(0, before.high_watermark)])
         wanted = before.high_watermark if offset == -1 else offset
         if wanted <= before.high_watermark:
             queue.truncated_to = max(queue.truncated_to, wanted)
-        answers = await node.storage.queues.truncate({queue.queue_id: offset})
+        answer = await self.truncated(queue.queue_id, offset)
         if queue.queue_id not in node.queues:
             return
         if wanted > before.high_watermark:
-            require(answers == {queue.queue_id: None}, f"truncated to {offset} of {before}: {answers}")
+            require(answer is None, f"truncated to {offset} of {before}: {answer}")
         else:
-            answer = answers[queue.queue_id]
             require(answer == max(wanted, before.log_start), f"truncated to {offset} of {before}: {answer}")
             require(node.offsets(queue).log_start >= wanted, f"log start is not {wanted}")
             queue.log_start = max(queue.log_start, wanted)
             queue.promised_end = max(queue.promised_end, wanted)
 
+    async def truncated(self, queue_id: int, offset: int) -> int | MainstemError | None:
+        return (await self.node.storage.queues.truncate({queue_id: offset}))[queue_id]
+
     async def create_topic(self) -> None:
-        if len(self._node.metadata.topics) < 4:
-            await self._node.create(self._node.metadata.create())
+        if len(self.node.metadata.topics) < 4:
+            await self.node.create(self.node.metadata.create())
 
     async def delete_topic(self) -> None:
-        node = self._node
+        node = self.node
         if len(node.metadata.topics) > 1 and not node.metadata.hidden:
-            number = self._rng.choice(list(node.metadata.topics))
+            number = self.rng.choice(list(node.metadata.topics))
             node.forget(number)
-            await node.storage.queues.delete([number])
+            await self.deleted(number)
+
+    async def deleted(self, number: int) -> None:
+        await self.node.storage.queues.delete([number])
 
     async def usage(self) -> None:
-        node = self._node
+        node = self.node
         queue_ids = list(node.queues)
         answers = await node.storage.queues.usage([*queue_ids, 999 << 32])
         require(answers[-1] is None, "an unknown queue has no bytes")

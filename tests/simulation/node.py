@@ -116,14 +116,14 @@ class SimulatedNode:
         self.opened: list[Storage] = []
         """That of every life."""
         self.loop: SimulatedLoop
-        self._refusals: list[Refusals] = []
+        self.refusals: list[Refusals] = []
         """Of each write group, in this life."""
-        self._slots = [slot % settings.groups for slot in range(SLOTS)]
+        self.slots = [slot % settings.groups for slot in range(SLOTS)]
 
     async def start(self, loop: SimulatedLoop) -> None:
         """Recover, as a node does; then see what came back."""
         self.loop = loop
-        self._refusals = [Refusals() for _ in range(self.settings.groups)]
+        self.refusals = [Refusals() for _ in range(self.settings.groups)]
         self.storage = await Storage.open(
             StorageSetup(
                 write_files=self.machine.disk1,
@@ -134,7 +134,7 @@ class SimulatedNode:
                 store_config=self.settings.store,
                 manifest_path=self.machine.manifest_path,
                 journal_path="journal",
-                slots=self._slots,
+                slots=self.slots,
                 topics=self.metadata.listed,
                 was_deleted=self.metadata.was_deleted,
                 consensus=Consensus(randomness=self._randomness),
@@ -143,6 +143,7 @@ class SimulatedNode:
             )
         )
         self.opened.append(self.storage)
+        self.watch(self.storage)
         await self.storage.start()
         for number in self.storage.table.topics():
             if number in self.metadata.deleted:
@@ -150,17 +151,20 @@ class SimulatedNode:
         for topic in list(self.metadata.topics.values()):
             await self.create(topic)
         for queue in self.queues.values():
-            queue.refusals = self._refusals[self.storage.group_of(queue.queue_id)]
+            queue.refusals = self.refusals[self.storage.group_of(queue.queue_id)]
             offsets = self.offsets(queue)
             require(offsets.end == offsets.high_watermark, f"{offsets}: uncommitted records after a start", "A")
             queue.survived(offsets.end)
+
+    def watch(self, storage: Storage) -> None:
+        """Called when the storage role of a life is open, before it begins its work."""
 
     async def create(self, topic: Topic) -> None:
         await self.storage.queues.create([QueueRange(topic.number, 0, topic.partitions)])
         for partition in range(topic.partitions):
             queue_id = topic.queue_id(partition)
             if queue_id not in self.queues and topic.number in self.metadata.topics:
-                refusals = self._refusals[self.storage.group_of(queue_id)]
+                refusals = self.refusals[self.storage.group_of(queue_id)]
                 self.queues[queue_id] = QueueOracle(queue_id, topic.settings, refusals=refusals)
 
     def forget(self, number: int) -> None:

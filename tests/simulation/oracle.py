@@ -71,6 +71,10 @@ class Refusals:
     def __init__(self) -> None:
         self._counts: dict[tuple[bool, int], tuple[int, Producer]] = {}
 
+    def forget(self) -> None:
+        """The write group has begun to serve anew."""
+        self._counts.clear()
+
     def in_order(self, producer: Producer, known: bool) -> None:
         place = known, place_of(*producer)[0]
         if place in self._counts and self._counts[place][1] == producer:

@@ -36,15 +36,41 @@ class Run:
     def __init__(self, seed: int, directory: Path, *, lives: int = 4, actions: int = 30) -> None:
         self._rng = rng = random.Random(seed)
         self._lives = lives
-        self._actions = actions
+        self._actions_max = actions
         self.settings = Settings(rng)
         self.machine = Machine(seed, directory)
-        self.node = SimulatedNode(self.machine, self.settings, rng)
-        self.clients = Clients(self.node, rng)
+        self.node = self.node_of(rng)
+        self.clients = self.clients_of(rng)
         self.splitters = Splitters(self.node, rng)
         self._under_way: set[asyncio.Task[None]] = set()
         self.served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self.pruned_segments = 0
+
+    def node_of(self, rng: random.Random) -> SimulatedNode:
+        return SimulatedNode(self.machine, self.settings, rng)
+
+    def clients_of(self, rng: random.Random) -> Clients:
+        return Clients(self.node, rng)
+
+    def actions(self) -> list[tuple[Callable[[], Awaitable[None]], float]]:
+        """The actions, and how often each happens."""
+        clients = self.clients
+        return [
+            (clients.produce, 30),
+            (clients.fetch, 12),
+            (clients.follow, 4),
+            (clients.poll, 5),
+            (clients.look_up, 5),
+            (clients.truncate, 2),
+            (clients.create_topic, 1),
+            (clients.delete_topic, 0.7),
+            (clients.usage, 1),
+            (self.splitters.split, 8),
+            (self.splitters.replay, 2),
+            (self._pause, 8),
+            (self._hide_metadata, 1),
+            (self._flush, 1),
+        ]
 
     def play(self) -> None:
         try:
@@ -83,7 +109,7 @@ class Run:
     async def _life(self) -> None:
         if not self.node.queues:
             await self.clients.create_topic()
-        for _ in range(self._rng.randint(1, self._actions)):
+        for _ in range(self._rng.randint(1, self._actions_max)):
             await self._act()
         if self._rng.random() < 0.3:
             await self._finish_actions()
@@ -134,9 +160,9 @@ class Run:
     async def _compare_history(self, queue: QueueOracle) -> None:
         """The queue store alone holds the queue's history, each batch once, in order (F)."""
         storage = self.node.storage
-        group = storage.group_of(queue.queue_id)
         offset = self.node.offsets(queue).log_start
         while offset < queue.end:
+            group = storage.placement.group_at(queue.queue_id, offset)
             found = await storage.queue_store.history.read(queue.queue_id, group, offset, 3000)
             log_start = self.node.offsets(queue).log_start
             if log_start > offset:  # retention goes on meanwhile
@@ -153,14 +179,16 @@ class Run:
         """No batch is in two runs, none that is live is missing between two others (F)."""
         storage = self.node.storage
         ends: dict[int, int] = {}
+        found: list[tuple[int, int, int]] = []
         async for rows in storage.queue_store.stored.all_rows(storage.placement.groups_at):
-            for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
-                before = ends.get(queue_id, base)
-                queue = self.node.queues.get(queue_id)
-                log_start = base if queue is None else self.node.offsets(queue).log_start
-                fits = base == before or before < base <= log_start
-                require(fits, f"queue {queue_id:#x}: extent from {base} on where {before} is next", "F")
-                ends[queue_id] = last + 1
+            found += rows[["queue_id", "base_offset", "last_offset"]].tolist()
+        for queue_id, base, last in sorted(found):  # write groups come one after the other
+            before = ends.get(queue_id, base)
+            queue = self.node.queues.get(queue_id)
+            log_start = base if queue is None else self.node.offsets(queue).log_start
+            fits = base == before or before < base <= log_start
+            require(fits, f"queue {queue_id:#x}: extent from {base} on where {before} is next", "F")
+            ends[queue_id] = last + 1
 
     async def _stop(self) -> None:
         """A clean stop loses nothing, acknowledged or not."""
@@ -173,26 +201,9 @@ class Run:
 
     async def _act(self) -> None:
         """Begin an action; perhaps wait for it, perhaps for a while."""
-        rng, clients = self._rng, self.clients
-        (action,) = rng.choices(
-            [
-                clients.produce,
-                clients.fetch,
-                clients.follow,
-                clients.poll,
-                clients.look_up,
-                clients.truncate,
-                clients.create_topic,
-                clients.delete_topic,
-                clients.usage,
-                self.splitters.split,
-                self.splitters.replay,
-                self._pause,
-                self._hide_metadata,
-                self._flush,
-            ],
-            [30, 12, 4, 5, 5, 2, 1, 0.7, 1, 8, 2, 8, 1, 1],
-        )
+        rng = self._rng
+        actions, weights = zip(*self.actions(), strict=True)
+        (action,) = rng.choices(actions, weights)
         task = asyncio.get_running_loop().create_task(action())
         self._under_way.add(task)
         if rng.random() < 0.4 or len(self._under_way) >= AT_ONCE_MAX:

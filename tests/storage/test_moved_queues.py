@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy
@@ -56,6 +57,48 @@ def test_arrays_of_queues_are_answered_as_each_is() -> None:
     assert placement.ever_in(pair, {BEFORE}).tolist() == [True, other == BEFORE]
     assert placement.ever_in(pair, {HERE}).tolist() == [True, other == HERE]
     assert placement.ever_in(pair, ()).tolist() == [False, False]
+
+
+def test_many_moved_queues_are_answered_as_each_is() -> None:
+    """Arrays answer by rows of all histories, which change as queues move, and as their histories end."""
+    rng = random.Random(1)
+    placement = Placement([slot % 5 for slot in range(SLOTS)])
+    ids = [QUEUE + number for number in range(300)]
+    queue_ids = numpy.array(ids, numpy.uint64)
+    for _ in range(40):
+        for queue_id in rng.sample(ids, 20):
+            before = placement.group_of(queue_id)
+            away = {stay.group for stay in placement.history(queue_id)}
+            end = placement.history(queue_id)[-1].first_offset + rng.randint(0, 9)
+            if len(away) < 5 and end:
+                placement.arrive(queue_id, before, rng.choice(sorted(set(range(5)) - away)), end)
+            elif rng.random() < 0.5:
+                placement.cut(queue_id, rng.randint(0, 20))
+        offsets = numpy.array([rng.randint(0, 40) for _ in ids], numpy.int64)
+        assert placement.groups_of(queue_ids).tolist() == [placement.group_of(queue_id) for queue_id in ids]
+        at = [placement.group_at(queue_id, offset) for queue_id, offset in zip(ids, offsets.tolist(), strict=True)]
+        assert placement.groups_at(queue_ids, offsets).tolist() == at
+        for group in range(5):
+            ever = [any(stay.group == group for stay in placement.history(queue_id)) for queue_id in ids]
+            assert placement.ever_in(queue_ids, {group}).tolist() == ever
+            firsts, ends = placement.bounds_in(group, queue_ids)
+            inside = (firsts <= offsets) & (offsets < ends)
+            assert inside.tolist() == [it == group for it in at]
+
+
+def test_the_later_move_counts_whoever_tells_of_it() -> None:
+    slot = slot_of(QUEUE)
+    placement = Placement([0] * SLOTS)
+    placement.grow([0] * SLOTS, 3)
+    placement.place(slot, 1, 1)
+    assert placement.group_of(QUEUE) == 1, "the metadata has not heard of the move"
+    told = [2 if it == slot else 0 for it in range(SLOTS)]
+    placement.grow(told, 3, {slot: 2})
+    assert placement.group_of(QUEUE) == 2, "the metadata knows of a later move"
+    placement.place(slot, 1, 1)
+    assert placement.group_of(QUEUE) == 2
+    placement.place(slot, 1, 3)
+    assert placement.group_of(QUEUE) == 1
 
 
 @pytest.mark.parametrize(

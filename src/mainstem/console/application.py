@@ -27,6 +27,7 @@ from mainstem.console.views.asked_changes import (
     DrainNodeRequest,
     FeatureLevelRequest,
     GiveUpRequest,
+    MoveQueueRequest,
     RebalanceRequest,
     RemoveNodeRequest,
     ReplaceNodeRequest,
@@ -84,6 +85,7 @@ class Console:
             Route("/v1/cluster/drain", self._limited(self._drain_node), methods=["POST"]),
             Route("/v1/cluster/rebalance", self._limited(self._rebalance), methods=["POST"]),
             Route("/v1/cluster/write-groups", self._limited(self._write_groups), methods=["POST"]),
+            Route("/v1/cluster/move-queue", self._limited(self._move_queue), methods=["POST"]),
             Route("/v1/cluster/remove", self._limited(self._remove_node), methods=["POST"]),
             Route("/v1/cluster/feature-level", self._limited(self._feature_level), methods=["POST"]),
             Route("/v1/tenants", self._limited(self._tenants)),
@@ -172,6 +174,11 @@ class Console:
     async def _write_groups(self, request: Request) -> Response:
         wanted = await self._posted(request, WriteGroupsRequest)
         return self._done(request, wanted, await self._views.cluster.add_write_groups(wanted.total))
+
+    async def _move_queue(self, request: Request) -> Response:
+        wanted = await self._posted(request, MoveQueueRequest)
+        done = await self._views.cluster.move_queue(wanted.topic, wanted.partition, wanted.to)
+        return self._done(request, wanted, done)
 
     async def _rebalance(self, request: Request) -> Response:
         wanted = await self._posted(request, RebalanceRequest)

@@ -24,6 +24,7 @@ from mainstem.nameserver.cluster.write_group_leaders import Leading, WriteGroupL
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.commands import RegisterNode
+from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.state import MetadataState
@@ -240,6 +241,11 @@ class MetadataLookups:
     def founders(self) -> Mapping[int, tuple[int, ...]]:
         """Per write group that was added to those of the beginning, the nodes that began it."""
         return self._state.node_table.founders
+
+    @property
+    def moving_slots(self) -> MovingSlots:
+        """The slots that move between write groups, and those that have."""
+        return self._state.moving_slots
 
     def next_node_id(self) -> int:
         """An id that no node has or had, as far as removed nodes are remembered."""

@@ -3,6 +3,8 @@ metadata."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mainstem.model import FeatureLevel, NodeRole
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import (
@@ -30,6 +32,9 @@ from mainstem.rpc.messages.metadata import (
     WantMove,
     WantNodeRemoval,
     WantPreference,
+    WantSlotMove,
+    WantSlotMoved,
+    WantSlotSettled,
     WantTenant,
     WantTenantRemoval,
     WantWriteGroups,
@@ -110,6 +115,22 @@ class ClusterOperations:
         self._check_level(FeatureLevel.REGROUPED, "more write groups")
         alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
         await self._change(WantWriteGroups(total, alive))
+
+    async def move_slot_of(self, name: str, partition: int, group: int) -> None:
+        """Have the slot of a partition move to a write group, with all queues that hash to it. It begins at once; the
+        slot is there when `lookups.write_group` says so. Raises `InvalidPlacement`, `UnknownTopic`,
+        `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        self._check_level(FeatureLevel.MOVABLE, "a move between write groups")
+        await self._change(WantSlotMove(name, partition, group))
+
+    async def slot_moved(self, slot: int, group: int, number: int, others: Sequence[int]) -> None:
+        """Note that a slot has moved; the write groups `others` have records of its queues. Raises `InvalidPlacement`,
+        `MetadataUnavailable`."""
+        await self._change(WantSlotMoved(slot, group, number, list(others)))
+
+    async def slot_settled(self, slot: int, number: int) -> None:
+        """Note that only its write group has records of a slot's queues. Raises `MetadataUnavailable`."""
+        await self._change(WantSlotSettled(slot, number))
 
     async def set_draining(self, node_id: int, *, draining: bool) -> None:
         """Have a node give away what it holds, which begins within a second; or stop that, where moves that are under

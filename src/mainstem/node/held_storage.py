@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,7 +12,14 @@ from mainstem.model import FeatureLevel
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, TopicDeleted, WriteGroupsAdded
+from mainstem.nameserver.state.commands import (
+    Event,
+    PartitionsAdded,
+    SlotWished,
+    TopicCreated,
+    TopicDeleted,
+    WriteGroupsAdded,
+)
 from mainstem.node.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
@@ -22,6 +30,7 @@ from mainstem.rpc.handlers import Handlers
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
+from mainstem.storage.cluster.slot_mover import MetadataOfMoves, Wish
 from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.object_stores.guards.read_only import ReadOnlyStore
 from mainstem.storage.object_stores.store_folder import StoreFolder
@@ -72,7 +81,9 @@ class HeldStorage:
         queue_admin = _queue_admin(setup, nameserver, storage, leadership)
         nameserver.subscribe(partial(_grow, storage, queue_admin))
         lookups = nameserver.lookups  # write groups may have been added while the disks were read
-        _grow(storage, queue_admin, WriteGroupsAdded(lookups.placements(), lookups.slots()))
+        numbers = dict(lookups.moving_slots.numbers)
+        _grow(storage, queue_admin, WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers))
+        storage.mover.metadata = _metadata_of_moves(nameserver)
         return cls(storage, leadership, queue_admin, served, setup, nameserver)
 
     async def start(self, clients: ForwardedClients) -> None:
@@ -258,11 +269,28 @@ def _queue_admin(
 
 
 def _grow(storage: Storage, queue_admin: QueueAdmin, event: Event) -> None:
-    """Listens to the nameserver: has the storage host more write groups."""
+    """Listens to the nameserver: has the storage host more write groups, and move slots between them."""
+    if isinstance(event, SlotWished):
+        storage.mover.wake()
     if isinstance(event, WriteGroupsAdded):
-        storage.grow(event.slots, len(event.placements))
+        storage.grow(event.slots, len(event.placements), event.numbers)
         if isinstance(queue_admin, ClusterQueueAdmin):
             queue_admin.grow(len(event.placements))
+
+
+def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
+    lookups, operations = nameserver.lookups, nameserver.operations
+
+    def wishes() -> dict[int, Wish]:
+        return {slot: Wish(*wish) for slot, wish in lookups.moving_slots.wishes.items()}
+
+    async def moved(slot: int, wish: Wish, others: Sequence[int]) -> None:
+        await operations.slot_moved(slot, wish.group, wish.number, others)
+
+    async def settled(slot: int) -> None:
+        await operations.slot_settled(slot, lookups.moving_slots.numbers[slot])
+
+    return MetadataOfMoves(wishes, lambda: lookups.moving_slots.others, moved, settled)
 
 
 def look_after(care: QueueCare, event: Event) -> None:

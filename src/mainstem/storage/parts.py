@@ -7,7 +7,7 @@ writes to it (`Disks.sync_failed`); and the write groups tell the replication, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.kernel import QueueTable, RecentIndex
@@ -17,11 +17,13 @@ from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.cluster.rejoining import Rejoining
 from mainstem.storage.cluster.remote_recovery import RemoteRecovery
+from mainstem.storage.cluster.slot_mover import SlotMover
 from mainstem.storage.cluster.snapshots import Snapshots
 from mainstem.storage.cluster.write_group_replication import ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
+from mainstem.storage.placement import NOTHING_MOVED
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
@@ -124,8 +126,8 @@ class StorageParts:
             assert self.remote_history is not None, "a shared store is an object store"
             self.store_work = SharedQueueStore(remote, self.remote_history, setup.store_config, clock, self.leads)
         self.state = state = AppliedState(
-            store, remote, disks.journal_map, setup.was_deleted, cache_bytes_max=config.write_cache_bytes,
-            shared=setup.shared,
+            store, remote, disks.journal_map, setup.was_deleted, placement,
+            cache_bytes_max=config.write_cache_bytes, shared=setup.shared,
         )  # fmt: skip
         self.replication = WriteGroupReplication(
             consensus, journal, state.journal_map, self.hard_states, state.manifest.journal_index
@@ -207,7 +209,7 @@ class StorageParts:
         )
         self.messages = LocalMessageStore(
             groups,
-            setup.slots,
+            placement.slots,
             self.write_loop,
             self.read_path,
             lookup,
@@ -221,9 +223,10 @@ class StorageParts:
         if setup.shared:
             assert self.remote_history is not None, "a shared store is an object store"
             stored = KeptQueueSums(self.remote_history.stored, clock)
+        state.moves.changed = self._spread
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
-        self.committed_reads = LocalCommittedReads(self._transactions, self.group_of, state.table, state.index)
+        self.committed_reads = LocalCommittedReads(self._transactions, placement.stays_from, state.table, state.index)
         self.committed_reads.look_into(self.stored_transactions)
         self.markers = LocalTransactionMarkers(
             groups,
@@ -256,6 +259,19 @@ class StorageParts:
             self.producers,
             node_id,
             held=lambda: self.waiting.holds_checkpoints,
+        )
+
+        self.mover = SlotMover(
+            state.moves,
+            groups,
+            state.table,
+            self.producers,
+            self.checkpointer,
+            self.write_loop,
+            setup.topics,
+            setup.clock,
+            block_bytes_max=setup.block_bytes_max,
+            has_objects=setup.remote_store is not None,
         )
 
         self._meet_other_nodes()
@@ -497,23 +513,28 @@ class StorageParts:
         group.transactions.enabled = setup.has_transactions
         return group
 
-    def grow(self, slots: Sequence[int], groups: int) -> None:
-        """From now on the cluster has so many write groups, and slots belong to them like this. All parts hear of it
-        before anything else happens; the new write groups have no leader yet."""
+    def _spread(self) -> None:
+        """Have batches go where the placement and the fences say."""
+        self.messages.spread(self.placement.slots, self.state.moves.shut)
+
+    def grow(self, slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
+        """From now on the cluster has so many write groups, and slots belong to them like this; `numbers`: how often
+        each slot has moved that has. All parts hear of it before anything else happens; the new write groups have no
+        leader yet."""
         groups = max(groups, len(self.groups))
         for number in range(len(self.groups), groups):
             self.groups.append(self._write_group(number))
             self._producer_states.append(self.groups[number].producers)
             self._transactions.append(self.groups[number].transactions)
             self.snapshots.grow(self.groups[number])
-        self.placement.grow(slots, groups)
+        self.placement.grow(slots, groups, numbers)
         self.state.grow(groups)
         self.producer_expiry.grow()
         self.producers.grow()
         self.awaited_producers.grow()
         self.transaction_checks.grow()
         self.write_loop.grow()
-        self.messages.grow(slots)
+        self._spread()
         self.remote.grow()
         for part in (
             self.waiting, self.stretch_giving, self.tier_log, self.tier_ages, self.merge_log, self.compaction_log

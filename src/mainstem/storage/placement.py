@@ -19,6 +19,9 @@ from mainstem.storage.extents.extent_index import QueueIds
 
 WriteGroups = numpy.typing.NDArray[numpy.int64]
 Offsets = numpy.typing.NDArray[numpy.int64]
+Places = numpy.typing.NDArray[numpy.intp]
+
+NOTHING_MOVED: Mapping[int, int] = {}
 
 _SPREAD = numpy.uint64(0x9E3779B97F4A7C15)
 _SLOT_SHIFT = numpy.uint64(64 - (SLOTS - 1).bit_length())
@@ -34,35 +37,98 @@ class Stay(NamedTuple):
 
 
 class Placement:
-    """`slots` maps each slot to its write group; `grow` gives some to new write groups. `moved` has the histories of
-    the queues that have been elsewhere before; nothing moves a queue yet, so a node has none of them."""
+    """`slots` maps each slot to its write group, as the metadata has it; `grow` hears of changes. The logs of this
+    node's write groups tell of slots that have moved (`place`, `arrive`); they are believed unless the metadata knows
+    of a later move."""
 
     def __init__(self, slots: Sequence[int], moved: Mapping[int, Sequence[Stay]] | None = None) -> None:
         self._only: list[tuple[Stay]] = []
         """The history of every queue that has not moved, by its write group."""
+        self._placed: dict[int, tuple[int, int]] = {}
+        """Per slot that has moved, as the logs say: its write group, and the number of its move."""
+        self._moved: dict[int, tuple[Stay, ...]] = {}
+        """The histories of queues that have been elsewhere before."""
+        self._rows: _MovedRows | None = None
+        """The same as arrays; None: they are to be made."""
         self.grow(slots, max(slots) + 1)
-        self._moved = {queue_id: tuple(stays) for queue_id, stays in (moved or {}).items()}
-        for queue_id, stays in self._moved.items():
-            firsts = [stay.first_offset for stay in stays]
-            assert firsts == sorted({0, *firsts}), f"queue {queue_id:#x}: no history: {stays}"
+        for queue_id, stays in (moved or {}).items():
+            self.remember(queue_id, stays)
 
-    def grow(self, slots: Sequence[int], groups: int) -> None:
-        """From now on there are so many write groups, and slots belong to them like this. No queue hashes to a slot
-        that changes hands (`nameserver/state/write_group_growth.py`), so this moves none."""
+    def grow(self, slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
+        """From now on there are so many write groups, and slots belong to them like this. `numbers`: of the slots that
+        have moved, how often. No queue hashes to another slot that changes hands
+        (`nameserver/state/write_group_growth.py`)."""
         assert len(slots) == SLOTS
         assert len(self._only) <= groups, "write groups stay"
-        self._slots = slots
-        self._table = numpy.array(slots, numpy.int64)
+        self._of_metadata, self._numbers = slots, numbers
         self._only += [(Stay(group, 0),) for group in range(len(self._only), groups)]
+        self._spread()
+
+    def place(self, slot: int, group: int, number: int) -> None:
+        """The log of a write group says that a slot has come to it, with its move of this number."""
+        if number >= self._placed.get(slot, (0, 0))[1]:
+            self._placed[slot] = group, number
+            self._spread()
+
+    def _spread(self) -> None:
+        slots = list(self._of_metadata)
+        for slot, (group, number) in self._placed.items():
+            if number >= self._numbers.get(slot, 0) and group < len(self._only):
+                slots[slot] = group
+        self.slots = slots
+        self._table = numpy.array(slots, numpy.int64)
+
+    def remember(self, queue_id: int, stays: Sequence[Stay]) -> None:
+        """The history of a queue is this from now on."""
+        firsts = [stay.first_offset for stay in stays]
+        assert firsts == sorted({0, *firsts}), f"queue {queue_id:#x}: no history: {stays}"
+        self._moved[queue_id] = tuple(stays)
+        self._rows = None
+
+    def arrive(self, queue_id: int, before: int, group: int, first_offset: int) -> None:
+        """A queue goes on in another write group from an offset on, and was in the one before: the metadata, which may
+        be ahead of the logs at a start, is not asked. Stays without
+        any record are forgotten."""
+        stays = [stay for stay in self._moved.get(queue_id, self._only[before]) if stay.first_offset < first_offset]
+        if stays and stays[-1].group != group:
+            stays.append(Stay(group, first_offset))
+        if len(stays) > 1:
+            self.remember(queue_id, stays)
+        else:
+            self.forget(queue_id)
+
+    def cut(self, queue_id: int, log_start: int) -> None:
+        """Nothing of a queue is left before this offset: forget the stays that lie before it."""
+        stays = list(self.stays_from(queue_id, log_start))
+        stays[0] = Stay(stays[0].group, 0)
+        if len(stays) > 1:
+            self.remember(queue_id, stays)
+        else:
+            self.forget(queue_id)
+
+    def forget(self, queue_id: int) -> None:
+        """A queue is where its slot is, and was nowhere else."""
+        if self._moved.pop(queue_id, None) is not None:
+            self._rows = None
 
     @property
     def groups(self) -> int:
         return len(self._only)
 
+    @property
+    def moved(self) -> Mapping[int, tuple[Stay, ...]]:
+        """The histories of the queues that have been elsewhere before."""
+        return self._moved
+
+    @property
+    def placed(self) -> Mapping[int, tuple[int, int]]:
+        """Per slot that has moved, as the logs say: its write group, and the number of its move."""
+        return self._placed
+
     def history(self, queue_id: int) -> tuple[Stay, ...]:
         """The stays of a queue, oldest first, whether or not it exists: at least one, the first from offset 0 on. The
         last one is where it is now."""
-        return self._moved.get(queue_id) or self._only[self._slots[slot_of(queue_id)]]
+        return self._moved.get(queue_id) or self._only[self.slots[slot_of(queue_id)]]
 
     def stays_from(self, queue_id: int, offset: int) -> tuple[Stay, ...]:
         """The part of a queue's history in which its batches lie from an offset on; first the stay that holds it."""
@@ -82,17 +148,19 @@ class Placement:
 
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group that takes the appends of each queue now, in their order."""
-        slots = (queue_ids * _SPREAD) >> _SLOT_SHIFT
-        groups: WriteGroups = self._table[slots.astype(numpy.intp)]
-        for queue_id, stays in self._moved.items():
-            groups[queue_ids == queue_id] = stays[-1].group
+        groups: WriteGroups = self._table[slots_of(queue_ids)]
+        if self._moved:
+            rows, which, numbers = self._met(queue_ids)
+            groups[which] = rows.groups[rows.ends[numbers] - 1]
         return groups
 
     def ever_in(self, queue_ids: QueueIds, groups: Collection[int]) -> numpy.typing.NDArray[numpy.bool_]:
         """Which of these queues are in one of the write groups, or have been."""
         found: numpy.typing.NDArray[numpy.bool_] = numpy.isin(self.groups_of(queue_ids), list(groups))
-        for queue_id, stays in self._moved.items():
-            found[queue_ids == queue_id] = any(stay.group in groups for stay in stays)
+        if self._moved:
+            rows, which, numbers = self._met(queue_ids)
+            was_in = numpy.concatenate(([0], numpy.cumsum(numpy.isin(rows.groups, list(groups)))))
+            found[which] = was_in[rows.ends[numbers]] > was_in[rows.ends[numbers] - rows.counts[numbers]]
         return found
 
     def bounds_in(self, group: int, queue_ids: QueueIds) -> tuple[Offsets, Offsets]:
@@ -102,22 +170,65 @@ class Placement:
         here = self.groups_of(queue_ids) == group
         firsts = numpy.where(here, 0, never)
         ends = numpy.where(here, never, 0)
-        for queue_id, stays in self._moved.items():
-            which = numpy.flatnonzero(queue_ids == queue_id)
-            mine = [number for number, stay in enumerate(stays) if stay.group == group]
-            if len(which) and mine:
-                firsts[which] = stays[mine[0]].first_offset
-                ends[which] = stays[mine[-1] + 1].first_offset if mine[-1] + 1 < len(stays) else never
-            elif len(which):
-                firsts[which], ends[which] = never, 0
+        if self._moved:
+            _rows, which, _numbers = self._met(queue_ids)
+            for place in which.tolist():
+                stays = self._moved[int(queue_ids[place])]
+                mine = [number for number, stay in enumerate(stays) if stay.group == group]
+                firsts[place], ends[place] = never, 0
+                if mine:
+                    firsts[place] = stays[mine[0]].first_offset
+                    ends[place] = stays[mine[-1] + 1].first_offset if mine[-1] + 1 < len(stays) else never
         return firsts, ends
 
     def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> WriteGroups:
         """The write group in whose log each of these offsets is, one per queue id."""
         groups = self.groups_of(queue_ids)
-        for queue_id, stays in self._moved.items():
-            which = numpy.flatnonzero(queue_ids == queue_id)
-            firsts = numpy.array([stay.first_offset for stay in stays], numpy.int64)
-            places = numpy.searchsorted(firsts, offsets[which], "right") - 1
-            groups[which] = numpy.array([stay.group for stay in stays], numpy.int64)[places]
+        if self._moved:
+            rows, which, numbers = self._met(queue_ids)
+            places = rows.ends[numbers] - 1
+            late = rows.firsts[places] > offsets[which]
+            while late.any():  # no history has more than a few stays
+                places[late] -= 1
+                late = rows.firsts[places] > offsets[which]
+            groups[which] = rows.groups[places]
         return groups
+
+    def _met(self, queue_ids: QueueIds) -> tuple[_MovedRows, Places, Places]:
+        """The places of moved queues among these, and their numbers in the rows of moved queues."""
+        if self._rows is None:
+            self._rows = _MovedRows.of(self._moved)
+        rows = self._rows
+        numbers = numpy.searchsorted(rows.queue_ids, queue_ids)
+        numbers[numbers == len(rows.queue_ids)] = 0
+        which = numpy.flatnonzero(rows.queue_ids[numbers] == queue_ids)
+        return rows, which, numbers[which]
+
+
+class _MovedRows(NamedTuple):
+    """The histories of moved queues as arrays: by queue id, and their stays one behind the other."""
+
+    queue_ids: QueueIds
+    ends: Places
+    """Per queue, the place behind its last stay."""
+    counts: Places
+    firsts: Offsets
+    groups: WriteGroups
+
+    @classmethod
+    def of(cls, moved: Mapping[int, Sequence[Stay]]) -> _MovedRows:
+        queue_ids = sorted(moved)
+        stays = [stay for queue_id in queue_ids for stay in moved[queue_id]]
+        counts = numpy.array([len(moved[queue_id]) for queue_id in queue_ids], numpy.intp)
+        return cls(
+            numpy.array(queue_ids, numpy.uint64),
+            numpy.cumsum(counts),
+            counts,
+            numpy.array([stay.first_offset for stay in stays], numpy.int64),
+            numpy.array([stay.group for stay in stays], numpy.int64),
+        )
+
+
+def slots_of(queue_ids: QueueIds) -> Places:
+    """`model.slot_of` of each queue."""
+    return ((queue_ids * _SPREAD) >> _SLOT_SHIFT).astype(numpy.intp)

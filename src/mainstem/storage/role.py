@@ -64,6 +64,7 @@ class Storage(StorageParts):
         self.tasks.append(start(self.rejoining.run, "rejoining"))
         self.tasks.append(start(self.maintenance.run, "storage maintenance"))
         self.tasks.append(start(self.repair.run, "repair of runs"))
+        self.tasks.append(start(self.mover.run, "moves of slots"))
         if self.remote_upkeep is not None:
             self.tasks.append(start(self.remote_upkeep.run, "upkeep of the remote tier"))
         if self.remote_chain is not None:

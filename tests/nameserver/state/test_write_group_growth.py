@@ -25,6 +25,7 @@ from mainstem.nameserver.state.commands import (
     RaiseFeatureLevel,
     RegisterNode,
     SetDraining,
+    WriteGroupsAdded,
 )
 from mainstem.nameserver.state.replica import differences
 from mainstem.nameserver.state.state import MetadataState
@@ -111,7 +112,8 @@ def test_a_late_node_learns_who_began_a_write_group_however_its_replicas_moved_s
     assert seen(late) == seen(state)
     assert late.node_table.founders[4] == began[4] != late.placements[4]
     (event,) = differences(old, late)
-    assert event == (late.placements, late.cluster.slots if late.cluster is not None else None)
+    assert late.cluster is not None
+    assert event == WriteGroupsAdded(late.placements, late.cluster.slots)
 
 
 def test_a_slot_that_got_a_queue_meanwhile_does_not_move() -> None:

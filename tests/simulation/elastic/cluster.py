@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,6 +22,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.raft import KIND_MEMBERSHIP, Membership
+from mainstem.storage.placement import NOTHING_MOVED
 from mainstem.storage.role import Storage
 
 COPIES = 3
@@ -113,9 +114,9 @@ class ElasticNode(WholeNode):
             self._watch_departure(group.group, storage, life)
         grow = storage.grow
 
-        def grown(slots: Sequence[int], groups: int) -> None:
+        def grown(slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
             before = len(storage.groups)
-            grow(slots, groups)
+            grow(slots, groups, numbers)
             for group in storage.groups[before:]:
                 self._observe_snapshots(group, life)
                 self._observe_promises(group, life)

@@ -8,9 +8,10 @@ import numpy
 import pytest
 
 from mainstem.kernel import NO_SLOT
-from mainstem.model import PARTITION_BITS
+from mainstem.model import PARTITION_BITS, SLOTS
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.journal_map import JournalMap
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.applied import FEW_ROWS, AppliedState
@@ -35,6 +36,7 @@ def applied_state() -> AppliedState:
         cast(RemoteTier, None),
         JournalMap(1),
         lambda topic_number: topic_number == DELETED,
+        Placement([0] * SLOTS),
         cache_bytes_max=1 << 20,
     )
     state.table.create(KNOWN, 0, 4)

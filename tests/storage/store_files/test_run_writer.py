@@ -24,6 +24,7 @@ from tests.storage.queue_store.runs import (
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_BYTES, FORMAT_VERSION
 from mainstem.storage.queue_store.reading.open_files import load_index
+from mainstem.storage.store_files.extents_writer import CUT_BEFORE
 from mainstem.storage.store_files.run_target import WINDOW_BYTES, LocalRunTarget
 from mainstem.storage.store_files.run_writer import RunWriter
 
@@ -143,3 +144,21 @@ def test_writing_is_paced(tmp_path: Path) -> None:
     target.finish()
     assert clock.monotonic() == pytest.approx(2.5)
     assert max(slept) <= 0.26, "never more than one write at a time"
+
+
+def test_an_extent_ends_where_its_queue_goes_on_in_another_write_group() -> None:
+    batches = [make_batch(1, offset, size=100) for offset in range(6)]
+    described = describe(batches)
+    described["flags"][[0, 2, 5]] |= CUT_BEFORE
+    files = WatchedFiles()
+    with RunWriter("a.run", SimulatedTarget(files, "a.run"), ABORTED_VERSION) as writer:
+        writer.append([batch.data for batch in batches[:4]], described[:4])
+        writer.append([batch.data for batch in batches[4:]], described[4:])
+        writer.finish()
+
+    async def load() -> numpy.ndarray:
+        return (await load_index(await files.open("runs/a.run"), "a.run", "a.run")).rows
+
+    rows = asyncio.run(load())
+    assert rows[["base_offset", "last_offset"]].tolist() == [(0, 1), (2, 4), (5, 5)]
+    assert not rows["flags"].any()

@@ -18,6 +18,7 @@ command = LazyGroup(
         "add": LazyCommand("mainstem.cli.cluster.add", "Prepare a node that joins the cluster."),
         "drain": LazyCommand("mainstem.cli.cluster.drain", "Have a node give away all that it holds."),
         "rebalance": LazyCommand("mainstem.cli.cluster.rebalance", "Spread replicas evenly over nodes and racks."),
+        "move-queue": LazyCommand("mainstem.cli.cluster.move_queue", "Move a queue to another write group."),
         "write-groups": LazyCommand("mainstem.cli.cluster.write_groups", "Show write groups, or add some."),
         "remove": LazyCommand("mainstem.cli.cluster.remove", "Take an empty, stopped node out of the cluster."),
         "replace": LazyCommand("mainstem.cli.cluster.replace", "Have a new node take the place of another."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mainstem.cli.clients.http_node import HttpNode
-from mainstem.cli.parameters import options
+from mainstem.cli.parameters import names, options
 from mainstem.cli.terminal.output import print_json, print_text
 from mainstem.console.views.of_explanation import ExplanationView
 
@@ -44,7 +44,5 @@ def subject_path(queue: str | None, group: int | None, node_id: int | None) -> s
     if node_id is not None:
         return f"node/{node_id}"
     assert queue is not None, "it is what was given"
-    topic, colon, partition = queue.rpartition(":")
-    if not colon or not topic or not (partition.isascii() and partition.isdigit()):
-        raise click.UsageError(f"{queue!r} is not TOPIC:PARTITION; write groups and nodes take --group and --node")
-    return f"partition/{topic}/{int(partition)}"
+    topic, partition = names.queue_of(queue, "; write groups and nodes take --group and --node")
+    return f"partition/{topic}/{partition}"

@@ -7,6 +7,7 @@ import click
 from mainstem.address import Address, AddressError, parsed
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.cluster.drain import left_of
+from mainstem.cli.cluster.move_queue import told_slot_move
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, MoveView, NodeView, ReplicaView
@@ -32,6 +33,8 @@ def command(http: str, as_json: bool) -> None:
     _print_nodes(view)
     for drain in view.drains:
         print_text(f"node {drain.node} is being drained: {left_of(drain, len(view.write_groups))}")
+    for slot_move in view.slot_moves:
+        print_text(told_slot_move(slot_move))
     for lost in view.lost_nodes:
         print_text(rebuilding(lost))
     for move in view.moves:

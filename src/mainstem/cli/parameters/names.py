@@ -51,3 +51,11 @@ def _groups(bootstrap: str) -> Iterable[str]:
 
 TOPIC = NameType("topic", _topics)
 GROUP = NameType("group", _groups)
+
+
+def queue_of(text: str, else_take: str = "") -> tuple[str, int]:
+    """The topic and partition of TOPIC:PARTITION. Raises UsageError, with what to do instead."""
+    topic, colon, partition = text.rpartition(":")
+    if not colon or not topic or not (partition.isascii() and partition.isdigit()):
+        raise click.UsageError(f"{text!r} is not TOPIC:PARTITION{else_take}")
+    return topic, int(partition)

@@ -94,6 +94,7 @@ def print_topic(topic: TopicTree, *, all_files: bool) -> None:
         map(_partition_row, topic.partitions),
         empty="no partitions",
     )
+    _print_stays(known)
     files = [row for one in known for row in _file_rows(one)]
     if not files:
         return
@@ -114,6 +115,14 @@ def _print_replicas(partitions: Sequence[PartitionTree]) -> None:
     rows = [(*map(_listed, nodes), _listed(numbers)) for nodes, numbers in sorted(together.items())]
     print_table(["REPLICAS", "IN SYNC", "~PARTITIONS"], rows, empty="no partitions")
     print_text()
+
+
+def _print_stays(partitions: Sequence[PartitionTree]) -> None:
+    """The write groups of partitions that have moved between them; nothing where none has."""
+    rows = [(one.partition, it.write_group, it.first_offset) for one in partitions for it in one.stays]
+    if rows:
+        print_text()
+        print_table([">PARTITION", ">WAS IN GROUP", ">FROM OFFSET"], rows, empty="no partitions")
 
 
 def _listed(numbers: Sequence[int]) -> str:

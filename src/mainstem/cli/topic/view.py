@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from mainstem.cli.clients import kafka_node
-from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, TopicSummary, TopicView
+from mainstem.console.views.of_topics import FileView, PartitionView, SegmentView, StayView, TopicSummary, TopicView
 
 
 class TopicLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +63,7 @@ class PartitionTree(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int | None = None
     files: Sequence[FileView] | None = None
     segments: Sequence[SegmentView] | None = None
+    stays: Sequence[StayView] = []
 
 
 class TopicTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +178,7 @@ def with_files(topic: TopicTree, seen: TopicView) -> TopicTree:
             else msgspec.structs.replace(
                 partition,
                 write_group=view.write_group,
+                stays=view.stays,
                 split_end=view.split_end,
                 end=view.end,
                 unsplit_bytes=view.unsplit_bytes,

@@ -140,6 +140,23 @@ class WriteGroupsRequest(msgspec.Struct, frozen=True, kw_only=True):
         return "cluster"
 
 
+class MoveQueueRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/cluster/move-queue`."""
+
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
+    to: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    """The write group."""
+
+    @property
+    def operation(self) -> str:
+        return "MoveQueue"
+
+    @property
+    def resource(self) -> str:
+        return f"topic:{self.topic}"
+
+
 class RebalanceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/cluster/rebalance`."""
 

@@ -162,6 +162,16 @@ class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     """The pace at which each node takes a replica; 0: as fast as it goes."""
 
 
+class SlotMoveView(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot on its way to another write group, with the queues that hash to it."""
+
+    slot: int
+    before: int
+    to: int
+    waits_for: str = ""
+    """The obstacle that the node tells of that leads it; empty: there is none, or another node leads it."""
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nodes: Sequence[NodeView]
@@ -175,6 +185,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     lost_nodes: Sequence[LostNodeView] = []
     moves: Sequence[MoveView] = []
     """Those that write group leaders tell of."""
+    slot_moves: Sequence[SlotMoveView] = []
     next_node_id: int = 1
     """Above the ids of all nodes that there are, and of those that were removed: for a node that joins."""
     metadata_leader: int = -1

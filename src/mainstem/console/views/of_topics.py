@@ -57,6 +57,13 @@ class MissingView(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
 
 
+class StayView(msgspec.Struct, frozen=True, kw_only=True):
+    """A write group that has offsets of a queue, from the first one up to where the next one begins."""
+
+    write_group: int
+    first_offset: int
+
+
 class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     leader: int
@@ -76,6 +83,8 @@ class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
     """Segments of the journal, in offset order."""
     missing: Sequence[MissingView] = ()
     """The offsets missing from the log of committed offsets."""
+    stays: Sequence[StayView] = []
+    """The write groups that have records of the queue, oldest first, if it has moved between them; else empty."""
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):

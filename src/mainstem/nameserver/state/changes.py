@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import SCRAM_MECHANISMS, FeatureLevel, NodeRole, ScramCredential, Topic, slots_in_turns
+from mainstem.model import SCRAM_MECHANISMS, FeatureLevel, NodeRole, ScramCredential, Topic, slot_of, slots_in_turns
 from mainstem.nameserver.errors import (
     CredentialRefused,
     InvalidAcl,
@@ -42,6 +42,7 @@ from mainstem.nameserver.state.commands import (
     DeleteTopic,
     Event,
     MoveReplica,
+    MoveSlot,
     MoveTokenExpiry,
     PartitionsAdded,
     PlaceWriteGroups,
@@ -54,6 +55,8 @@ from mainstem.nameserver.state.commands import (
     RemoveNode,
     RemoveScramCredential,
     SetDraining,
+    SettleSlot,
+    SlotMoved,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -64,7 +67,7 @@ from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataStat
 from mainstem.nameserver.state.tenant_changes import removal_of, setting_of
 from mainstem.nameserver.state.tenant_rules import RETENTION
 from mainstem.nameserver.state.topic_table import PendingChanges
-from mainstem.nameserver.state.write_group_growth import grown, used_slots
+from mainstem.nameserver.state.write_group_growth import grown
 from mainstem.rpc.messages.metadata import (
     WantAclRemovals,
     WantAcls,
@@ -87,6 +90,9 @@ from mainstem.rpc.messages.metadata import (
     WantProducerIds,
     WantQuotas,
     WantResourceConfigs,
+    WantSlotMove,
+    WantSlotMoved,
+    WantSlotSettled,
     WantTenant,
     WantTenantRemoval,
     WantToken,
@@ -169,6 +175,12 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: PreferLeader(group, node_id)]
         case WantWriteGroups(total=total, node_ids=node_ids):
             return [lambda _: _more_write_groups(total, node_ids, state)]
+        case WantSlotMove(name=name, partition=partition, group=group):
+            return [lambda _: _slot_move(name, partition, group, state)]
+        case WantSlotMoved(slot=slot, group=group, number=number, others=others):
+            return [lambda _: SlotMoved(slot, group, number, list(others))]
+        case WantSlotSettled(slot=slot, number=number):
+            return [lambda _: SettleSlot(slot, number)]
         case WantDraining(node_id=node_id, draining=draining):
             return [lambda _: SetDraining(node_id, draining)]
         case WantNodeRemoval(node_id=node_id):
@@ -277,6 +289,14 @@ def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, locations, replicas))
 
 
+def _slot_move(name: str, partition: int, group: int, state: MetadataState) -> MoveSlot:
+    topic = named(state, name)
+    if partition >= topic.partitions:
+        raise InvalidPlacement(f"topic {name!r} has {topic.partitions} partitions, and no partition {partition}")
+    slot = slot_of(topic.queue_id(partition))
+    return MoveSlot(slot, group, state.moving_slots.next_number(slot))
+
+
 def _more_write_groups(total: int, node_ids: Collection[int], state: MetadataState) -> AddWriteGroups:
     table = state.node_table
     if state.cluster is None or not state.placements:
@@ -286,8 +306,7 @@ def _more_write_groups(total: int, node_ids: Collection[int], state: MetadataSta
         for node in table.with_role(NodeRole.STORAGE)
         if node.node_id in node_ids and node.node_id not in table.draining
     }
-    used = used_slots(state.topic_table.by_number.values())
-    return grown(total, state.cluster.slots, used, state.placements, locations, table.copies)
+    return grown(total, state.cluster.slots, state.used_slots(), state.placements, locations, table.copies)
 
 
 def registration_of(wanted: WantNode, level: int) -> RegisterNode:

@@ -75,6 +75,32 @@ class AddWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     """The write group of each of the 4,096 slots from now on."""
 
 
+class MoveSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_slot"):
+    """The slot and the queues that hash to it shall move to another write group."""
+
+    slot: int
+    group: int
+    number: int
+    """How often the slot has moved then."""
+
+
+class SlotMoved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="slot_moved"):
+    """The slot is in this write group from now on."""
+
+    slot: int
+    group: int
+    number: int
+    others: list[int]
+    """The write groups besides it that have records of the slot's queues."""
+
+
+class SettleSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="settle_slot"):
+    """All that there is of the slot's queues is in its write group."""
+
+    slot: int
+    number: int
+
+
 class MoveReplica(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_replica"):
     """The write group's replica on node `old` moves to node `new`."""
 
@@ -311,6 +337,9 @@ KnownCommand = (
     | MoveReplica
     | PreferLeader
     | AddWriteGroups
+    | MoveSlot
+    | SlotMoved
+    | SettleSlot
     | SetDraining
     | RemoveNode
     | CreateTopic
@@ -359,6 +388,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.REGROUPED
         case ChangeResourceConfigs():
             return FeatureLevel.CONFIGURED
+        case MoveSlot() | SlotMoved() | SettleSlot():
+            return FeatureLevel.MOVABLE
         case _:
             return FeatureLevel.FIRST
 
@@ -500,10 +531,18 @@ class WriteGroupsPlaced(NamedTuple):
 
 
 class WriteGroupsAdded(NamedTuple):
-    """There are more write groups than before, with replicas of their own, and slots may belong to other ones."""
+    """There are more write groups than before, with replicas of their own, or slots belong to other ones."""
 
     placements: Mapping[int, tuple[int, ...]]
     slots: Sequence[int]
+    numbers: Mapping[int, int] = {}
+    """How often each slot has moved that has."""
+
+
+class SlotWished(NamedTuple):
+    """A slot shall move to another write group."""
+
+    slot: int
 
 
 class FeatureLevelRaised(NamedTuple):
@@ -511,5 +550,5 @@ class FeatureLevelRaised(NamedTuple):
 
 
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | WriteGroupsAdded | FeatureLevelRaised
+ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | WriteGroupsAdded | SlotWished | FeatureLevelRaised
 Event = TopicEvent | ClusterEvent

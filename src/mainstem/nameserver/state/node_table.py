@@ -65,7 +65,7 @@ class NodeTable:
 
     def check_node(self, command: RegisterNode) -> None:
         roles = _roles(command.roles)
-        if NodeRole.STORAGE not in roles and (held := self._held_by(command.node_id)):
+        if NodeRole.STORAGE not in roles and (held := self.held_by(command.node_id)):
             raise InvalidRoles(
                 f"node {command.node_id} cannot do without the role storage: it holds replicas of write groups "
                 f"{', '.join(map(str, held[:10]))}{', …' if len(held) > 10 else ''}. Start it with the role, and have "
@@ -80,7 +80,7 @@ class NodeTable:
                 f"node {command.node_id}: an incarnation has {INCARNATION_BYTES} bytes, not {len(command.incarnation)}"
             )
 
-    def _held_by(self, node_id: int) -> list[int]:
+    def held_by(self, node_id: int) -> list[int]:
         """The write groups of which a node has replicas."""
         return [group for group, replicas in sorted(self.placements.items()) if node_id in replicas]
 
@@ -142,7 +142,7 @@ class NodeTable:
         if node is None:
             again = "removed already" if node_id in self.removed else "not registered in this cluster"
             raise InvalidPlacement(f"node {node_id} is {again}")
-        if held := self._held_by(node_id):
+        if held := self.held_by(node_id):
             raise InvalidPlacement(
                 f"node {node_id} holds replicas of {len(held)} write groups (write group {held[0]}, …): have it give "
                 f"them away first (mainstem cluster drain {node_id} --wait)"

@@ -25,6 +25,7 @@ from mainstem.nameserver.state.commands import (
     PartitionsAdded,
     Refusal,
     RememberChange,
+    SlotWished,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -209,9 +210,12 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
             events.append(NodeRegistered(node))
     events += [NodeRemoved(node_id) for node_id in after.node_table.removed if node_id not in before.node_table.removed]
     if before.cluster is not None and before.cluster != after.cluster and after.cluster is not None:
-        events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots))
+        numbers = dict(after.moving_slots.numbers)
+        events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots, numbers))
     elif before.placements != after.placements:
         events.append(WriteGroupsPlaced(dict(after.placements)))
+    wishes = after.moving_slots.wishes
+    events += [SlotWished(slot) for slot, wish in wishes.items() if before.moving_slots.wishes.get(slot) != wish]
     for number, topic in before.topic_table.by_number.items():
         if after.topic_by_number(number) is None:
             events.append(TopicDeleted(topic))

@@ -55,6 +55,7 @@ from mainstem.nameserver.state.commands import (
     KeepAbsentUsersSecret,
     LoggedChange,
     MoveReplica,
+    MoveSlot,
     MoveTokenExpiry,
     PlaceWriteGroups,
     PreferLeader,
@@ -69,10 +70,14 @@ from mainstem.nameserver.state.commands import (
     SetDraining,
     SetScramCredential,
     SetTenant,
+    SettleSlot,
+    SlotMoved,
+    SlotWished,
     UnknownCommand,
     WriteGroupsAdded,
     level_of,
 )
+from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.scram_table import ScramTable
@@ -134,6 +139,8 @@ class MetadataState:
         self._levels = levels
         self.topic_table = TopicTable(settings_of, has_remote_store=has_remote_store)
         self.node_table = NodeTable()
+        self.moving_slots = MovingSlots()
+        self._has_remote_store = has_remote_store
         self.acl_table = AclTable()
         self.scram_table = ScramTable()
         self.quota_table = QuotaTable()
@@ -239,12 +246,26 @@ class MetadataState:
                 self.node_table.check_placement(command, self._cluster.write_groups)
             case MoveReplica():
                 self.node_table.check_move(command)
+                self.moving_slots.check_replica(command.group, self._slots)
+            case MoveSlot():
+                self.moving_slots.check_wish(
+                    command,
+                    self._slots,
+                    self.placements,
+                    self.topic_table.by_number.values(),
+                    has_remote_store=self._has_remote_store,
+                )
+            case SlotMoved():
+                self.moving_slots.check_moved(command)
             case PreferLeader():
                 self.node_table.check_preference(command)
             case AddWriteGroups():
                 self._check_added(command)
             case SetDraining():
                 self.node_table.check_draining(command)
+                if command.draining:
+                    for group in self.node_table.held_by(command.node_id):
+                        self.moving_slots.check_replica(group, self._slots)
             case RemoveNode():
                 self.node_table.check_removal(command)
             case CreateTopic():
@@ -258,6 +279,8 @@ class MetadataState:
             case ChangeTopicConfigs():
                 self.topic_table.check_configs(command)
                 self.tenant_rules.check_configs(command)
+                topic = self.topic_table.by_number[command.number]
+                self.moving_slots.check_configs(topic, self.with_configs(topic, command.changes))
                 self._check_tiering_level(command)
             case DeleteTopic():
                 self.topic_table.check_deletion(command, pending)
@@ -342,12 +365,21 @@ class MetadataState:
         assert len(command.slots) == SLOTS, "one write group per slot"
         assert all(0 <= group < command.write_groups for group in command.slots), "a slot without its group"
 
+    def used_slots(self) -> set[int]:
+        """The slots that no new write group takes over: queues hash to them, or they move, or have moved."""
+        return used_slots(self.topic_table.by_number.values()) | self.moving_slots.known
+
+    @property
+    def _slots(self) -> Sequence[int]:
+        assert self._cluster is not None, "the cluster comes first"
+        return self._cluster.slots
+
     def _check_added(self, command: AddWriteGroups) -> None:
         assert self._cluster is not None, "the cluster comes first"
         assert len(command.slots) == SLOTS, "one write group per slot"
         check_total(command.first + len(command.founders), self._cluster.write_groups)
         self.node_table.check_added(command)
-        check_slots(command, self._cluster.slots, used_slots(self.topic_table.by_number.values()))
+        check_slots(command, self._cluster.slots, self.used_slots())
 
     # after the log
 
@@ -379,6 +411,14 @@ class MetadataState:
                 return self.node_table.prefer(command)
             case AddWriteGroups():
                 return self._add_write_groups(command)
+            case MoveSlot():
+                self.moving_slots.wish(command)
+                return SlotWished(command.slot)
+            case SlotMoved():
+                return self._move_slot(command)
+            case SettleSlot():
+                self.moving_slots.settle(command)
+                return None
             case SetDraining():
                 self.node_table.drain(command)
                 return None
@@ -445,7 +485,20 @@ class MetadataState:
             )
         self._cluster = replace(self._cluster, write_groups=total, slots=command.slots)
         self.node_table.add(command)
-        return WriteGroupsAdded(dict(self.placements), command.slots)
+        return self._slots_changed()
+
+    def _move_slot(self, command: SlotMoved) -> WriteGroupsAdded:
+        assert self._cluster is not None, "the cluster comes first"
+        if not 0 <= command.group < self._cluster.write_groups:
+            raise InconsistentCommand(f"slot {command.slot} moves to write group {command.group}, which there is not")
+        self.moving_slots.moved(command)
+        slots = list(self._cluster.slots)
+        slots[command.slot] = command.group
+        self._cluster = replace(self._cluster, slots=slots)
+        return self._slots_changed()
+
+    def _slots_changed(self) -> WriteGroupsAdded:
+        return WriteGroupsAdded(dict(self.placements), self._slots, dict(self.moving_slots.numbers))
 
     def _followed(self, event: Event) -> Event:
         self.tenant_rules.follow(event)
@@ -478,6 +531,7 @@ class MetadataState:
         raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
             (self._cluster,), raised, self.node_table.commands(), self._added(),
+            list(self.moving_slots.commands(self._cluster.slots)),
             self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],

@@ -19,6 +19,7 @@ from mainstem.console.views.of_cluster import (
     MoveView,
     NodeView,
     ReplicaView,
+    SlotMoveView,
     WriteGroupView,
 )
 from mainstem.model import OWN_LEVELS, FeatureLevel, Node, NodeRole
@@ -113,6 +114,7 @@ class LocalClusterViews:
                 MoveView(group=it.group, old=it.old, new=it.new)
                 for it in moves_under_way(self._nameserver.lookups.placements(), standings_of(led))
             ],
+            slot_moves=self._slot_moves(),
             topics=topics,
             partitions=partitions,
             next_node_id=self._nameserver.lookups.next_node_id(),
@@ -121,6 +123,14 @@ class LocalClusterViews:
             feature_level_newest=OWN_LEVELS.newest,
             shared_store=self._config.shared_store_place if self._storage is not None else None,
         )
+
+    def _slot_moves(self) -> list[SlotMoveView]:
+        lookups = self._nameserver.lookups
+        slots, standing = lookups.slots(), self._storage.mover.standing if self._storage is not None else {}
+        return [
+            SlotMoveView(slot=slot, before=slots[slot], to=wish.group, waits_for=standing.get(slot, ""))
+            for slot, wish in sorted(lookups.moving_slots.wishes.items())
+        ]
 
     def _node_view(self, node: Node, report: NodeReport | None, loads: ToldLoads) -> NodeView:
         own = node.node_id == self._node.node_id
@@ -223,6 +233,15 @@ class LocalClusterViews:
     async def add_write_groups(self, total: int) -> str | None:
         try:
             await self._nameserver.operations.add_write_groups(total)
+        except NameserverError as error:
+            return str(error)
+        return None
+
+    async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
+        if self._config.shares_store or self._config.remote_dir:
+            return "queues do not move between write groups in a cluster with an object store"
+        try:
+            await self._nameserver.operations.move_slot_of(topic, partition, group)
         except NameserverError as error:
             return str(error)
         return None

@@ -35,8 +35,17 @@ class LocalExplanations:
         if found is None or not 0 <= partition < found.partitions:
             return None
         queue_id = found.queue_id(partition)
-        group = self._nameserver.lookups.write_group(queue_id)
-        return explain_queue(await self._known(), ExplainedQueue(topic, partition, slot_of(queue_id), group))
+        lookups, slot = self._nameserver.lookups, slot_of(queue_id)
+        wish = lookups.moving_slots.wishes.get(slot)
+        queue = ExplainedQueue(
+            topic,
+            partition,
+            slot,
+            lookups.write_group(queue_id),
+            -1 if wish is None else wish.group,
+            lookups.moving_slots.others.get(slot, ()),
+        )
+        return explain_queue(await self._known(), queue)
 
     async def _known(self) -> ExplainedCluster:
         view = await self._cluster.cluster()

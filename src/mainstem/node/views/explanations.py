@@ -111,6 +111,10 @@ class ExplainedQueue(NamedTuple):
     partition: int
     slot: int
     group: int
+    to: int = -1
+    """The write group that the slot is on its way to; -1: none."""
+    others: Sequence[int] = ()
+    """The write groups besides its own that may have records of the slot's queues."""
 
 
 def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> ExplanationView | None:
@@ -122,9 +126,18 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
         f"Partition {queue.partition} of {queue.topic} is in slot {queue.slot}, by a hash of its number; the slot "
         f"belongs to write group {queue.group}."
     )
+    moves = [move for move in known.view.slot_moves if move.slot == queue.slot]
+    why = f"; it waits, as {moves[0].waits_for}" if moves and moves[0].waits_for else ""
+    moving = [f"The slot is on its way to write group {queue.to}{why}."] if queue.to >= 0 else []
+    if queue.others:
+        kept = ", ".join(map(str, queue.others))
+        moving.append(
+            f"The slot has moved: what its queues had before is in write groups {kept}, until retention removes it. "
+            "Replicas of these write groups stay where they are until then."
+        )
     return ExplanationView(
         subject=f"partition {queue.partition} of {queue.topic}",
-        sentences=[first, *of_group.sentences],
+        sentences=[first, *moving, *of_group.sentences],
         topic=queue.topic,
         partition=queue.partition,
         slot=queue.slot,

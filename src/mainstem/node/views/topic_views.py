@@ -9,7 +9,15 @@ from contextlib import suppress
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
 from mainstem.broker.machines.machine_log import Gap
-from mainstem.console.views.of_topics import FileView, MissingView, PartitionView, SegmentView, TopicSummary, TopicView
+from mainstem.console.views.of_topics import (
+    FileView,
+    MissingView,
+    PartitionView,
+    SegmentView,
+    StayView,
+    TopicSummary,
+    TopicView,
+)
 from mainstem.model import QueueUsage, Topic
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.storage.journal.encoding.format import segment_name
@@ -149,6 +157,10 @@ class LocalTopicViews:
             missing=[
                 MissingView(first_offset=gap.start, last_offset=gap.end - 1, fault=gap.why)
                 for gap in self._missing(topic, partition)
+            ],
+            stays=[
+                StayView(write_group=stay.group, first_offset=stay.first_offset)
+                for stay in self._storage.placement.moved.get(queue_id, ())
             ],
         )
 

@@ -25,6 +25,7 @@ from mainstem.storage.extents.extent_format import ABORTED_VERSION, TRANSACTIONA
 from mainstem.storage.journal.encoding.transaction_rows import record_counts, section_rows
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
+from mainstem.storage.store_files.extents_writer import CUT_BEFORE
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import MANY_GROUPS, RUN_SUFFIX
@@ -144,6 +145,9 @@ def _write_run(
     described["record_count"] = record_counts(directory)
     described["last_offset"] = directory["base_offset"] + directory["last_offset_delta"]
     described["flags"] = numpy.where(directory["attributes"] & TRANSACTIONAL_BIT, TRANSACTIONAL, 0)
+    groups, queue_ids = batches.groups[run.order], directory["queue_id"]
+    moved = (groups[1:] != groups[:-1]) & (queue_ids[1:] == queue_ids[:-1])
+    described["flags"][1:] |= numpy.where(moved, numpy.uint32(CUT_BEFORE), numpy.uint32(0))
     with RunWriter(run.name, open_target(run.name), run_format) as writer:
         writer.append(gather(batches, buffer, run.order, allow), described)
         summary = writer.finish(section_rows(directory))

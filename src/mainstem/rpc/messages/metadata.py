@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from mainstem.model import LISTENERS_MAX, FeatureLevel
+from mainstem.model import LISTENERS_MAX, SLOTS, FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.forwarded import ClientTold
 from mainstem.rpc.messages.loads import ToldLoad
@@ -92,7 +92,7 @@ class WantedListenerAddress(msgspec.Struct, frozen=True, array_like=True):
 
     listener: Name
     host: Name
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+    port: WriteGroupNumber
 
 
 class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
@@ -100,7 +100,7 @@ class WantNode(msgspec.Struct, frozen=True, tag="node", kw_only=True):
 
     node_id: NodeId
     host: Name
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+    port: WriteGroupNumber
     rack: Name | None = None
     rpc: Name = ""
     incarnation: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
@@ -136,6 +136,30 @@ class WantWriteGroups(msgspec.Struct, frozen=True, tag="write groups"):
 
     total: Annotated[int, msgspec.Meta(ge=1, le=65_536)]
     node_ids: NodeIds
+
+
+class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
+    """The slot of a partition shall move to this write group, with all queues that hash to it."""
+
+    name: Name
+    partition: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
+    group: WriteGroupNumber
+
+
+class WantSlotMoved(msgspec.Struct, frozen=True, tag="slot moved"):
+    """A slot has moved, says the node that leads its write group; the others have records of its queues."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS)]
+    group: WriteGroupNumber
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    others: Annotated[list[WriteGroupNumber], msgspec.Meta(max_length=1_000)]
+
+
+class WantSlotSettled(msgspec.Struct, frozen=True, tag="slot settled"):
+    """All that there is of a slot's queues is in its write group, after its move of this number."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS)]
+    number: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class WantDraining(msgspec.Struct, frozen=True, tag="draining"):
@@ -284,6 +308,9 @@ Wanted = (
     | WantMove
     | WantPreference
     | WantWriteGroups
+    | WantSlotMove
+    | WantSlotMoved
+    | WantSlotSettled
     | WantDraining
     | WantNodeRemoval
     | WantPlacement

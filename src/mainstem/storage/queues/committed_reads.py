@@ -12,6 +12,7 @@ from operator import attrgetter
 from mainstem.kernel import NO_SLOT, QueueTable, RecentIndex
 from mainstem.model import AbortedRange
 from mainstem.ports import StoredTransactions
+from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
 
 
@@ -21,12 +22,12 @@ class LocalCommittedReads:
     def __init__(
         self,
         groups: Sequence[WriteGroupTransactions],
-        group_of: Callable[[int], int],
+        stays_from: Callable[[int, int], Sequence[Stay]],
         table: QueueTable,
         index: RecentIndex,
     ) -> None:
         self._groups = groups
-        self._group_of = group_of
+        self._stays_from = stays_from
         self._table = table
         self._index = index
         self._stored: StoredTransactions | None = None
@@ -56,14 +57,27 @@ class LocalCommittedReads:
         return answers
 
     def _unsplit(self, queue_id: int, first: int, end: int) -> list[AbortedRange]:
-        return self._groups[self._group_of(queue_id)].aborted.find(queue_id, first, end)
+        """The aborted transactions that memory knows; no transaction is open while a queue moves, so that each lies in
+        one of its stays."""
+        stays = self._stays_from(queue_id, first)
+        if len(stays) == 1:
+            return self._groups[stays[0].group].aborted.find(queue_id, first, end)
+        found = {
+            one.last_offset: one
+            for group in {stay.group for stay in stays}
+            for one in self._groups[group].aborted.find(queue_id, first, end)
+        }
+        return sorted(found.values(), key=attrgetter("first_offset"))
 
     def _in_memory(self, queue_id: int, first: int) -> bool:
         """Whether memory knows every aborted transaction whose marker is at or behind an offset: as the write group
         never met one, or as the block that holds the offset is behind all whose markers memory has forgotten."""
-        group = self._groups[self._group_of(queue_id)]
-        if not group.met_any:
+        stays = self._stays_from(queue_id, first)
+        if not any(self._groups[stay.group].met_any for stay in stays):
             return True
+        if len(stays) > 1:  # that the first block of a stay is here says nothing about the stays behind it
+            return False
+        group = self._groups[stays[0].group]
         slot = self._table.find(queue_id)
         entries = [] if slot == NO_SLOT else self._index.window(slot, first)
         pruned = group.aborted.pruned_index

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -85,6 +85,10 @@ class LocalMessageStore:
         self._logs: list[WriteGroupLog | None] = [None for _ in groups]
         """The logs of the write groups that this node serves; changed in place."""
         self._slots = memoryview(array("H", slots))
+        self._takers: list[WriteGroupLog | None] = [*self._logs, None]
+        """The same for appends; behind them nobody, who has the slots that are fenced."""
+        self._taking = memoryview(array("H", slots))
+        """The write group that takes the batches of each slot."""
         self._write_loop = write_loop
         self._read_path = read_path
         self.plan_reads = read_path.plan_reads(self._logs_for, self._slots)
@@ -108,15 +112,19 @@ class LocalMessageStore:
     def appended_batches(self) -> int:
         return sum(group.log.appended_batches for group in self._groups)
 
-    def grow(self, slots: Sequence[int]) -> None:
-        """There are more write groups than before, and slots belong to them like this: whoever has the tables of slots
-        and logs has them as they are now, since both change in place."""
+    def spread(self, slots: Sequence[int], fenced: Collection[int] = ()) -> None:
+        """There are as many write groups as there are, and slots belong to them like this; those that are fenced take
+        no batches. The tables of slots and logs change in place, for all that hold them."""
         self._logs += [None for _ in range(len(self._logs), len(self._groups))]
+        self._takers[:] = [*self._logs, None]
         self._slots[:] = memoryview(array("H", slots))
+        self._taking[:] = self._slots
+        for slot in fenced:
+            self._taking[slot] = len(self._logs)
 
     def serve(self, group: int, *, serving: bool) -> None:
         """Begin to take batches for a write group and to answer reads of it, or stop."""
-        self._logs[group] = self._groups[group].log if serving else None
+        self._logs[group] = self._takers[group] = self._groups[group].log if serving else None
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -134,7 +142,7 @@ class LocalMessageStore:
             refusal = self._fence(batches, owner_epoch)
         if refusal is not None:
             return PromptFuture.settled(self._refused(batches, refusal))
-        results, waiting = append_all(batches, self._logs, self._slots, self._clock.now_ms())
+        results, waiting = append_all(batches, self._takers, self._taking, self._clock.now_ms())
         late = bool(self._producers.asked or self._checks.asked)
         if not waiting and not late:
             return PromptFuture.settled(results)
@@ -167,7 +175,7 @@ class LocalMessageStore:
         could not be."""
         batches, ticket = append.batches, append.ticket
         refusal = self._refusal() or self._fence(batches.ownable, append.owner_epoch)
-        waiting = batches.append(self._logs, self._slots, self._clock.now_ms(), refused, refusal)
+        waiting = batches.append(self._takers, self._taking, self._clock.now_ms(), refused, refusal)
         if waiting:
             self._write_loop.wake()
         if append.acks:
@@ -199,8 +207,9 @@ class LocalMessageStore:
         """`FENCED` where a queue led here has another owner than the writer of these batches. If another node leads,
         the answer is that."""
         for batch in batches:
-            group = self._groups[self._slots[slot_of(batch.queue_id)]]
-            if group.serving and not group.owners.admits(batch.queue_id, owner_epoch):
+            number = self._taking[slot_of(batch.queue_id)]
+            group = self._groups[number] if number < len(self._groups) else None
+            if group is not None and group.serving and not group.owners.admits(batch.queue_id, owner_epoch):
                 return Outcome.FENCED
         return None
 
@@ -209,7 +218,7 @@ class LocalMessageStore:
         try again here never looks for the leader, and a leader whose disk is full has given its write groups away."""
         results: list[AppendResult] = []
         for batch in batches:
-            elsewhere = refusal is Outcome.STORAGE_BUSY and self._logs[self._slots[slot_of(batch.queue_id)]] is None
+            elsewhere = refusal is Outcome.STORAGE_BUSY and self._takers[self._taking[slot_of(batch.queue_id)]] is None
             self.refused_batches += not elsewhere
             results.append(AppendResult(Outcome.NOT_LEADER if elsewhere else refusal))
         return results

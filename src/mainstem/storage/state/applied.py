@@ -16,11 +16,13 @@ from mainstem.model import Buffer, partition_of, topic_number_of
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, DIRECTORY_ROW_BYTES, KIND_DATA, BlockHeader
 from mainstem.storage.journal.encoding.framing import size_of
 from mainstem.storage.journal.journal_map import JournalMap
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
 from mainstem.storage.state.shared_splits import SharedSplits
+from mainstem.storage.state.slot_moves import SlotMoves
 from mainstem.storage.state.waiters import Waiters
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups import control
@@ -44,6 +46,7 @@ class AppliedState:
         remote: RemoteTier,
         journal_map: JournalMap,
         was_deleted: Callable[[int], bool],
+        placement: Placement,
         *,
         cache_bytes_max: int,
         shared: bool = False,
@@ -52,6 +55,7 @@ class AppliedState:
         store are in the remote tier."""
         self._was_deleted = was_deleted
         self.table = QueueTable()
+        self.moves = SlotMoves(self.table, placement)
         self.index = RecentIndex(self.table, cache_bytes_max)
         self.journal_map = journal_map
         self.manifest: ManifestQueue | SharedSplits = (
@@ -115,6 +119,10 @@ class AppliedState:
                 self.split(group, after, upto, list(map(StoreFile.of, files)))
             case control.RemoteChanged():
                 return self.remote.applied(group, command, index)
+            case control.SlotFenced():
+                return self.moves.fenced(group, command)
+            case control.QueuesArrived():
+                return self.moves.arrived(group, command)
         return "done"
 
     def split(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:

@@ -28,6 +28,7 @@ from mainstem.storage.journal.journal_map import MapImage
 from mainstem.storage.state.manifest_queue import SplitImage
 from mainstem.storage.state.producers.producer_files import SavedFile
 from mainstem.storage.state.queue_image import QUEUE_CELLS, RANGE_CELLS, QueueImage
+from mainstem.storage.state.slot_moves import MovesImage
 from mainstem.storage.write_groups.write_group import WriteGroupState
 from mainstem.storage.write_groups.write_group_blocks import LogImage
 
@@ -103,6 +104,9 @@ class State(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     transactions: dict[int, bytes] = {}
     """Per group that ever met one, its transactions (`WriteGroupTransactions.image`). Earlier versions pass over this
     field; clusters with transactions do not let them in."""
+    moves: MovesImage = MovesImage()
+    """Slots that have moved, and those on their way. Earlier versions pass over this field; clusters in which slots
+    move do not let them in."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

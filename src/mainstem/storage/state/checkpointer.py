@@ -87,6 +87,11 @@ class Checkpointer:
     def _blocks(self) -> int:
         return sum(group.applied_index for group in self._groups)
 
+    @property
+    def held(self) -> bool:
+        """Whether nothing is saved now."""
+        return self._held()
+
     async def checkpoint(self) -> None:
         """Save the applied state as of now, unless no block was applied since the last checkpoint, or saving is
         `held`."""
@@ -121,7 +126,7 @@ class Checkpointer:
         transactions = {group.group: known for group in self._groups if (known := group.transactions.image())}
         logs = {group.group: group.blocks.dump() for group in self._groups}
         journal_map, splits = applied.journal_map.dump(), applied.manifest.dump()
-        remote_numbers = applied.remote.numbers()
+        remote_numbers, moves = applied.remote.numbers(), applied.moves.image()
         image = await queue_image.take(applied.table)
         producer_files = await self._producers.flush() if in_files else {}
         producers = {} if in_files else {
@@ -144,6 +149,7 @@ class Checkpointer:
             node_id=self._node_id,
             remote_numbers=remote_numbers,
             transactions=transactions,
+            moves=moves,
         )
         await checkpoints.save(self._files, state, image, producers)
         if in_files:

@@ -216,6 +216,7 @@ class Recovery:
         self._state.journal_map.load(saved.journal_map)
         self._mapped = self._state.journal_map.end
         self._state.manifest.load(saved.splits)
+        self._state.moves.load(saved.moves)
         for number, state in saved.groups.items():
             if number >= len(self._groups):
                 continue  # it was added, and never began here

@@ -33,7 +33,10 @@ BATCH_ROW = numpy.dtype(
         ("flags", "<u4"),
     ]
 )
-"""A batch as the writer needs it, besides its bytes."""
+"""A batch as the writer needs it, besides its bytes. Its flags may have `CUT_BEFORE`, which no file has."""
+
+CUT_BEFORE = 1 << 31
+"""An extent begins with this batch: it is of another write group than the one before, and an extent is of one."""
 
 Array = numpy.typing.NDArray[numpy.void]
 
@@ -122,6 +125,7 @@ class ExtentsWriter:
         cut = new_queue
         cut[1:] |= cells[1:] != cells[:-1]
         cut[0] |= cells[0] != self._cell
+        cut |= batches["flags"] & CUT_BEFORE != 0
         self.queue_count += len(queue_firsts)
         self._queue_bytes = int(in_queue[-1] + lengths[-1])
         self._cell = int(cells[-1])
@@ -142,7 +146,7 @@ class ExtentsWriter:
         else:
             extents["batch_count"] = ends - firsts
         extents["record_count"] = numpy.add.reduceat(batches["record_count"].astype(numpy.int64), firsts)
-        extents["flags"] = numpy.bitwise_or.reduceat(batches["flags"], firsts)
+        extents["flags"] = numpy.bitwise_or.reduceat(batches["flags"] & ~numpy.uint32(CUT_BEFORE), firsts)
         return extents, grows
 
     def _write(self, pieces: Iterable[Buffer], extents: Array, crc: int) -> None:

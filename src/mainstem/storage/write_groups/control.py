@@ -75,7 +75,36 @@ class RemoteChanged(msgspec.Struct, frozen=True, tag="remote", array_like=True):
     files go all the same."""
 
 
-Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded | RemoteChanged
+class SlotFenced(msgspec.Struct, frozen=True, tag="fenced", array_like=True):
+    """The queues of a slot take no more batches in this write group: they go on in another one, where their ends are
+    now. Logs have it from `FeatureLevel.MOVABLE` on."""
+
+    slot: int
+    to: int
+    number: int
+    """How often the slot has moved then."""
+
+
+class QueuesArrived(msgspec.Struct, frozen=True, tag="arrived", array_like=True):
+    """Queues of a slot go on in this write group, with what the one before knew of them. A slot with many comes in
+    several of these; the last one says so, and from there on the slot's queues take batches here. To repeat it changes
+    nothing."""
+
+    slot: int
+    before: int
+    """The write group that was fenced."""
+    number: int
+    """How often the slot has moved now."""
+    ends: tuple[tuple[int, int], ...] = ()
+    """(queue id, the offset from which on it is here) of queues that have records."""
+    producers: bytes = b""
+    """Rows of `kernel.ProducerStates.image`."""
+    coordinators: tuple[tuple[int, int, int], ...] = ()
+    """(queue id, producer id, epoch of the coordinator that wrote its last marker)."""
+    last: bool = True
+
+
+Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded | RemoteChanged | SlotFenced | QueuesArrived
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[Command, ...])

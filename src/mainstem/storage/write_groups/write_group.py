@@ -26,7 +26,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.errors import MainstemError
-from mainstem.kernel import NEXT_OFFSET, NO_SLOT, FollowedLog, ProducerState, ProducerStates, QueueTable
+from mainstem.kernel import (
+    NEXT_OFFSET,
+    NO_SLOT,
+    SEQUENCE_MODULUS,
+    FollowedLog,
+    ProducerState,
+    ProducerStates,
+    QueueTable,
+)
+from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
 from mainstem.model import BatchAppend, Buffer, Outcome
 from mainstem.protocol.records import build_empty_batch
 from mainstem.raft import MembershipChange, NotLeader, NotReady, RaftCore, Role, Snapshot
@@ -188,6 +197,13 @@ class WriteGroup:
         self._open.next_index = entry.index + 1
         self.consensus.pump()
         return entry.index
+
+    def lead_anew(self, term: int, now_ms: int) -> None:
+        """As the only member: lead in a later term, which is `term` at least, and log everything appended so far
+        before. Raises `NotTheLeader`."""
+        self._open.close()
+        self._propose_closed(now_ms)
+        self.consensus.lead_anew(term)
 
     # --- take and written ---------------------------------------------------------------------------------
 
@@ -425,7 +441,23 @@ class WriteGroup:
         if deleted:
             self.producers.forget_topics(deleted)  # together: it looks at every producer
             self.transactions.forget_topics(deleted)
+        for command in commands:
+            if isinstance(command, control.QueuesArrived):
+                self._take_over(command, header)
         return [self._applier.command_applied(self.group, header.index, command) for command in commands]
+
+    def _take_over(self, arrival: control.QueuesArrived, header: BlockHeader) -> None:
+        """Know the producers of queues that come from another write group, as that one knew them. Their batches are
+        applied there, so whoever sends one again need not wait for a block of this log."""
+        for row in PRODUCER_ROW.iter_unpack(arrival.producers):
+            queue_id, producer_id, last_ms, epoch, count, *seen = row
+            for first in range(0, 4 * count, 4):
+                base_sequence, last_sequence, base_offset, _block_index = seen[first : first + 4]
+                records = (last_sequence - base_sequence) % SEQUENCE_MODULUS + 1 if base_sequence >= 0 else 1
+                self.producers.applied(
+                    queue_id, producer_id, epoch, base_sequence, records, base_offset, header.index, last_ms
+                )
+        self.transactions.take_over(arrival.coordinators)
 
     # --- recovery -----------------------------------------------------------------------------------------
 

@@ -277,6 +277,14 @@ class WriteGroupConsensus:
         self.core.transfer_leadership(to)
         self.pump()
 
+    def lead_anew(self, term: int) -> None:
+        """As the only member: lead in a later term, which is `term` at least. The write group takes nothing until the
+        term is durable. Raises `NotTheLeader`."""
+        if self.core is None or not self._driven.serving:
+            raise self.not_the_leader()
+        self.core.lead_anew(term)
+        self.pump()
+
     def give_way(self) -> bool:
         """Ask the voter that lacks the least of the log to lead, because this node cannot go on leading. Returns
         whether there is such a voter."""

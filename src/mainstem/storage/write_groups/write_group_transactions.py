@@ -17,7 +17,7 @@ asks the coordinator says so by `verified`, and appends the batch again within t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -229,6 +229,16 @@ class WriteGroupTransactions:
         slot = self._table.find(queue_id)
         if slot != NO_SLOT:
             self._table.set_first_unstable(slot, next((first for first, _ in self._firsts(queue_id)), -1))
+
+    def take_over(self, coordinators: Iterable[tuple[int, int, int]]) -> None:
+        """Remember the coordinators of producers of queues that come from another write group."""
+        for queue_id, producer_id, epoch in coordinators:
+            if epoch > self.coordinator_epoch(queue_id, producer_id):
+                self._remember_coordinator(queue_id, producer_id, epoch)
+
+    def coordinators_in(self, queue_ids: Collection[int]) -> list[tuple[int, int, int]]:
+        """(queue id, producer id, epoch) of the coordinators that are remembered for producers of these queues."""
+        return [(*key, epoch) for key, epoch in self._coordinators.items() if key[0] in queue_ids]
 
     def coordinator_epoch(self, queue_id: int, producer_id: int) -> int:
         """That of the producer's last marker in a queue; -1: none is known."""

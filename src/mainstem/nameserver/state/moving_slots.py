@@ -1,0 +1,153 @@
+"""The slots that move between write groups with their queues, and those that have moved.
+
+A wish (`MoveSlot`) stands until the node that leads both write groups has moved the slot there, and says so
+(`SlotMoved`); the slot table follows then. Until retention has removed what the queues had in other write groups
+(`SettleSlot`), the replicas of all these stay on their node: what leads a queue has to reach all that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from mainstem.model import SLOTS, Topic, slot_of
+from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement
+from mainstem.nameserver.state.commands import Command, MoveSlot, SettleSlot, SlotMoved
+
+
+class WishedMove(NamedTuple):
+    group: int
+    number: int
+    """How often the slot has moved then."""
+
+
+class MovingSlots:
+    """Wishes and what became of them, by slot."""
+
+    def __init__(self) -> None:
+        self.wishes: dict[int, WishedMove] = {}
+        self.numbers: dict[int, int] = {}
+        """How often each slot has moved that has."""
+        self.others: dict[int, tuple[int, ...]] = {}
+        """The write groups besides its own that may have records of a slot's queues."""
+
+    @property
+    def known(self) -> set[int]:
+        """The slots that move or ever moved: they go nowhere else by themselves."""
+        return self.numbers.keys() | self.wishes.keys()
+
+    def next_number(self, slot: int) -> int:
+        return self.numbers.get(slot, 0) + 1
+
+    # before the log
+
+    def check_wish(
+        self,
+        command: MoveSlot,
+        slots: Sequence[int],
+        placements: Mapping[int, Sequence[int]],
+        topics: Iterable[Topic],
+        *,
+        has_remote_store: bool,
+    ) -> None:
+        """Raises `InvalidPlacement`."""
+        slot, group = command.slot, command.group
+        if group not in placements:
+            raise InvalidPlacement(f"there is no write group {group}: the cluster has {len(placements)}")
+        if (wish := self.wishes.get(slot)) is not None:
+            raise InvalidPlacement(f"slot {slot} is on its way to write group {wish.group}: wait until it is there")
+        before = slots[slot]
+        if before == group:
+            raise InvalidPlacement(f"slot {slot} is in write group {group} already")
+        if group in self.others.get(slot, ()):
+            raise InvalidPlacement(
+                f"queues of slot {slot} have been in write group {group} before, and may have records there: they come "
+                "back once retention has removed these"
+            )
+        if command.number != self.next_number(slot):
+            raise InvalidPlacement(f"slot {slot} has moved meanwhile: try again")
+        if len(placements[before]) != 1 or placements[before] != placements[group]:
+            raise InvalidPlacement(
+                f"queues move only between write groups that have one replica, on the same node; write group {before} "
+                f"is on nodes {_numbers(placements[before])}, write group {group} on {_numbers(placements[group])}"
+            )
+        if has_remote_store:
+            raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
+        for topic in topics:
+            if (partition := _first_in(topic, {slot})) is None:
+                continue
+            if topic.internal:
+                raise InvalidPlacement(
+                    f"slot {slot} has a queue of {topic.name}, partition {partition}; internal topics do not move"
+                )
+            if "compact" in topic.settings.cleanup_policy:
+                raise InvalidPlacement(
+                    f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not "
+                    "move"
+                )
+
+    def check_moved(self, command: SlotMoved) -> None:
+        """Raises `InvalidPlacement` unless this is what is wished for."""
+        if self.wishes.get(command.slot) != (command.group, command.number):
+            raise InvalidPlacement(f"slot {command.slot} is not to move to write group {command.group} any more")
+
+    def check_replica(self, group: int, slots: Sequence[int]) -> None:
+        """Raises `InvalidPlacement` if a replica of a write group must stay where it is."""
+        for slot in sorted(self.wishes.keys() | self.others.keys()):
+            wish = self.wishes.get(slot)
+            concerned = {slots[slot], *self.others.get(slot, ()), *((wish.group,) if wish is not None else ())}
+            if group in concerned:
+                groups = _numbers(sorted(concerned))
+                raise InvalidPlacement(
+                    f"write group {group}: its replica stays where it is while queues of slot {slot} have records in "
+                    f"several write groups ({groups}), until retention has removed them from all but one"
+                )
+
+    def check_configs(self, before: Topic, after: Topic) -> None:
+        """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups."""
+        compacts = "compact" in after.settings.cleanup_policy and "compact" not in before.settings.cleanup_policy
+        if not compacts:
+            return
+        if (partition := _first_in(after, self.wishes.keys() | self.others.keys())) is not None:
+            raise InvalidConfig(
+                f"topic {after.name!r} cannot be compacted while partition {partition} moves between write groups, or "
+                "has records in several"
+            )
+
+    # after the log
+
+    def wish(self, command: MoveSlot) -> None:
+        if not 0 <= command.slot < SLOTS:
+            raise InconsistentCommand(f"there is no slot {command.slot}")
+        self.wishes[command.slot] = WishedMove(command.group, command.number)
+
+    def moved(self, command: SlotMoved) -> None:
+        if not 0 <= command.slot < SLOTS or command.number <= self.numbers.get(command.slot, 0):
+            raise InconsistentCommand(f"slot {command.slot} moves for the time {command.number}, or there is none")
+        self.wishes.pop(command.slot, None)
+        self.numbers[command.slot] = command.number
+        self.others[command.slot] = tuple(command.others)
+
+    def settle(self, command: SettleSlot) -> None:
+        if self.numbers.get(command.slot) == command.number:
+            self.others.pop(command.slot, None)
+
+    # snapshots
+
+    def commands(self, slots: Sequence[int]) -> Iterator[Command]:
+        for slot, number in sorted(self.numbers.items()):
+            yield SlotMoved(slot, slots[slot], number, list(self.others.get(slot, ())))
+            if slot not in self.others:
+                yield SettleSlot(slot, number)
+        for slot, wish in sorted(self.wishes.items()):
+            yield MoveSlot(slot, wish.group, wish.number)
+
+
+def _first_in(topic: Topic, slots: Collection[int]) -> int | None:
+    """The first partition of a topic in one of these slots."""
+    first = topic.queue_id(0)
+    return next((number for number in range(topic.partitions) if slot_of(first + number) in slots), None)
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,301 @@
+"""Moves slots between write groups that this node leads, as the metadata wishes.
+
+One move, top to bottom; each step is known to be done by what the logs have applied, so that a start goes on where the
+last one ended:
+
+    fence       batches for the slot are refused; no transaction is open; `SlotFenced` goes behind all that was appended
+    checkpoint  with the fence in it: a start applies nothing of the slot in the old write group any more
+    term        the new write group's term is no lower than the old one's, so that leader epochs never go back
+    arrive      `QueuesArrived` in the new write group, with ends and producers; from there on it takes batches
+    report      the metadata's slots follow, for other nodes
+
+Both write groups have their only replica here. With more replicas, one that lags behind in the old write group would
+apply the last batches there behind the first ones of the new write group, so the metadata refuses such moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy
+
+from mainstem.errors import MainstemError
+from mainstem.kernel import CELLS, COMMITTED_END, FIRST_UNSTABLE, LOG_START, NEXT_OFFSET, NO_SLOT, QUEUE_ID, QueueTable
+from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
+from mainstem.model import Topic, partition_of, slot_of, topic_number_of
+from mainstem.ports import Clock
+from mainstem.storage.placement import slots_of
+from mainstem.storage.state.checkpointer import Checkpointer
+from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.queue_scan import Cells, chunks
+from mainstem.storage.state.slot_moves import Fence, SlotMoves
+from mainstem.storage.write_groups import control
+from mainstem.storage.write_groups.write_group import WriteGroup
+from mainstem.storage.write_groups.write_loop import WriteLoop
+
+MOVED_QUEUES_MAX = 10_000
+"""Queues with records in several write groups: each has a history of its own in memory and in every checkpoint."""
+
+STAYS_MAX = 16
+"""Write groups one after the other that a queue may have records in; a read of the oldest looks into each."""
+
+ENTRIES_MAX = 500
+"""Queues, or coordinators, in one command: some 10 KiB, which fits into the smallest segment there can be."""
+
+PRODUCERS_BYTES_MAX = 256 * 1024
+"""Of one command."""
+
+AGAIN_SECONDS = 0.02
+"""Until the next step of a move that goes on: about an election of a write group that this node has alone."""
+
+WAIT_SECONDS = 0.5
+"""Until a move is tried again that something stands in the way of."""
+
+IDLE_SECONDS = 5.0
+"""Between two looks at which histories retention has shortened."""
+
+
+class Wish(NamedTuple):
+    """A slot shall move: the metadata's wish."""
+
+    group: int
+    number: int
+    """How often it has moved then."""
+
+
+class MetadataOfMoves(NamedTuple):
+    """The metadata's part in moves: its wishes, and the ways to tell it."""
+
+    wishes: Callable[[], Mapping[int, Wish]]
+    """Per slot that shall move."""
+    unsettled: Callable[[], Iterable[int]]
+    """Slots whose queues may have records in other write groups, as far as the metadata knows."""
+    moved: Callable[[int, Wish, Sequence[int]], Awaitable[None]]
+    """A slot has moved; the other write groups that have records of its queues. May raise a `MainstemError`."""
+    settled: Callable[[int], Awaitable[None]]
+    """All records of a slot's queues are in its write group. May raise a `MainstemError`."""
+
+
+async def _nothing(*_args: object) -> None: ...
+
+
+NO_METADATA = MetadataOfMoves(dict, tuple, _nothing, _nothing)
+
+
+class SlotMover:
+    """Carries the moves out that are wished for, one after the other."""
+
+    def __init__(
+        self,
+        moves: SlotMoves,
+        groups: Sequence[WriteGroup],
+        table: QueueTable,
+        producers: ColdProducers,
+        checkpointer: Checkpointer,
+        write_loop: WriteLoop,
+        topics: Callable[[], Iterable[Topic]],
+        clock: Clock,
+        *,
+        block_bytes_max: int,
+        has_objects: bool,
+    ) -> None:
+        """`has_objects`: whether files of the queue store lie in an object store, or may."""
+        self.metadata = NO_METADATA
+        self.standing: dict[int, str] = {}
+        """Per slot that shall move, how far it is, or what it waits for."""
+        self.moved_count = 0
+        self._moves = moves
+        self._placement = moves.placement
+        self._groups = groups
+        self._table = table
+        self._producers = producers
+        self._checkpointer = checkpointer
+        self._write_loop = write_loop
+        self._topics = topics
+        self._clock = clock
+        self._has_objects = has_objects
+        self._rows_max = max(1, min(PRODUCERS_BYTES_MAX, block_bytes_max // 4) // PRODUCER_ROW.size)
+        self._saved: dict[int, int] = {}
+        """Per slot the number of the move whose fence is in a checkpoint for certain."""
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at the wishes at once: there are others."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause = await self.look()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    async def look(self) -> float:
+        """Carry every move that is wished for on as far as it goes. Returns the seconds until the next look."""
+        pause = IDLE_SECONDS
+        wishes = dict(self.metadata.wishes())
+        for slot in [slot for slot in self.standing if slot not in wishes]:
+            del self.standing[slot]
+        for slot, wish in wishes.items():
+            try:
+                waits = await self._step(slot, wish)
+            except (MainstemError, OSError) as error:
+                waits = str(error)
+            self.standing[slot] = waits
+            pause = min(pause, WAIT_SECONDS if waits else AGAIN_SECONDS)
+        try:
+            await self._settle()
+        except MainstemError:  # the metadata has no leader now
+            pause = min(pause, WAIT_SECONDS)
+        return pause
+
+    async def _step(self, slot: int, wish: Wish) -> str:
+        """One step of a move, or all of them. Returns what it waits for; empty: it goes on at once."""
+        if self._placement.placed.get(slot, (0, 0))[1] >= wish.number:
+            await self._write_loop.sync()  # the wish ends with this: the arrival must not be lost any more
+            await self.metadata.moved(slot, wish, self._others(slot))
+            return ""
+        if slot not in self._moves.fences and (waits := await self._fence(slot, wish)):
+            return waits
+        fence = self._moves.fences[slot]
+        if not self.is_late_enough(fence):
+            self._groups[fence.to].lead_anew(self._groups[fence.before].term, self._clock.now_ms())
+            return ""
+        if not self._groups[fence.to].serving:
+            return f"write group {fence.to} has no leader"
+        await self.arrive(slot, fence)
+        self.moved_count += 1
+        return ""
+
+    # --- fence ----------------------------------------------------------------------------------------------
+
+    async def _fence(self, slot: int, wish: Wish) -> str:
+        """Fence a slot, unless something stands in the way: returns what it is."""
+        before = self._placement.slots[slot]
+        for number in (before, wish.group):
+            if not self._groups[number].serving:
+                return f"write group {number} has no leader"
+        if self._checkpointer.held:
+            return "no checkpoint is saved while a write group waits for what the journal lacks"
+        if obstacle := await self._obstacle(slot):
+            return obstacle
+        self._moves.close(slot, shut=True)
+        try:
+            if not (obstacle := await self._obstacle(slot)):
+                await self._log(before, [control.SlotFenced(slot, wish.group, wish.number)])
+            return obstacle
+        finally:
+            self._moves.close(slot, shut=False)
+
+    async def _obstacle(self, slot: int) -> str:
+        """Why the queues of a slot cannot move now; empty: they can."""
+        if self._has_objects:
+            return "queues do not move between write groups in a cluster with an object store"
+        rows = await self._rows_of(slot)
+        topics = {topic.number: topic for topic in self._topics()}
+        for topic in topics.values():
+            if topic.internal and any(slot_of(topic.queue_id(number)) == slot for number in range(topic.partitions)):
+                return f"queues of {topic.name} do not move"
+        new = 0
+        for queue_id, unstable in zip(_ids(rows), rows[:, FIRST_UNSTABLE].tolist(), strict=True):
+            its = topics.get(topic_number_of(queue_id))
+            name = f"{its.name}:{partition_of(queue_id)}" if its is not None else f"queue {queue_id:#x}"
+            if unstable:
+                return f"a transaction is open in {name}"
+            if its is not None and "compact" in its.settings.cleanup_policy:
+                return f"{name} is compacted, and compacted queues do not move"
+            if len(self._placement.history(queue_id)) >= STAYS_MAX:
+                return (
+                    f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"
+                )
+            new += queue_id not in self._placement.moved
+        if len(self._placement.moved) + new > MOVED_QUEUES_MAX:
+            return f"{MOVED_QUEUES_MAX} queues have records in several write groups, and no more can"
+        return ""
+
+    def is_late_enough(self, fence: Fence) -> bool:
+        """Whether the leader epochs of the new write group are no lower than those that clients have seen."""
+        return self._groups[fence.to].term >= self._groups[fence.before].term
+
+    # --- arrive ---------------------------------------------------------------------------------------------
+
+    async def arrive(self, slot: int, fence: Fence) -> None:
+        """Log the arrival of a fenced slot; it is applied when this returns."""
+        if self._saved.get(slot) != fence.number:
+            await self._checkpointer.save()
+            self._saved[slot] = fence.number
+        rows = await self._rows_of(slot)
+        rows = rows[rows[:, COMMITTED_END] > 0]
+        assert (rows[:, NEXT_OFFSET] == rows[:, COMMITTED_END]).all(), "the fence is behind all that was appended"
+        ids, before = _ids(rows), self._groups[fence.before]
+        part = partial(control.QueuesArrived, slot, fence.before, fence.number, last=False)
+        ends = list(zip(ids, rows[:, COMMITTED_END].tolist(), strict=True))
+        coordinators = before.transactions.coordinators_in(set(ids))
+        commands = [part(ends=tuple(ends[at : at + ENTRIES_MAX])) for at in range(0, len(ends), ENTRIES_MAX)]
+        commands += [part(producers=known) for known in await self._producers_of(fence.before, ids)]
+        commands += [
+            part(coordinators=tuple(coordinators[at : at + ENTRIES_MAX]))
+            for at in range(0, len(coordinators), ENTRIES_MAX)
+        ]
+        await self._log(fence.to, [*commands, part(last=True)])
+
+    async def _producers_of(self, group: int, queue_ids: Sequence[int]) -> list[bytes]:
+        """The producers of these queues as a write group knows them, in pieces for one command each."""
+        wanted = numpy.array(queue_ids, numpy.uint64)
+        known = bytearray()
+        async for states in self._producers.all_states(group):
+            known += states[numpy.isin(states["queue_id"], wanted)].tobytes()
+        size = self._rows_max * PRODUCER_ROW.size
+        return [bytes(known[at : at + size]) for at in range(0, len(known), size)]
+
+    async def _log(self, group: int, commands: Sequence[control.Command]) -> None:
+        """Log commands, each in a block of its own; they are applied when this returns."""
+        outcomes = [self._groups[group].propose([command]) for command in commands]
+        self._write_loop.wake()
+        await asyncio.gather(*outcomes)
+
+    async def _rows_of(self, slot: int) -> Cells:
+        """The queues of a slot that hold something, or may, as they are in the table; a chunk of it per turn."""
+        found = [numpy.zeros((0, CELLS), numpy.int64)]
+        for rows in chunks(self._table):
+            used = numpy.flatnonzero(rows[:, NEXT_OFFSET] | rows[:, COMMITTED_END] | rows[:, FIRST_UNSTABLE])
+            found.append(rows[used[slots_of(rows[used, QUEUE_ID].astype(numpy.uint64)) == slot]])
+            await asyncio.sleep(0)
+        return numpy.concatenate(found)
+
+    # --- histories ------------------------------------------------------------------------------------------
+
+    def _others(self, slot: int) -> list[int]:
+        """The write groups besides the slot's own that have records of its queues."""
+        groups: set[int] = set()
+        for queue_id, stays in self._placement.moved.items():
+            if slot_of(queue_id) == slot:
+                groups.update(stay.group for stay in stays)
+        return sorted(groups - {self._placement.slots[slot]})
+
+    async def _settle(self) -> None:
+        """Forget stays of which nothing is left, and tell the metadata of slots that have none any more."""
+        if not (unsettled := set(self.metadata.unsettled())):
+            return
+        kept: set[int] = set()
+        for queue_id, stays in list(self._placement.moved.items()):
+            place = self._table.find(queue_id)
+            if place == NO_SLOT:
+                self._placement.forget(queue_id)
+            elif self._table.get(place, LOG_START) >= stays[1].first_offset:
+                self._placement.cut(queue_id, self._table.get(place, LOG_START))
+            if queue_id in self._placement.moved:
+                kept.add(slot_of(queue_id))
+        for slot in unsettled - kept - self._moves.fences.keys():
+            await self.metadata.settled(slot)
+
+
+def _ids(rows: Cells) -> list[int]:
+    ids: list[int] = rows[:, QUEUE_ID].astype(numpy.uint64).tolist()
+    return ids

@@ -1,0 +1,181 @@
+"""Queues move between the write groups of a node, round and round, under the load of an idempotent producer and of
+transactions, while readers read and the node is killed: nothing is lost, repeated or reordered, and leader epochs never
+go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.clients.drivers import librdkafka
+from tests.end_to_end.load import Load, Queue
+from tests.end_to_end.readers import read_all
+from tests.end_to_end.shell import mainstem, mainstem_json, refused
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
+
+WRITE_GROUPS = 4
+PARTITIONS = 6
+TOPIC, BANK = "moving", "bank"
+MESSAGES_PER_SECOND = 400
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Serving]:
+    serving = Serving(
+        tmp_path, f"nameserver.write_groups={WRITE_GROUPS}", "pipeline.mode=off", "journal.segment_bytes=1MiB",
+        "storage.write_cache_bytes=1MiB",
+    )  # fmt: skip
+    serving.start()
+    try:
+        yield serving
+    finally:
+        serving.drop()
+
+
+def group_of(node: Serving, topic: str, partition: int) -> int:
+    group: int = mainstem_json(node, "cluster", "explain", f"{topic}:{partition}")["group"]
+    return group
+
+
+def is_in(node: Serving, topic: str, group: int) -> bool:
+    return group_of(node, topic, 0) == group
+
+
+def move(node: Serving, topic: str, partition: int) -> int:
+    """Move a queue to the next write group, and return that."""
+    to = (group_of(node, topic, partition) + 1) % WRITE_GROUPS
+    told = mainstem(node, "cluster", "move-queue", f"{topic}:{partition}", "--to", str(to), "--wait")
+    assert f"is in write group {to}" in told
+    return to
+
+
+def goes_on(load: Load) -> None:
+    before = [load.count(Queue(TOPIC, partition)) for partition in range(PARTITIONS)]
+    eventually(
+        lambda: all(load.count(Queue(TOPIC, partition)) > count for partition, count in enumerate(before)),
+        seconds=PATIENCE_SECONDS,
+        what="acknowledgements in every partition",
+    )
+
+
+def epochs(bootstrap: str, topic: str, ends: dict[int, int]) -> dict[int, list[int]]:
+    """Partition → the leader epochs of its records, in their order."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "epochs", "enable.auto.commit": False})
+    found: dict[int, list[int]] = {partition: [] for partition in ends}
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        for message in librdkafka.take(consumer, sum(ends.values())):
+            found[message.partition()].append(message.leader_epoch())
+    finally:
+        consumer.close()
+    return found
+
+
+def test_queues_move_under_load(node: Serving) -> None:
+    mainstem(node, "topic", "create", TOPIC, "--partitions", str(PARTITIONS))
+    load = Load(node.kafka, [TOPIC], MESSAGES_PER_SECOND)
+    load.start()
+    try:
+        goes_on(load)
+        for partition in range(PARTITIONS):
+            move(node, TOPIC, partition)
+        goes_on(load)
+        node.kill()
+        node.start()
+        goes_on(load)
+        for partition in range(PARTITIONS):
+            move(node, TOPIC, partition)
+        for partition in range(PARTITIONS):  # the node is killed half-way, wherever that is
+            to = (group_of(node, TOPIC, partition) + 1) % WRITE_GROUPS
+            mainstem(node, "cluster", "move-queue", f"{TOPIC}:{partition}", "--to", str(to))
+            if partition == PARTITIONS // 2:
+                node.kill()
+                node.start()
+        eventually(
+            lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
+            seconds=PATIENCE_SECONDS,
+            what="the end of all moves",
+        )
+        goes_on(load)
+        load.finish()
+    finally:
+        load.stop()
+    load.check_order()
+    expected = load.expected()
+    ends = {queue: len(records) for queue, records in expected.items()}
+    assert read_all(node.kafka, ends) == expected
+    by_partition = epochs(node.kafka, TOPIC, {queue.partition: end for queue, end in ends.items()})
+    assert all(found == sorted(found) for found in by_partition.values()), "leader epochs never go back"
+    described = mainstem_json(node, "topic", "describe", TOPIC)["partitions"]
+    stays = {one["partition"]: [stay["write_group"] for stay in one["stays"]] for one in described}
+    assert all(len(groups) == 4 for groups in stays.values()), stays
+    assert "WAS IN GROUP" in mainstem(node, "topic", "describe", TOPIC)
+    node.stop()
+    node.start()
+    assert read_all(node.kafka, ends) == expected
+
+
+def test_transactions_go_on_behind_a_move(node: Serving) -> None:
+    mainstem(node, "topic", "create", BANK)
+    producer = librdkafka.producer(node.kafka, **{"transactional.id": "teller"})
+    producer.init_transactions(PATIENCE_SECONDS)
+    kept: list[bytes] = []
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce(BANK, b"first of %d" % number, partition=0)
+        producer.flush(PATIENCE_SECONDS)
+        to = (group_of(node, BANK, 0) + 1) % WRITE_GROUPS
+        mainstem(node, "cluster", "move-queue", f"{BANK}:0", "--to", str(to))
+        eventually(
+            lambda: "transaction is open" in mainstem(node, "cluster", "status"),
+            seconds=PATIENCE_SECONDS,
+            what="that the move waits for the transaction",
+        )
+        producer.produce(BANK, b"last of %d" % number, partition=0)
+        if number % 3 == 1:
+            producer.abort_transaction(PATIENCE_SECONDS)
+        else:
+            producer.commit_transaction(PATIENCE_SECONDS)
+            kept += [b"first of %d" % number, b"last of %d" % number]
+        eventually(
+            partial(is_in, node, BANK, to),
+            seconds=PATIENCE_SECONDS,
+            what="the queue in its new write group",
+        )
+    for _ in range(2):
+        reader = librdkafka.consumer(node.kafka, "committed", **{"isolation.level": "read_committed"})
+        try:
+            reader.assign([TopicPartition(BANK, 0, 0)])
+            assert [message.value() for message in librdkafka.take(reader, len(kept))] == kept
+        finally:
+            reader.close()
+        node.kill()
+        node.start()
+
+
+def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:
+    mainstem(node, "topic", "create", "plain")
+    mainstem(node, "topic", "create", "compacted", "--config", "cleanup.policy=compact")
+    here = group_of(node, "plain", 0)
+    other = (here + 1) % WRITE_GROUPS
+
+    def why(queue: str, to: int) -> str:
+        return refused(node, "cluster", "move-queue", queue, "--to", str(to))
+
+    assert f"is in write group {here} already" in why("plain:0", here)
+    assert "there is no write group 99" in why("plain:0", 99)
+    assert "no partition 7" in why("plain:7", other)
+    assert "there is no topic" in why("absent:0", other)
+    assert "compacted topics do not move" in why("compacted:0", (group_of(node, "compacted", 0) + 1) % WRITE_GROUPS)
+    producer = librdkafka.producer(node.kafka)
+    producer.produce("plain", b"a record", partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    move(node, "plain", 0)
+    assert "come back once retention has removed these" in why("plain:0", here)
+    compacted = refused(node, "topic", "alter", "plain", "--config", "cleanup.policy=compact")
+    assert "cannot be compacted" in compacted
+    assert "has moved: what its queues had before is in write groups" in mainstem(node, "cluster", "explain", "plain:0")

@@ -1,0 +1,156 @@
+"""Wishes that slots move: which are refused, what follows from the others, and that a snapshot tells the same."""
+
+from __future__ import annotations
+
+import pytest
+from tests.nameserver.state.test_state import CLUSTER, new_topic, replayed
+
+from mainstem.model import FeatureLevel, slot_of
+from mainstem.nameserver.errors import FeatureLevelTooLow, InconsistentCommand, InvalidConfig, InvalidPlacement
+from mainstem.nameserver.state.commands import (
+    ChangeTopicConfigs,
+    Command,
+    MoveReplica,
+    MoveSlot,
+    PlaceWriteGroups,
+    RaiseFeatureLevel,
+    RegisterNode,
+    SetDraining,
+    SettleSlot,
+    SlotMoved,
+    SlotWished,
+    WriteGroupsAdded,
+)
+from mainstem.nameserver.state.moving_slots import WishedMove
+from mainstem.nameserver.state.replica import differences
+from mainstem.nameserver.state.state import MetadataState
+
+SLOT = 7
+
+
+def cluster(*, level: FeatureLevel = FeatureLevel.MOVABLE, apart: bool = False) -> MetadataState:
+    """Two write groups on one node, or each on one of its own."""
+    state = replayed([CLUSTER])
+    state.apply(RaiseFeatureLevel(level))
+    for node_id in (1, 2):
+        state.apply(RegisterNode(node_id, "host", 9092))
+    groups = CLUSTER.write_groups
+    state.apply(PlaceWriteGroups([[1 + (apart and group == 1)] for group in range(groups)]))
+    return state
+
+
+def slots(state: MetadataState) -> list[int]:
+    assert state.cluster is not None
+    return state.cluster.slots
+
+
+def wished(state: MetadataState, slot: int = SLOT) -> MoveSlot:
+    """A wish that can be logged, for another write group than the slot's."""
+    group = next(
+        group for group in (0, 1, 2) if group not in {slots(state)[slot], *state.moving_slots.others.get(slot, ())}
+    )
+    return MoveSlot(slot, group, state.moving_slots.next_number(slot))
+
+
+def moved(state: MetadataState, slot: int = SLOT) -> SlotMoved:
+    """Wish for a move and carry it out."""
+    wish, before = wished(state, slot), slots(state)[slot]
+    state.check(wish)
+    assert state.apply(wish) == SlotWished(slot)
+    done = SlotMoved(slot, wish.group, wish.number, [before])
+    state.check(done)
+    event = state.apply(done)
+    assert isinstance(event, WriteGroupsAdded)
+    assert event.slots[slot] == wish.group
+    assert event.numbers == state.moving_slots.numbers
+    return done
+
+
+def test_a_slot_moves_as_it_is_wished_and_told() -> None:
+    state = cluster()
+    done = moved(state)
+    assert slots(state)[SLOT] == done.group
+    assert state.moving_slots.others == {SLOT: tuple(done.others)}
+    state.apply(SettleSlot(SLOT, 99))
+    assert state.moving_slots.others, "of another move"
+    state.apply(SettleSlot(SLOT, 1))
+    assert not state.moving_slots.others
+    assert SLOT in state.used_slots(), "new write groups take no slot that has moved"
+    with pytest.raises(InconsistentCommand):
+        state.apply(done)
+
+
+def test_a_snapshot_tells_the_same() -> None:
+    state = cluster()
+    moved(state)
+    moved(state, SLOT + 1)
+    state.apply(SettleSlot(SLOT + 1, 1))
+    state.apply(wished(state, SLOT + 2))
+    late = replayed(list(state.commands()))
+    assert slots(late) == slots(state)
+    for known in ("wishes", "numbers", "others"):
+        assert getattr(late.moving_slots, known) == getattr(state.moving_slots, known)
+    assert late.moving_slots.wishes == {SLOT + 2: WishedMove(wished(state, SLOT + 2).group, 1)}
+    events = differences(cluster(), late)
+    assert SlotWished(SLOT + 2) in events
+    assert WriteGroupsAdded(late.placements, slots(late), late.moving_slots.numbers) in events
+
+
+def test_wishes_that_cannot_be_are_refused() -> None:
+    state = cluster()
+    here = slots(state)[SLOT]
+    with pytest.raises(InvalidPlacement, match="already"):
+        state.check(MoveSlot(SLOT, here, 1))
+    with pytest.raises(InvalidPlacement, match="there is no write group 99"):
+        state.check(MoveSlot(SLOT, 99, 1))
+    with pytest.raises(InvalidPlacement, match="has moved meanwhile"):
+        state.check(MoveSlot(SLOT, 0, 2))
+    with pytest.raises(FeatureLevelTooLow):
+        cluster(level=FeatureLevel.CONFIGURED).check(MoveSlot(SLOT, 0, 1))
+    apart = cluster(apart=True)
+    with pytest.raises(InvalidPlacement, match="one replica, on the same node"):
+        apart.check(MoveSlot(SLOT, 1, 1))
+    state.apply(wished(state))
+    with pytest.raises(InvalidPlacement, match="on its way"):
+        state.check(wished(state))
+    with pytest.raises(InvalidPlacement, match="any more"):
+        state.check(SlotMoved(SLOT, 0, 2, []))
+    other = cluster()
+    moved(other)
+    with pytest.raises(InvalidPlacement, match="come back once retention"):
+        other.check(MoveSlot(SLOT, here, 2))
+    other.apply(SettleSlot(SLOT, 1))
+    other.check(MoveSlot(SLOT, here, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [({"internal": True}, "internal topics"), ({"configs": {"cleanup.policy": "compact"}}, "compacted")],
+)
+def test_slots_with_queues_that_do_not_move_stay(kind: dict[str, object], match: str) -> None:
+    state = cluster()
+    topic = new_topic(state, "here", partitions=1, **kind)
+    state.apply(topic)
+    slot = slot_of(state.topics["here"].queue_id(0))
+    with pytest.raises(InvalidPlacement, match=match):
+        state.check(wished(state, slot))
+
+
+def test_what_would_tear_a_history_apart_is_refused_until_it_has_ended() -> None:
+    state = cluster()
+    state.apply(new_topic(state, "here", partitions=1))
+    topic = state.topics["here"]
+    slot = slot_of(topic.queue_id(0))
+    moved(state, slot)
+    changes: list[Command] = [
+        MoveReplica(0, 1, 2),
+        SetDraining(1, draining=True),
+        ChangeTopicConfigs(topic.number, {"cleanup.policy": "compact,delete"}),
+    ]
+    for change in changes:
+        with pytest.raises((InvalidPlacement, InvalidConfig), match=r"several"):
+            state.check(change)
+    state.check(ChangeTopicConfigs(topic.number, {"retention.ms": "1000"}))
+    state.apply(SettleSlot(slot, 1))
+    for change in changes:
+        state.check(change)

@@ -1,0 +1,62 @@
+"""Bugs of moves to plant, each a small change to a storage role that begins a life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from mainstem.storage.role import Storage
+
+
+def _epochs_go_back(storage: Storage) -> None:
+    """A queue goes on in a write group whatever its term is."""
+    storage.mover.is_late_enough = lambda fence: True  # type: ignore[method-assign]
+
+
+def _fence_ignored(storage: Storage) -> None:
+    """Batches are taken behind a fence, in the write group before."""
+    spread = storage.messages.spread
+
+    def unfenced(slots: Sequence[int], fenced: Collection[int] = ()) -> None:
+        spread(slots)
+
+    storage.messages.spread = unfenced  # type: ignore[method-assign]
+
+
+def _chain_cut_early(storage: Storage) -> None:
+    """A history forgets a stay before all that the queue had there is gone."""
+    place = storage.placement.place
+
+    def forgetful(slot: int, group: int, number: int) -> None:
+        place(slot, group, number)
+        for queue_id, stays in list(storage.placement.moved.items()):
+            storage.placement.cut(queue_id, stays[1].first_offset)
+
+    storage.placement.place = forgetful  # type: ignore[method-assign]
+
+
+def _producers_left_behind(storage: Storage) -> None:
+    """A queue leaves behind what is known of its producers."""
+
+    async def none(group: int, queue_ids: Sequence[int]) -> list[bytes]:
+        return []
+
+    storage.mover._producers_of = none  # type: ignore[method-assign]
+
+
+def _no_checkpoint(storage: Storage) -> None:
+    """A queue arrives before a checkpoint has its fence."""
+
+    class Saved(dict[int, int]):
+        def get(self, key: int, default: object = None) -> int:
+            return storage.state.moves.fences[key].number
+
+    storage.mover._saved = Saved()
+
+
+PLANTS: Mapping[str, Callable[[Storage], None]] = {
+    "epochs-go-back": _epochs_go_back,
+    "fence-ignored": _fence_ignored,
+    "chain-cut-early": _chain_cut_early,
+    "producers-left-behind": _producers_left_behind,
+    "no-checkpoint": _no_checkpoint,
+}

@@ -1,0 +1,36 @@
+"""Slots move between the write groups of a storage role under random programs: invariants A to D, F, G and M of
+`tests/simulation/test_storage_role.py`, and leader epochs that never go back (C). Checks find each
+planted bug by what it breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.simulation.find import more_at_length, seed_that_finds
+from tests.simulation.moving.run import play
+
+SEEDS = 120
+CHUNK = 10
+
+
+@pytest.mark.parametrize("first", more_at_length(range(1, 1 + SEEDS, CHUNK)))
+def test_invariants_hold_while_slots_move(first: int, tmp_path: Path) -> None:
+    moved = 0
+    for seed in range(first, first + CHUNK):
+        moved += play(seed, tmp_path / str(seed)).node.moved
+    assert moved > 2 * CHUNK, "few slots have moved"
+
+
+@pytest.mark.parametrize(
+    ("fault", "letters", "says"),
+    [
+        ("epochs-go-back", "C", "leader epoch"),
+        ("fence-ignored", "C", "not AppendResult(outcome=<Outcome.NOT_LEADER"),
+        ("chain-cut-early", "B", "other bytes"),
+        ("producers-left-behind", "D", "SKIPPED_SEQUENCE"),
+        ("no-checkpoint", "A", "uncommitted records after a start"),
+    ],
+)
+def test_planted_bugs_are_found(fault: str, letters: str, says: str, tmp_path: Path) -> None:
+    seed_that_finds(play, letters, range(5, 25), tmp_path, [fault], says=says)
