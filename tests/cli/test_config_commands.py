@@ -7,9 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cli.documented import documented_keys, keys_of
-from tests.harness.serving import Serving
+from tests.harness.serving import Serving, eventually
 
+from mainstem.address import parsed
+from mainstem.cli.clients.kafka_connection import KafkaConnection
 from mainstem.cli.main import run
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +62,44 @@ def test_client_metrics_are_set_shown_and_unset(config: Commands) -> None:
     for words, output in outputs.items():
         assert keys_of(json.loads(output), documented[words]) == documented[words], words
     assert "lags" not in config("list")
+
+
+def heartbeat(node: Serving, group: str) -> ConsumerGroupHeartbeatResponse:
+    """A member joins, or joins again."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=("t",),
+        topic_partitions=(),
+    )
+    connection = KafkaConnection(parsed(node.kafka))
+    passing = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
+    try:
+        answers: list[ConsumerGroupHeartbeatResponse] = []
+
+        def answered() -> bool:
+            answers.append(connection.call(request, 1))
+            return answers[-1].error_code not in passing
+
+        eventually(answered)
+        return answers[-1]
+    finally:
+        connection.close()
+
+
+def test_a_group_is_told_what_is_set_for_it(node: Serving, config: Commands) -> None:
+    assert heartbeat(node, "g").heartbeat_interval_ms == 5000
+    config("alter", "--group", "g", "--set", "consumer.heartbeat.interval.ms=7s")
+    assert heartbeat(node, "g").heartbeat_interval_ms == 7000
+    assert heartbeat(node, "h").heartbeat_interval_ms == 5000
+    told = json.loads(config("describe", "--group", "g", "--json"))
+    found = {each["name"]: (each["value"], each["source"]) for each in told["configs"]}
+    assert found["consumer.heartbeat.interval.ms"] == ("7000", "set")
+    assert found["consumer.session.timeout.ms"] == ("45000", "default")
+    config("alter", "--group", "g", "--unset", "consumer.heartbeat.interval.ms")
+    assert heartbeat(node, "g").heartbeat_interval_ms == 5000
 
 
 def test_one_thing_is_named(config: Commands) -> None:

@@ -75,6 +75,9 @@ class NodeFacts:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Kafka's topic config names → the node's defaults, where they differ from Kafka's."""
 
+    group_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's group config names → the node's values, where they differ from Kafka's."""
+
     listeners: tuple[str, ...] = ()
     """HOST:PORT of each."""
 

@@ -20,6 +20,7 @@ from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.group_settings import GroupSettings, group_defaults
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
@@ -107,9 +108,10 @@ class Compute:
         obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
         serving = _serving_node(setup, nameserver, store)
-        groups = _groups(setup, nameserver, serving)
+        settings = GroupSettings(nameserver.config_administration, config.groups, config.shares)
+        groups = _groups(setup, nameserver, serving, settings)
         transactions = _transactions(setup, nameserver, store, serving, groups)
-        shares = _shares(setup, nameserver, serving)
+        shares = _shares(setup, nameserver, serving, settings)
         kept = nameserver.credentials(ports.random_bytes)
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, shares, kept, reports)
@@ -173,19 +175,25 @@ def _serving_node(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore
     )
 
 
-def _groups(setup: RolesSetup, nameserver: Nameserver, node: ServingNode) -> ConsumerGroupCoordinator:
+def _groups(
+    setup: RolesSetup, nameserver: Nameserver, node: ServingNode, settings: GroupSettings
+) -> ConsumerGroupCoordinator:
     served = ServedPartitions(
-        node, setup.config.groups, new_id=setup.ports.new_id, metadata_current=nameserver.waits.current
+        node,
+        setup.config.groups,
+        new_id=setup.ports.new_id,
+        metadata_current=nameserver.waits.current,
+        config_of=settings.of_consumers,
     )
     return ConsumerGroupCoordinator(served)
 
 
-def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode) -> ShareReads:
+def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode, settings: GroupSettings) -> ShareReads:
     config, wakeups, counts = setup.config.shares, Wakeups(), ShareCounts()
     topic = state_topic(config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor)
-    served = ServedStates(node, config, topic, available=wakeups.tell, counts=counts)
+    served = ServedStates(node, config, topic, available=wakeups.tell, counts=counts, config_of=settings.of_shares)
     calls = ShareGroupCalls(setup.config.node_id, nameserver)
-    return ShareReads(config, served, wakeups, counts, calls.forget)
+    return ShareReads(config, served, wakeups, counts, calls.forget, settings.of_shares)
 
 
 def _transactions(
@@ -282,6 +290,7 @@ def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
     stores = config.has_role(NodeRole.STORAGE)
     return NodeFacts(
         topic_defaults=nameserver.lookups.topic_defaults(),
+        group_defaults=group_defaults(config.groups, config.shares),
         write_dir=LogDir(str(ports.write_dir), ports.write_files) if stores else None,
         store_dir=_store_place(setup) if stores else None,
         has_remote_store=bool(config.remote_dir) and not config.shares_store,

@@ -64,7 +64,7 @@ def test_members_leave_and_fall_silent_and_the_group_is_deleted() -> None:
     assert two.error_code == ErrorCode.NONE
     [refused] = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
-    table.wait(table.config.consumer_session_timeout_ms)
+    table.wait(table.config.share_session_timeout_ms)
     assert table.machine.state.shared[GROUP].empty
     [deleted] = table.ask(lambda ticket: table.machine.administration.delete_groups(ticket, [GROUP], table.now))
     assert deleted.error_code == ErrorCode.NONE

@@ -27,7 +27,7 @@ from mainstem.nameserver.state.state import MetadataState
 from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.storage.disks.disk_files import DiskFiles
 
-METRICS = ResourceType.CLIENT_METRICS
+METRICS, GROUP = ResourceType.CLIENT_METRICS, ResourceType.GROUP
 CHANGE = ChangeResourceConfigs(METRICS, "s", {"metrics": "*", "interval.ms": "1000"})
 
 
@@ -59,6 +59,10 @@ def test_commands_stand_in_the_log_and_in_snapshots_as_they_were() -> None:
     [
         (ResourceType.TOPIC, "t", {}, "have no configs here"),
         (99, "t", {}, "have no configs here"),
+        (GROUP, "", {}, "a group has an id"),
+        (GROUP, "g", {"consumer.session.timeout.ms": "999"}, "a whole number from 1000"),
+        (GROUP, "g", {"consumer.heartbeat.interval.ms": "45000"}, "is not more than consumer.heartbeat"),
+        (GROUP, "g", {"share.isolation.level": "read_committed"}, "one of read_uncommitted"),
         (METRICS, "", {}, "no name of such a resource"),
         (METRICS, "a b", {}, "no name of such a resource"),
         (METRICS, "a" * 250, {}, "at most 249"),

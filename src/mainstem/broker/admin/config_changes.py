@@ -94,7 +94,7 @@ async def alter(
             return await _alter_topic(broker, resource.resource_name, changes_of, validate_only=validate_only)
         case ResourceType.BROKER:
             return _alter_broker(broker, resource.resource_name, configs)
-        case ResourceType.CLIENT_METRICS:
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
             kind = ResourceType(resource.resource_type)
             return await _alter_resource(broker, kind, resource.resource_name, changes_of, validate_only=validate_only)
         case other:
@@ -120,7 +120,7 @@ async def _alter_resource(
     broker: Broker, kind: ResourceType, name: str, changes_of: ChangesOf, *, validate_only: bool
 ) -> Answer:
     async with broker.topic_changes.of([f"{kind.name}:{name}"]):  # no topic's name has a colon
-        overrides = Overrides(broker.configs.of(kind, name), configs_of(kind), {})
+        overrides = Overrides(broker.configs.of(kind, name), configs_of(kind), broker.facts.group_defaults)
         try:
             if changes := changes_of(overrides):
                 await broker.configs.change(kind, name, changes, validate_only=validate_only)

@@ -27,7 +27,7 @@ none."""
 def unsupported_message(resource_type: int) -> str:
     names = {kind.value: kind.name for kind in ResourceType}
     named = names.get(resource_type, resource_type)
-    return f"resources of type {named} have no configs here; topics, brokers and client metrics have"
+    return f"resources of type {named} have no configs here; topics, brokers, groups and client metrics have"
 
 
 def configs_of(resource_type: int) -> Mapping[str, DeclaredConfig]:
@@ -51,6 +51,7 @@ class ConfigSource(enum.IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     CLIENT_METRICS = 7
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,13 @@ def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> It
 
 
 def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[ConfigEntry]:
-    """All configs of a resource that is no topic and no broker: what is set, and Kafka's defaults."""
+    """All configs of a resource that is no topic and no broker: what is set, the node's value, and Kafka's default."""
     present = broker.configs.of(kind, name)
-    source = ConfigSource.CLIENT_METRICS
+    is_group = kind is ResourceType.GROUP
+    source = ConfigSource.GROUP if is_group else ConfigSource.CLIENT_METRICS
+    defaults: Mapping[str, str] = broker.facts.group_defaults if is_group else {}
     for config in configs_of(kind).values():
-        chain: tuple[Synonym, ...] = (Synonym(config.name, config.default, ConfigSource.DEFAULT),)
+        chain = _default_chain(config, defaults)
         if config.name in present:
             chain = (Synonym(config.name, present[config.name], source), *chain)
         yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)

@@ -35,6 +35,10 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     after the first."""
     streams_assignment_interval_ms: int = 1_000
     """`group.streams.assignment.interval.ms`: tasks of a streams group are assigned anew no more often."""
+    share_session_timeout_ms: int = 45_000
+    """`group.share.session.timeout.ms`: of members of share groups."""
+    share_heartbeat_interval_ms: int = 5_000
+    """`group.share.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
     migration_policy: str = "bidirectional"
     """`group.consumer.migration.policy`: whether a group may change its protocol while it has members: `upgrade` from
     classic, `downgrade` to classic, `bidirectional` or `disabled`."""
@@ -97,6 +101,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             "consumer_heartbeat_interval_ms",
             "streams_session_timeout_ms",
             "streams_heartbeat_interval_ms",
+            "share_session_timeout_ms",
+            "share_heartbeat_interval_ms",
             "group_size_max",
             "groups_max",
             "group_metadata_bytes_max",
@@ -130,16 +136,14 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
                 f"groups.migration_policy is {self.migration_policy!r}; it must be one of "
                 f"{', '.join(MIGRATION_POLICIES)}"
             )
-        if self.consumer_session_timeout_ms <= self.consumer_heartbeat_interval_ms:
-            raise ConfigError(
-                f"groups.consumer_session_timeout_ms is {self.consumer_session_timeout_ms}; it must be longer than"
-                f" consumer_heartbeat_interval_ms, {self.consumer_heartbeat_interval_ms}"
-            )
-        if self.streams_session_timeout_ms <= self.streams_heartbeat_interval_ms:
-            raise ConfigError(
-                f"groups.streams_session_timeout_ms is {self.streams_session_timeout_ms}; it must be longer than"
-                f" streams_heartbeat_interval_ms, {self.streams_heartbeat_interval_ms}"
-            )
+        for kind in ("consumer", "share", "streams"):
+            session = getattr(self, f"{kind}_session_timeout_ms")
+            heartbeat = getattr(self, f"{kind}_heartbeat_interval_ms")
+            if session <= heartbeat:
+                raise ConfigError(
+                    f"groups.{kind}_session_timeout_ms is {session}; it must be longer than"
+                    f" {kind}_heartbeat_interval_ms, {heartbeat}"
+                )
         if not 0 <= self.streams_num_standby_replicas <= STANDBYS_MAX:
             raise ConfigError(
                 f"groups.streams_num_standby_replicas is {self.streams_num_standby_replicas}; it must be from 0 to"

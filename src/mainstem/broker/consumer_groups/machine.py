@@ -32,7 +32,8 @@ from mainstem.protocol.schema import ZERO_UUID
 class ConsumerGroupMachine:
     """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine;
     `topic_id_of` gives the id of the topic that has a name, as this node knows it now, and `topics` all of them;
-    `holdings` is charged for the members' memory."""
+    `holdings` is charged for the members' memory; `config_of` gives the settings of a group, where
+    some have their own."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class ConsumerGroupMachine:
         topic_id_of: TopicId = lambda name: ZERO_UUID,
         holdings: Holdings | None = None,
         topics: CurrentTopics | None = None,
+        config_of: Callable[[str], ConsumerGroupsConfig] | None = None,
     ) -> None:
         holdings = holdings or Holdings(config.members_bytes_max)
         self.counts = counts or Counts()
@@ -54,6 +56,7 @@ class ConsumerGroupMachine:
             holdings=holdings,
             topics=topics or no_topics(),
             topic_id_of=topic_id_of,
+            config_of=config_of or (lambda group_id: config),
         )
         self.membership = MembershipEvents(self._frame)
         self.offsets = OffsetEvents(self._frame)

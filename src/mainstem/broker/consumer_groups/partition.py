@@ -59,12 +59,14 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
         counts: Counts,
         holdings: Holdings,
         topics: TopicsNow,
+        config_of: Callable[[str], ConsumerGroupsConfig] | None = None,
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
         loaded: Callable[[int, int], None] = lambda groups, records: None,
     ) -> None:
         super().__init__(log, clock, place, snapshot_after_bytes=config.snapshot_after_bytes)
         self._config = config
         self._new_id = new_id
+        self._config_of = config_of
         self._counts = counts
         self._held = Holdings(within=holdings)
         """The memory held by the members of this partition's consumer groups."""
@@ -93,7 +95,13 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
 
     def make(self) -> ConsumerGroupMachine:
         return ConsumerGroupMachine(
-            self._config, self._new_id, self._counts, self._topics.id_of, self._held, self._topics.topics
+            self._config,
+            self._new_id,
+            self._counts,
+            self._topics.id_of,
+            self._held,
+            self._topics.topics,
+            self._config_of,
         )
 
     async def sort_out(self, machine: ConsumerGroupMachine) -> None:

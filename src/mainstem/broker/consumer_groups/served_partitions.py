@@ -35,12 +35,15 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
         *,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         metadata_current: Callable[[], Awaitable[None]] = at_once,
+        config_of: Callable[[str], ConsumerGroupsConfig] | None = None,
     ) -> None:
-        """`metadata_current` returns once this node knows all changes of the metadata made before the call."""
+        """`metadata_current` returns once this node knows all changes of the metadata made before the call; `config_of`
+        gives the settings of a group, where some have their own."""
         super().__init__(node, offsets_topic(config))
         metadata = node.metadata
         self._config = config
         self._new_id = new_id
+        self._config_of = config_of
         topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics)
         self._topics_now = TopicsNow(self._topic_id_of, topics, metadata_current)
         self._counts = Counts()
@@ -64,6 +67,7 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
             self._clock,
             self._place(topic, index),
             new_id=self._new_id,
+            config_of=self._config_of,
             counts=self._counts,
             holdings=self._holdings,
             topics=self._topics_now,

@@ -102,6 +102,8 @@ class Step:
     """Handlers change a consumer group through its methods, and everything else through these."""
 
     config: ConsumerGroupsConfig
+    config_of: Callable[[str], ConsumerGroupsConfig]
+    """The same for a group, with the configs of its own."""
     timers: Timers
     counts: Counts
     replay: Callable[[LogRecord], None]

@@ -64,10 +64,10 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[ErrorCo
             if fault is not None:
                 return ErrorCode.INVALID_REQUEST, fault, ()
             return ErrorCode.NONE, None, () if name == ALL_BROKERS else broker_entries(broker)
-        case ResourceType.CLIENT_METRICS if not name:
-            return ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name", ()
-        case ResourceType.CLIENT_METRICS:
-            return ErrorCode.NONE, None, resource_entries(broker, ResourceType.CLIENT_METRICS, name)
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP if not name:
+            return ErrorCode.INVALID_REQUEST, "groups and subscriptions to client metrics have names", ()
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP as kind:
+            return ErrorCode.NONE, None, resource_entries(broker, ResourceType(kind), name)
         case other:
             return ErrorCode.INVALID_REQUEST, unsupported_message(other), ()
 

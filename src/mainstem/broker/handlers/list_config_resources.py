@@ -1,5 +1,5 @@
-"""ListConfigResources: the names of topics and brokers, as what has configs (KIP-1142), and of client metrics those
-that have some set. Version 0 asks for client metrics alone (KIP-1000)."""
+"""ListConfigResources: the names of topics and brokers, as what has configs (KIP-1142), and of groups and client
+metrics those that have some set. Version 0 asks for client metrics alone (KIP-1000)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from mainstem.protocol.messages.list_config_resources import (
 NAMES_PER_TURN = 1_000
 """Names listed within one turn of the event loop: about a millisecond."""
 
-_NAMED = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
+_NAMED = (
+    ResourceType.TOPIC,
+    ResourceType.BROKER,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.GROUP,
+)
 _SUPPORTED = frozenset(map(int, ResourceType))
 
 

@@ -30,14 +30,14 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, call: Request
     await acknowledge(broker, call, member, asked(request), rows, renews=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         await end_session(broker, member, session)
-    return _answer(broker, call, rows)
+    return _answer(broker, call, member.group_id, rows)
 
 
 def _refused(code: ErrorCode) -> ShareAcknowledgeResponse:
     return ShareAcknowledgeResponse(error_code=code, error_message=code.message, responses=())
 
 
-def _answer(broker: Broker, call: RequestContext, rows: ShareRows) -> ShareAcknowledgeResponse:
+def _answer(broker: Broker, call: RequestContext, group_id: str, rows: ShareRows) -> ShareAcknowledgeResponse:
     leaders = Leaders(broker, call.session.listener)
     topics = []
     for topic_id, partitions in rows.by_topic.items():
@@ -53,7 +53,7 @@ def _answer(broker: Broker, call: RequestContext, rows: ShareRows) -> ShareAckno
         topics.append(ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=answers))
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=broker.shares.config.lock_duration_ms,
+        acquisition_lock_timeout_ms=broker.shares.config_of(group_id).lock_duration_ms,
         responses=tuple(topics),
         node_endpoints=endpoints(leaders),
     )

@@ -75,13 +75,13 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
     await acknowledge(broker, call, member, asked(request), rows, renews=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
         await end_session(broker, member, session)
-        return _answer(broker, call, rows)
+        return _answer(broker, call, member.group_id, rows)
     if not _follow(broker, session, request):
         broker.shares.sessions.close(member)
         return _refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
     if not request.is_renew_ack:
         await _ShareFetch(broker, request, call, member, session, rows).run(at_once=bool(rows.by_topic))
-    return _answer(broker, call, rows)
+    return _answer(broker, call, member.group_id, rows)
 
 
 def _follow(broker: Broker, session: ShareSession, request: ShareFetchRequest) -> bool:
@@ -247,7 +247,7 @@ def _refused(code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code, error_message=code.message, responses=())
 
 
-def _answer(broker: Broker, call: RequestContext, rows: ShareRows) -> ShareFetchResponse:
+def _answer(broker: Broker, call: RequestContext, group_id: str, rows: ShareRows) -> ShareFetchResponse:
     leaders = Leaders(broker, call.session.listener)
     size_bytes = 0
     topics = []
@@ -278,7 +278,7 @@ def _answer(broker: Broker, call: RequestContext, rows: ShareRows) -> ShareFetch
     return ShareFetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=broker.shares.config.lock_duration_ms,
+        acquisition_lock_timeout_ms=broker.shares.config_of(group_id).lock_duration_ms,
         responses=tuple(topics),
         node_endpoints=endpoints(leaders),
     )

@@ -50,9 +50,10 @@ class StatePartition(MachinePartition[ShareStateMachine]):
         *,
         counts: ShareCounts,
         available: Callable[[WindowKey], None],
+        config_of: Callable[[str], ShareGroupsConfig] | None = None,
     ) -> None:
         super().__init__(log, clock, place, snapshot_after_bytes=config.snapshot_after_bytes)
-        self._new = partial(ShareStateMachine, config, counts, available)
+        self._new = partial(ShareStateMachine, config, counts, available, config_of)
         self._counts = counts
 
     # --- the runtime's MachineKind ----------------------------------------------------------------------
@@ -90,11 +91,13 @@ class ServedStates(ServedTopic[StatePartition]):
         *,
         available: Callable[[WindowKey], None],
         counts: ShareCounts,
+        config_of: Callable[[str], ShareGroupsConfig] | None = None,
     ) -> None:
         super().__init__(node, internal_topic)
         self._config = config
         self._counts = counts
         self._told_available = available
+        self._config_of = config_of
         self._told_missing: set[int] = set()
 
     async def beside(self, queue_id: int, group_id: str) -> StatePartition:
@@ -121,4 +124,5 @@ class ServedStates(ServedTopic[StatePartition]):
             self._place(topic, index),
             counts=self._counts,
             available=self._told_available,
+            config_of=self._config_of,
         )

@@ -68,9 +68,11 @@ class ShareReads:
         wakeups: Wakeups,
         counts: ShareCounts,
         forget_elsewhere: Callable[[str], Awaitable[bool]] = nowhere,
+        config_of: Callable[[str], ShareGroupsConfig] | None = None,
     ) -> None:
-        """`forget_elsewhere` has all other nodes forget a share group."""
-        self.config = config
+        """`forget_elsewhere` has all other nodes forget a share group; `config_of` gives the settings of a group that
+        has some of its own."""
+        self.config_of = config_of or (lambda group_id: config)
         self.served = served
         self.wakeups = wakeups
         self.sessions = ShareSessions(

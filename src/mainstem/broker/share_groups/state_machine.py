@@ -72,14 +72,22 @@ class WantedRecords(NamedTuple):
 
 
 class ShareStateMachine:
-    """`available` is told of windows that may have more to give out."""
+    """`available` is told of windows that may have more to give out; `config_of` gives the settings of a group that has
+    some of its own."""
 
-    def __init__(self, config: ShareGroupsConfig, counts: ShareCounts, available: Callable[[WindowKey], None]) -> None:
+    def __init__(
+        self,
+        config: ShareGroupsConfig,
+        counts: ShareCounts,
+        available: Callable[[WindowKey], None],
+        config_of: Callable[[str], ShareGroupsConfig] | None = None,
+    ) -> None:
         self.windows: dict[WindowKey, SharePartition] = {}
         self._snapshot_epochs: dict[WindowKey, int] = {}
         self._unknown: dict[bytes, UnknownRecord] = {}
         """Per key the record that a later version wrote, to be handed on."""
         self._config = config
+        self._config_of = config_of or (lambda group_id: config)
         self._counts = counts
         self._available = available
         self._deadlines = LockDeadlines()
@@ -151,13 +159,14 @@ class ShareStateMachine:
             if len(self.windows) >= self._config.windows_max:
                 result.answers.append(Answer(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return self._finish(result)
-            from_start = self._config.auto_offset_reset == "earliest"
+            from_start = self._config_of(key.group_id).auto_offset_reset == "earliest"
             window = SharePartition.beginning_at(bounds.log_start if from_start else bounds.end)
             self._write(result, self._snapshot_record(key, window))
             window = self.windows[key]
         elif window.start < bounds.log_start:
             self._update(result, key, window, (), start=bounds.log_start)
-        result.answers.append(Answer(ticket, NextRead(window.next_offset(self._config.record_locks_max))))
+        locks_max = self._config_of(key.group_id).record_locks_max
+        result.answers.append(Answer(ticket, NextRead(window.next_offset(locks_max))))
         return self._finish(result)
 
     def acquire(
@@ -167,17 +176,16 @@ class ShareStateMachine:
         result, window = Result(), self.windows.get(key)
         taken: list[Acquired] = []
         if window is not None:
-            room, position = wanted.records, read.offset
+            own, room, position = self._config_of(key.group_id), wanted.records, read.offset
             for span in read.spans:
-                if room <= 0 or position >= window.start + self._config.record_locks_max:
+                if room <= 0 or position >= window.start + own.record_locks_max:
                     break
                 window.skip(position, span.first - 1)
                 position = max(position, span.last + 1)
                 size = room if wanted.mode == RECORD_LIMIT else max(room, span.last - span.first + 1)
                 given = window.acquire(
-                    member_id, span, size, now.monotonic_ms + self._config.lock_duration_ms,
-                    self._config.record_locks_max,
-                )  # fmt: skip
+                    member_id, span, size, now.monotonic_ms + own.lock_duration_ms, own.record_locks_max
+                )
                 room -= sum(run.last - run.first + 1 for run in given)
                 taken += given
             self._counts.acquired += sum(run.last - run.first + 1 for run in taken)
@@ -211,9 +219,9 @@ class ShareStateMachine:
         changes: list[ShareStateBatch] = []
         for first, last, kind in parts:
             if kind == RENEW:
-                window.renew(first, last, now.monotonic_ms + self._config.lock_duration_ms)
+                window.renew(first, last, now.monotonic_ms + self._config_of(key.group_id).lock_duration_ms)
             elif kind == RELEASE:
-                changes += window.given_back(first, last, self._config.delivery_count_limit)
+                changes += window.given_back(first, last, self._config_of(key.group_id).delivery_count_limit)
             else:
                 changes += window.settled(first, last, _STATE_OF[kind])
             self._counts.acknowledged[kind] += last - first + 1
@@ -231,7 +239,7 @@ class ShareStateMachine:
                 continue
             changes: list[ShareStateBatch] = []
             for run in window.held_by(member_id):
-                changes += window.given_back(run.first, run.last, self._config.delivery_count_limit)
+                changes += window.given_back(run.first, run.last, self._config_of(key.group_id).delivery_count_limit)
             self._update(result, key, window, changes)
             concerned += bool(changes)
         result.answers.append(Answer(ticket, concerned))
@@ -260,7 +268,7 @@ class ShareStateMachine:
                 continue
             changes: list[ShareStateBatch] = []
             for run in window.overdue(now.monotonic_ms):
-                changes += window.given_back(run.first, run.last, self._config.delivery_count_limit)
+                changes += window.given_back(run.first, run.last, self._config_of(key.group_id).delivery_count_limit)
                 self._counts.locks_expired += run.last - run.first + 1
             self._update(result, key, window, changes)
         return self._finish(result)

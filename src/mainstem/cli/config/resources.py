@@ -48,6 +48,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
+    ResourceType.GROUP: _Kind("group", "ID", "group", "A consumer group or a share group."),
     ResourceType.CLIENT_METRICS: _Kind(
         "client-metrics", "NAME", "client metrics", "A subscription to what clients measure."
     ),

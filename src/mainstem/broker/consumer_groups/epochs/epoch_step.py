@@ -103,5 +103,5 @@ class EpochStep(Generic[G]):
         return TimerKey(kind, self.group.group_id, member_id)
 
     def restart_session(self, member_id: str) -> None:
-        timeout_ms = self.step.config.consumer_session_timeout_ms
+        timeout_ms = self.step.config_of(self.group.group_id).consumer_session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)

@@ -28,6 +28,7 @@ class EventFrame:
         holdings: Holdings,
         topics: CurrentTopics,
         topic_id_of: TopicId,
+        config_of: Callable[[str], ConsumerGroupsConfig],
     ) -> None:
         self.state = state
         self.config = config
@@ -37,9 +38,12 @@ class EventFrame:
         self.topic_id_of = topic_id_of
         self.timers = Timers()
         self._new_id = new_id
+        self._config_of = config_of
 
     def begin(self, now: Moment) -> Step:
-        return Step(self.config, self.timers, self.counts, self.state.replay, self._new_id, now, self.holdings)
+        return Step(
+            self.config, self._config_of, self.timers, self.counts, self.state.replay, self._new_id, now, self.holdings
+        )  # fmt: skip
 
     def finish(self, step: Step, group: ConsumerGroup | None = None) -> Result:
         """`group`: the one that the event was about, forgotten if nothing is left of it."""

@@ -25,6 +25,10 @@ from mainstem.protocol.messages.share_groups import ShareGroupHeartbeatRequest, 
 class ShareStep(EpochStep[ShareGroup]):
     """One event on its way through one share group."""
 
+    def restart_session(self, member_id: str) -> None:
+        timeout_ms = self.step.config_of(self.group.group_id).share_session_timeout_ms
+        self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
+
 
 def refused_share(code: ErrorCode, why: str | None = None) -> ShareGroupHeartbeatResponse:
     return ShareGroupHeartbeatResponse(
@@ -111,7 +115,7 @@ def _stay(it: ShareStep, request: ShareGroupHeartbeatRequest, caller: Caller) ->
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=current.epoch,
-        heartbeat_interval_ms=it.step.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=it.step.config_of(it.group.group_id).share_heartbeat_interval_ms,
         assignment=told(current.assigned) if tells else None,
     )
 

@@ -19,6 +19,7 @@ from mainstem.nameserver.state.resource_configs.client_metrics_configs import (
     CLIENT_METRICS_CONFIGS,
     check_subscription,
 )
+from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS, check_group, group_name_fault
 
 RESOURCES_MAX = 10_000
 """Resources for which something is set: each takes a kilobyte or two, and a line of each snapshot."""
@@ -47,6 +48,7 @@ def _metrics_name_fault(name: str) -> str | None:
 
 
 RULES: Mapping[ResourceType, ResourceRules] = {
+    ResourceType.GROUP: ResourceRules(GROUP_CONFIGS, group_name_fault, check_group),
     ResourceType.CLIENT_METRICS: ResourceRules(CLIENT_METRICS_CONFIGS, _metrics_name_fault, check_subscription),
 }
 
