@@ -110,8 +110,7 @@ KAFKA = tuple(
 """Those of Kafka 4.3.1, for clients."""
 
 PARTLY: Mapping[int, str] = {
-    32: "topics, brokers, groups and client metrics have configs; of loggers there are none yet",
-    33: "of topics, groups and client metrics; a broker's are set in its configuration file (`INVALID_REQUEST`)",
+    33: "a broker's configs that are read at its start are refused (`INVALID_REQUEST`, with the reason)",
     34: "a replica lies in both directories of its node: naming one of them changes nothing, any other is "
     "`LOG_DIR_NOT_FOUND`",
     43: "unclean elections are refused: write groups elect nobody who lacks what was acknowledged",

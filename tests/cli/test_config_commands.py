@@ -17,6 +17,7 @@ from mainstem.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from mainstem.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,43 @@ def test_a_group_is_told_what_is_set_for_it(node: Serving, config: Commands) -> 
     assert found["consumer.session.timeout.ms"] == ("45000", "default")
     config("alter", "--group", "g", "--unset", "consumer.heartbeat.interval.ms")
     assert heartbeat(node, "g").heartbeat_interval_ms == 5000
+
+
+def test_settings_of_nodes_hold_at_once_and_after_a_restart(node: Serving, config: Commands) -> None:
+    def source() -> tuple[str, str]:
+        told = json.loads(config("describe", "--node", "1", "--json"))
+        return next((it["value"], it["source"]) for it in told["configs"] if it["name"] == "num.partitions")
+
+    def partitions_of_new(topic: str) -> int:
+        created = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=(), configs=())
+        connection = KafkaConnection(parsed(node.kafka))
+        try:
+            (made,) = connection.call(CreateTopicsRequest(topics=(created,), timeout_ms=30_000), 7).topics
+            assert made.error_code == ErrorCode.NONE
+            count: int = made.num_partitions
+            return count
+        finally:
+            connection.close()
+
+    assert source() == ("1", "default")
+    config("alter", "--every-node", "--set", "num.partitions=3")
+    assert (source(), partitions_of_new("three")) == (("3", "all nodes, live"), 3)
+    config("alter", "--node", "1", "--set", "num.partitions=4")
+    assert (source(), partitions_of_new("four")) == (("4", "node, live"), 4)
+    node.kill()
+    node.start()
+    assert (source(), partitions_of_new("four-again")) == (("4", "node, live"), 4)
+    assert "read when a node starts" in config("alter", "--node", "1", "--set", "log.dirs=/x", code=1)
+    assert "default of topics" in config("alter", "--every-node", "--set", "log.retention.ms=7d", code=1)
+    assert "there is no node 9" in config("describe", "--node", "9", code=1)
+
+
+def test_a_node_logs_more_when_it_is_told_to(node: Serving, config: Commands) -> None:
+    config("alter", "--loggers", "1", "--set", "mainstem.storage=DEBUG")
+    told = json.loads(config("describe", "--loggers", "1", "--json"))
+    assert {"mainstem.storage": "DEBUG"}.items() <= {it["name"]: it["value"] for it in told["configs"]}.items()
+    config("alter", "--loggers", "1", "--unset", "mainstem.storage")
+    assert "no level 'LOUD'" in config("alter", "--loggers", "1", "--set", "root=LOUD", code=1)
 
 
 def test_one_thing_is_named(config: Commands) -> None:

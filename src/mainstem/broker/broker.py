@@ -213,6 +213,8 @@ class Broker:
     broker_list: BrokerList = field(init=False)
     nearer_replicas: NearerReplicas = field(init=False)
     auto_creation: AutoCreation = field(init=False)
+    static_config: BrokerConfig = field(init=False)
+    """The settings of its configuration file; `config` are those in force (`live_settings.py`)."""
     telemetry: Telemetry = field(init=False)
     produce_topics: ProduceTopics = field(init=False)
     fetch_topics: FetchTopics = field(init=False)
@@ -237,6 +239,7 @@ class Broker:
             enabled=self.config.rack_aware_reads,
             apart=self.apart,
         )
+        self.static_config = self.config
         self.telemetry = Telemetry(
             self.configs,
             self.clock,
@@ -256,6 +259,15 @@ class Broker:
         )
         self.produce_topics = ProduceTopics(self.metadata)
         self.fetch_topics = FetchTopics(self.metadata)
+
+    def use(self, config: BrokerConfig) -> None:
+        """Go by these settings from now on."""
+        self.config = config
+        self.auto_creation.partitions = config.num_partitions
+        self.auto_creation.replication_factor = config.default_replication_factor
+        self.nearer_replicas.enabled = config.rack_aware_reads
+        self.fetch_sessions.limit(config.fetch_sessions_max)
+        self.telemetry.bytes_max = config.telemetry_bytes_max
 
     def mutations(self, session: Session, client_id: str | None, *, strict: bool) -> Mutations:
         """The creations and deletions of partitions that a request makes, as its client's quota allows them."""

@@ -112,6 +112,10 @@ class FetchSessions:
         if session is not None:
             self.partitions_held -= len(session.plan)
 
+    def limit(self, sessions_max: int) -> None:
+        """So many sessions are remembered from now on; what is too many goes as new ones come."""
+        self._sessions_max = sessions_max
+
     def _make_room(self, partitions: int, now_ms: int) -> bool:
         if self._sessions_max == 0 or partitions > min(self._partitions_max, PARTITIONS_PER_SESSION_MAX):
             return False

@@ -36,11 +36,17 @@ C = TypeVar("C", ConsumerGroupsConfig, ShareGroupsConfig)
 class GroupSettings:
     def __init__(self, configs: ResourceConfigs, consumers: ConsumerGroupsConfig, shares: ShareGroupsConfig) -> None:
         self._configs = configs
-        self._consumers = consumers
-        self._shares = shares
+        self._consumers = self._file_consumers = consumers
+        self._shares = self._file_shares = shares
         self._version: object = None
         self._made: dict[tuple[type, str], Any] = {}
         """Of groups that have configs: as many as the metadata keeps."""
+
+    def use(self, consumers: Mapping[str, Any], shares: Mapping[str, Any]) -> None:
+        """Have these take the place of settings of the node, by field."""
+        self._consumers = _in_time(structs.replace(self._file_consumers, **consumers))
+        self._shares = structs.replace(self._file_shares, **shares)
+        self._made = {}
 
     def of_consumers(self, group_id: str) -> ConsumerGroupsConfig:
         settings = self._of(self._consumers, CONSUMER_FIELDS, group_id)

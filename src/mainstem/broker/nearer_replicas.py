@@ -35,7 +35,7 @@ class NearerReplicas:
         self._cluster = cluster
         self._leadership = leadership
         self._routing = routing
-        self._enabled = enabled
+        self.enabled = enabled
         self._apart = apart
 
     def are_here(self, rack: str) -> bool:
@@ -45,7 +45,7 @@ class NearerReplicas:
     def of(self, rack: str, listener: str) -> dict[int, int] | None:
         """For a consumer of that rack, which came by that listener: the node to read from instead of this one, by write
         group, of those led here. None: there is none."""
-        if not self._enabled or not rack or rack == self._rack or self._apart:
+        if not self.enabled or not rack or rack == self._rack or self._apart:
             return None
         alive = self._cluster.alive_nodes()
         if all(node.rack != rack for node in alive) or self._routing.brokers():

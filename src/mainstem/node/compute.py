@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from msgspec import structs
-
 from mainstem.address import Address
 from mainstem.broker.audit_writer import AuditWriter
 from mainstem.broker.broker import Broker, LogDir, NodeFacts
@@ -21,6 +19,7 @@ from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
 from mainstem.broker.fetch_sessions import FetchSessions
 from mainstem.broker.group_settings import GroupSettings, group_defaults
+from mainstem.broker.live_settings import LiveSettings
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
@@ -36,7 +35,7 @@ from mainstem.broker.transactions.transaction_coordinator import TransactionCoor
 from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import ForwardedClient, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import Event, FeatureLevelRaised, TopicDeleted
+from mainstem.nameserver.state.commands import BrokerConfigsChanged, Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.broker_calls import NodeBrokerCalls
@@ -116,6 +115,9 @@ class Compute:
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, shares, kept, reports)
         broker.transactions = transactions
+        live = LiveSettings(broker, settings, read_only=config.read_only)
+        live.apply()
+        nameserver.subscribe(partial(tell_live_settings, live))
         coordinators: list[ServedTopic[Any]] = [groups.served, shares.served, transactions.coordinator.served]
         for served in coordinators:
             store.when_serving(served.serving_changed)
@@ -231,7 +233,7 @@ def _broker(
     tokens = token_service_of(config, ports, nameserver.token_administration)
     return Broker(
         node_id=config.node_id,
-        config=config.broker if not config.read_only else structs.replace(config.broker, auto_create_topics=False),
+        config=config.broker,
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
@@ -326,6 +328,12 @@ def tell_consumer_groups(groups: ConsumerGroupCoordinator, event: Event) -> None
         groups.topic_deleted(event.topic)
     elif isinstance(event, FeatureLevelRaised):
         groups.level_raised()
+
+
+def tell_live_settings(live: LiveSettings, event: Event) -> None:
+    """Listens to the nameserver: what is set for brokers holds at once."""
+    if isinstance(event, BrokerConfigsChanged):
+        live.apply()
 
 
 def tell_share_groups(shares: ShareReads, event: Event) -> None:

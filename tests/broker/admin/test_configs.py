@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
+from tests.fakes.access.resource_configs import MemoryConfigs
 
 from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.config import BrokerConfig
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.group_settings import GroupSettings
 from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
+from mainstem.broker.live_settings import BROKER_FIELDS, LiveSettings, text_of
+from mainstem.broker.share_groups.config import ShareGroupsConfig
+from mainstem.nameserver.state.resource_configs.broker_configs import (
+    BROKER_CONFIGS,
+    GROUP_CONFIG_OF,
+    RACK_AWARE_SELECTOR,
+)
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
@@ -30,7 +41,7 @@ from mainstem.protocol.messages.configs import (
 )
 from mainstem.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 FACTS = NodeFacts(
     topic_defaults={"retention.ms": "7", "cleanup.policy": "compact"},
     write_dir=LogDir("/one"),
@@ -102,7 +113,7 @@ def test_the_broker_describes_itself() -> None:
     assert configs["remote.log.storage.system.enable"].value == "false"
     assert configs["log.local.retention.ms"].value == configs["log.local.retention.bytes"].value == "-2"
     assert configs["broker.id"].value == configs["node.id"].value == "1"
-    assert all(config.read_only for config in configs.values())
+    assert {config.name for config in configs.values() if not config.read_only} == set(BROKER_CONFIGS)
     assert len(configs) == len(described(admin, BROKER, "1").configs)
     assert by_name(described(admin, BROKER, "")) == {}
 
@@ -113,7 +124,10 @@ def test_the_broker_describes_itself() -> None:
         (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
-        (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
         (99, "a", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -208,13 +222,118 @@ def test_refused_changes_leave_all_as_it_was(name: str, changes: list[AlterableC
     assert configs_of(admin, "__consumer_offsets") == {}
 
 
-def test_brokers_are_not_changed_while_they_run() -> None:
+def live(admin: AdminBroker) -> LiveSettings:
+    admin.broker.configs = MemoryConfigs()
+    return LiveSettings(admin.broker, GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig()))
+
+
+def chain(admin: AdminBroker, kind: int, name: str, key: str) -> list[tuple[str | None, int]]:
+    config = by_name(described(admin, kind, name, (key,), include_synonyms=True))[key]
+    synonyms = [(it.value, it.source) for it in config.synonyms]
+    assert synonyms[0] == (config.value, config.config_source)
+    return synonyms
+
+
+def test_brokers_change_while_they_run_one_by_one_or_all() -> None:
+    admin = AdminBroker(config=BrokerConfig(num_partitions=9))
+    settings = live(admin)
+    settings.apply()
+    assert chain(admin, BROKER, "1", "num.partitions") == [("9", 4), ("1", 5)]
+    assert altered(admin, BROKER, "", change("num.partitions", 0, "3"), change("fetch.max.bytes", 0, "2048")) == 0
+    assert altered(admin, BROKER, "1", change("num.partitions", 0, "4")) == 0
+    assert chain(admin, BROKER, "1", "num.partitions") == [("4", 2), ("3", 3), ("9", 4), ("1", 5)]
+    assert {name: it.config_source for name, it in by_name(described(admin, BROKER, "")).items()} == {
+        "num.partitions": 3, "fetch.max.bytes": 3,
+    }  # fmt: skip
+    settings.apply()
+    assert (admin.broker.config.num_partitions, admin.broker.config.fetch_bytes_max) == (4, 2048)
+    assert admin.broker.auto_creation.partitions == 4
+    assert altered(admin, BROKER, "1", change("num.partitions", OPERATION_DELETE, None)) == 0
+    assert replaced(admin, BROKER, "", ("auto.create.topics.enable", "false")) == 0
+    settings.apply()
+    assert (admin.broker.config.num_partitions, admin.broker.config.fetch_bytes_max) == (9, 57671680)
+    assert not admin.broker.config.auto_create_topics
+
+
+def test_all_that_is_live_takes_effect() -> None:
     admin = AdminBroker()
-    assert altered(admin, BROKER, "1", change("num.partitions", 0, "3")) == ErrorCode.INVALID_REQUEST
-    assert altered(admin, BROKER, "", change("num.partitions", 0, "3")) == ErrorCode.INVALID_REQUEST
-    assert altered(admin, BROKER, "7") == ErrorCode.INVALID_REQUEST
+    settings = live(admin)
+    values = {
+        "auto.create.topics.enable": "false", "num.partitions": "7", "default.replication.factor": "3",
+        "fetch.max.bytes": "1234567", "max.incremental.fetch.session.cache.slots": "0",
+        "replica.selector.class": RACK_AWARE_SELECTOR, "telemetry.max.bytes": "5",
+    }  # fmt: skip
+    assert values.keys() | GROUP_CONFIG_OF.keys() == BROKER_CONFIGS.keys()
+    for name in BROKER_FIELDS:
+        assert text_of(BrokerConfig(), name) == BROKER_CONFIGS[name].default
+    assert altered(admin, BROKER, "1", *(change(name, OPERATION_SET, value) for name, value in values.items())) == 0
+    settings.apply()
+    assert {name: text_of(admin.broker.config, name) for name in values} == values
+    assert admin.broker.nearer_replicas.enabled
+    assert admin.broker.telemetry.bytes_max == 5
+    assert admin.broker.static_config == BrokerConfig()
+
+
+def test_groups_go_by_what_is_set_for_brokers_where_they_have_nothing_of_their_own() -> None:
+    admin = AdminBroker(NodeFacts(group_defaults={"share.delivery.count.limit": "8"}))
+    admin.broker.configs = MemoryConfigs()
+    groups = GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig(delivery_count_limit=8))
+    settings = LiveSettings(admin.broker, groups)
+    assert altered(admin, BROKER, "", change("group.share.delivery.count.limit", 0, "3")) == 0
+    assert altered(admin, GROUP, "g", change("share.delivery.count.limit", 0, "2")) == 0
+    settings.apply()
+    assert [groups.of_shares(name).delivery_count_limit for name in ("g", "h")] == [2, 3]
+    told = chain(admin, GROUP, "g", "share.delivery.count.limit")
+    assert told == [("2", 8), ("3", 3), ("8", 4), ("5", 5)]
+    assert altered(admin, BROKER, "", change("group.share.delivery.count.limit", OPERATION_DELETE, None)) == 0
+    settings.apply()
+    assert groups.of_shares("h").delivery_count_limit == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "value", "error"),
+    [
+        ("7", "num.partitions", "3", ErrorCode.INVALID_REQUEST),
+        ("1", "log.retention.ms", "3", ErrorCode.INVALID_REQUEST),
+        ("", "listeners", "x", ErrorCode.INVALID_REQUEST),
+        ("1", "no.such", "x", ErrorCode.INVALID_REQUEST),
+        ("1", "num.partitions", "0", ErrorCode.INVALID_CONFIG),
+        ("", "group.consumer.session.timeout.ms", "1000", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_a_broker_does_not_change_while_it_runs(name: str, config: str, value: str, error: ErrorCode) -> None:
+    admin = AdminBroker()
+    live(admin)
+    both = change("fetch.max.bytes", 0, "2048"), change(config, 0, value)
+    assert altered(admin, BROKER, name, *both) == error
+    assert by_name(described(admin, BROKER, "")) == {}
     assert altered(admin, BROKER, "1") == ErrorCode.NONE
-    assert altered(admin, BROKER_LOGGER, "1", change("root", 0, "INFO")) == ErrorCode.INVALID_REQUEST
+
+
+def test_loggers_have_levels_that_change() -> None:
+    admin, logger = AdminBroker(), logging.getLogger("mainstem.of_a_test")
+    try:
+        assert by_name(described(admin, BROKER_LOGGER, "1"))["root"].config_source == 6
+        assert altered(admin, BROKER_LOGGER, "1", change("mainstem.of_a_test", 0, "TRACE")) == ErrorCode.NONE
+        assert logger.level == logging.DEBUG
+        assert by_name(described(admin, BROKER_LOGGER, "1"))["mainstem.of_a_test"].value == "DEBUG"
+        for bad, error in (
+            (change("mainstem.of_a_test", 0, "LOUD"), ErrorCode.INVALID_CONFIG),
+            (change("mainstem.nobody", 0, "INFO"), ErrorCode.INVALID_CONFIG),
+            (change("root", OPERATION_DELETE, None), ErrorCode.INVALID_CONFIG),
+            (change("root", OPERATION_APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
+        ):
+            assert altered(admin, BROKER_LOGGER, "1", change("mainstem.of_a_test", 0, "ERROR"), bad) in (
+                error, ErrorCode.INVALID_REQUEST,
+            )  # fmt: skip
+            assert altered(admin, BROKER_LOGGER, "1", bad) == error
+        assert altered(admin, BROKER_LOGGER, "", change("root", 0, "INFO")) == ErrorCode.INVALID_REQUEST
+        assert replaced(admin, BROKER_LOGGER, "1", ("root", "INFO")) == ErrorCode.INVALID_REQUEST
+        assert logger.level == logging.DEBUG
+        assert altered(admin, BROKER_LOGGER, "1", change("mainstem.of_a_test", OPERATION_DELETE, None)) == 0
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(logging.NOTSET)
 
 
 def test_each_resource_has_its_own_answer_and_one_named_twice_is_refused() -> None:
@@ -269,7 +388,7 @@ def test_what_is_named_becomes_all_that_is_set(version: int) -> None:
         (TOPIC, "a", [("retention.ms", None)], ErrorCode.INVALID_REQUEST),
         (TOPIC, "a", [("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.INVALID_REQUEST),
         (TOPIC, "nowhere", [("retention.ms", "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (BROKER, "1", [("num.partitions", "3")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", [("listeners", "x")], ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "1", [("root", "INFO")], ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -1,5 +1,5 @@
 """The common part of AlterConfigs and IncrementalAlterConfigs: each resource is changed once, and changes of one
-resource follow each other; a broker's configs cannot be changed."""
+resource follow each other."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from mainstem.broker.admin.config_entries import broker_name_fault, configs_of, unsupported_message
+from mainstem.broker.admin import loggers
+from mainstem.broker.admin.config_entries import (
+    broker_name_fault,
+    configs_of,
+    fixed_reason,
+    loggers_name_fault,
+    unsupported_message,
+)
 from mainstem.broker.admin.topic_admin import internal_message, is_internal
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.errors import MainstemError
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.config_value import DeclaredConfig
+from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, config_named
 from mainstem.protocol.error_codes import ErrorCode
 
@@ -31,11 +38,14 @@ class Overrides(NamedTuple):
     defaults: Mapping[str, str]
     """The node's own, where they differ from Kafka's."""
     is_topic: bool = False
+    is_loggers: bool = False
 
     def named(self, name: str) -> DeclaredConfig:
         """Raises `InvalidConfig`."""
         if self.is_topic:
             return config_named(name)
+        if self.is_loggers:
+            return DeclaredConfig(name=name, type=ConfigType.STRING, default="", documentation="")
         if (config := self.configs.get(name)) is None:
             raise InvalidConfig(f"unknown config {name[:100]!r}; known are {', '.join(self.configs)}")
         return config
@@ -86,14 +96,22 @@ async def answer_each_once(
 
 
 async def alter(
-    broker: Broker, resource: _Resource, configs: Sequence[str], changes_of: ChangesOf, *, validate_only: bool
+    broker: Broker,
+    resource: _Resource,
+    configs: Sequence[str],
+    changes_of: ChangesOf,
+    *,
+    validate_only: bool,
+    loggers_too: bool = False,
 ) -> Answer:
     """Change these configs of a resource."""
     match resource.resource_type:
         case ResourceType.TOPIC:
             return await _alter_topic(broker, resource.resource_name, changes_of, validate_only=validate_only)
         case ResourceType.BROKER:
-            return _alter_broker(broker, resource.resource_name, configs)
+            return await _alter_broker(broker, resource.resource_name, configs, changes_of, validate_only=validate_only)
+        case ResourceType.BROKER_LOGGER if loggers_too:
+            return _alter_loggers(broker, resource.resource_name, changes_of, validate_only=validate_only)
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
             kind = ResourceType(resource.resource_type)
             return await _alter_resource(broker, kind, resource.resource_name, changes_of, validate_only=validate_only)
@@ -129,15 +147,26 @@ async def _alter_resource(
     return _DONE
 
 
-def _alter_broker(broker: Broker, name: str, configs: Sequence[str]) -> Answer:
+async def _alter_broker(
+    broker: Broker, name: str, configs: Sequence[str], changes_of: ChangesOf, *, validate_only: bool
+) -> Answer:
     fault = broker_name_fault(broker, name)
+    reasons = (fixed_reason(broker, config) for config in configs)
+    fault = fault or next((reason for reason in reasons if reason is not None), None)
     if fault is not None:
         return ErrorCode.INVALID_REQUEST, fault
-    if not configs:
-        return _DONE
-    names = ", ".join(configs)
-    return (
-        ErrorCode.INVALID_REQUEST,
-        f"broker configs cannot be changed while the node runs: {names[:200]}. "
-        "Set them in its configuration file and start it anew",
-    )
+    return await _alter_resource(broker, ResourceType.BROKER, name, changes_of, validate_only=validate_only)
+
+
+def _alter_loggers(broker: Broker, name: str, changes_of: ChangesOf, *, validate_only: bool) -> Answer:
+    if (fault := loggers_name_fault(broker, name)) is not None:
+        return ErrorCode.INVALID_REQUEST, fault
+    try:
+        changes = changes_of(Overrides(dict(loggers.levels()), {}, {}, is_loggers=True))
+    except InvalidConfig as refusal:
+        return ErrorCode.INVALID_REQUEST, str(refusal)
+    if (fault := loggers.fault_of(changes)) is not None:
+        return ErrorCode.INVALID_CONFIG, fault
+    if not validate_only:
+        loggers.change(changes)
+    return _DONE

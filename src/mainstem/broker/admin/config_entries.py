@@ -1,7 +1,8 @@
 """The configs of a topic and of a broker as clients see them: value, source, type and meaning.
 
 A topic's value comes from the topic, else from the node's default, else from Kafka's default; the chain of these
-is its synonyms. A broker's configs are fixed while it runs.
+is its synonyms. Some of a broker's configs are fixed while it runs. The others come from what is set for it, else from
+what is set for all brokers, else from its configuration file, else from Kafka's default.
 """
 
 from __future__ import annotations
@@ -10,18 +11,14 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from mainstem.broker.admin import loggers
 from mainstem.broker.broker import Broker
+from mainstem.broker.live_settings import BROKER_FIELDS, text_of
 from mainstem.model import ResourceType
 from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
+from mainstem.nameserver.state.resource_configs.broker_configs import ALL_BROKERS, BROKER_CONFIGS, GROUP_CONFIG_OF
 from mainstem.nameserver.state.resource_configs.config_table import RULES
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
-
-RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""The one of Kafka's selectors that there is here as well."""
-
-ALL_BROKERS = ""
-"""The resource name of the defaults that Kafka lets a client set for all brokers at once; here there are
-none."""
 
 
 def unsupported_message(resource_type: int) -> str:
@@ -44,12 +41,23 @@ def broker_name_fault(broker: Broker, name: str) -> str | None:
     return f"this is broker {broker.node_id}; ask broker {name[:20]!r} itself"
 
 
+def loggers_name_fault(broker: Broker, name: str) -> str | None:
+    """The fault in the name of a resource with loggers, in words; None: it is this node's id."""
+    return broker_name_fault(broker, name) if name != ALL_BROKERS else "loggers are of one broker, named by its id"
+
+
+_LOGGER_HELP = "The least level of what is logged: FATAL, ERROR, WARN, INFO, DEBUG or TRACE, which is DEBUG here."
+
+
 class ConfigSource(enum.IntEnum):
     """The sources of a value, with Kafka's codes."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
 
@@ -90,13 +98,14 @@ def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> It
 
 
 def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[ConfigEntry]:
-    """All configs of a resource that is no topic and no broker: what is set, the node's value, and Kafka's default."""
+    """All configs of a group or of client metrics: what is set, the node's value, and Kafka's default."""
     present = broker.configs.of(kind, name)
-    is_group = kind is ResourceType.GROUP
-    source = ConfigSource.GROUP if is_group else ConfigSource.CLIENT_METRICS
-    defaults: Mapping[str, str] = broker.facts.group_defaults if is_group else {}
+    source = ConfigSource.GROUP if kind is ResourceType.GROUP else ConfigSource.CLIENT_METRICS
     for config in configs_of(kind).values():
-        chain = _default_chain(config, defaults)
+        if config.broker_names:
+            chain = _live_chain(broker, config.broker_names[0])
+        else:
+            chain = _default_chain(config, broker.facts.group_defaults)
         if config.name in present:
             chain = (Synonym(config.name, present[config.name], source), *chain)
         yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)
@@ -109,10 +118,61 @@ def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
         if value != default:
             chain = (Synonym(name, value, ConfigSource.STATIC_BROKER), *chain)
         yield ConfigEntry(name, type_, documentation, chain, read_only=True)
+    for config in BROKER_CONFIGS.values():
+        yield ConfigEntry(config.name, config.type, config.help, _live_chain(broker, config.name), read_only=False)
     for config in TOPIC_CONFIGS.values():
         if config.broker_names:
             chain = _default_chain(config, broker.facts.topic_defaults)
             yield ConfigEntry(config.broker_names[0], config.type, config.help, chain, read_only=True)
+
+
+def all_brokers_entries(broker: Broker) -> Iterator[ConfigEntry]:
+    """The configs that are set for all brokers, and no others, as in Kafka."""
+    for name, value in broker.configs.of(ResourceType.BROKER, ALL_BROKERS).items():
+        if (config := BROKER_CONFIGS.get(name)) is not None:
+            chain = (Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
+            yield ConfigEntry(name, config.type, config.help, chain, read_only=False)
+
+
+def logger_entries() -> Iterator[ConfigEntry]:
+    """The loggers of this node's process, with their levels."""
+    for name, level in loggers.levels():
+        chain = (Synonym(name, level, ConfigSource.DYNAMIC_BROKER_LOGGER),)
+        yield ConfigEntry(name, ConfigType.STRING, _LOGGER_HELP, chain, read_only=False)
+
+
+def fixed_reason(broker: Broker, name: str) -> str | None:
+    """Says why a broker's config cannot be changed while it runs; None: it can."""
+    if name in BROKER_CONFIGS:
+        return None
+    if any(name in config.broker_names for config in TOPIC_CONFIGS.values()):
+        return (
+            f"{name} is a default of topics: set it for the topics themselves, or as one of topic_defaults in the "
+            "node's configuration file, and start the node anew"
+        )
+    if any(name == fixed[0] for fixed in _own_configs(broker)):
+        return f"{name} is read when a node starts: set it in the configuration file, and start the node anew"
+    return (
+        f"there is no broker config {name[:100]!r} that can change while a node runs; {', '.join(BROKER_CONFIGS)} can"
+    )
+
+
+def _live_chain(broker: Broker, name: str) -> tuple[Synonym, ...]:
+    """The values of one of `BROKER_CONFIGS`, from that in force on."""
+    config = BROKER_CONFIGS[name]
+    chain: tuple[Synonym, ...] = (Synonym(name, config.default, ConfigSource.DEFAULT),)
+    in_file = broker.facts.group_defaults.get(GROUP_CONFIG_OF[name]) if name in GROUP_CONFIG_OF else None
+    if name in BROKER_FIELDS:
+        in_file = text_of(broker.static_config, name)
+    if in_file is not None and in_file != config.default:
+        chain = (Synonym(name, in_file, ConfigSource.STATIC_BROKER), *chain)
+    for resource, source in (
+        (ALL_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (str(broker.node_id), ConfigSource.DYNAMIC_BROKER),
+    ):
+        if (value := broker.configs.of(ResourceType.BROKER, resource).get(name)) is not None:
+            chain = (Synonym(name, value, source), *chain)
+    return chain
 
 
 def _default_chain(config: DeclaredConfig, defaults: Mapping[str, str]) -> tuple[Synonym, ...]:
@@ -125,8 +185,6 @@ def _default_chain(config: DeclaredConfig, defaults: Mapping[str, str]) -> tuple
 
 def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, str]]:
     """(Kafka's name, type, value, default, documentation) of the broker's own configs."""
-    config = broker.config
-    usual = type(config)()
     node_id = str(broker.node_id)
     whole, boolean = ConfigType.INT, ConfigType.BOOLEAN
     yield "broker.id", whole, node_id, "-1", "The id of this node in the cluster."
@@ -155,55 +213,11 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
             "Whether everybody may do everything with what no access rule is about.",
         )
     yield "broker.rack", ConfigType.STRING, broker.facts.rack, "", "Where this node stands."
-    yield (
-        "replica.selector.class",
-        ConfigType.STRING,
-        RACK_AWARE_SELECTOR if config.rack_aware_reads else "",
-        "",
-        "Where consumers read that name their rack; empty: from leaders alone.",
-    )
-    yield (
-        "auto.create.topics.enable",
-        boolean,
-        str(config.auto_create_topics).lower(),
-        str(usual.auto_create_topics).lower(),
-        "Whether asking for an unknown topic creates it.",
-    )
     yield "delete.topic.enable", boolean, "true", "true", "Whether topics can be deleted."
-    yield (
-        "num.partitions",
-        whole,
-        str(config.num_partitions),
-        str(usual.num_partitions),
-        "Partitions of topics that are created without a count.",
-    )
-    yield (
-        "default.replication.factor",
-        whole,
-        str(config.default_replication_factor),
-        str(usual.default_replication_factor),
-        "Replicas of topics that are created without a count. The cluster keeps as many copies of every topic as its "
-        f"write groups have replicas, up to {broker.facts.replication_factor}; CreateTopics answers how many, and "
-        "refuses more.",
-    )
     yield (
         "remote.log.storage.system.enable",
         boolean,
         str(broker.facts.has_remote_store).lower(),
         "false",
         "Whether topics may have a remote tier: whether remote_dir is set.",
-    )
-    yield (
-        "fetch.max.bytes",
-        whole,
-        str(config.fetch_bytes_max),
-        str(usual.fetch_bytes_max),
-        "The most bytes of one fetch response.",
-    )
-    yield (
-        "max.incremental.fetch.session.cache.slots",
-        whole,
-        str(config.fetch_sessions_max),
-        str(usual.fetch_sessions_max),
-        "The most fetch sessions that are remembered.",
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mainstem.broker.admin.config_entries import (
-    ALL_BROKERS,
     ConfigEntry,
+    all_brokers_entries,
     broker_entries,
     broker_name_fault,
+    logger_entries,
     resource_entries,
     topic_entries,
     unsupported_message,
@@ -16,6 +17,7 @@ from mainstem.broker.admin.config_entries import (
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import ResourceType
+from mainstem.nameserver.state.resource_configs.broker_configs import ALL_BROKERS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -63,7 +65,15 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[ErrorCo
             fault = broker_name_fault(broker, name)
             if fault is not None:
                 return ErrorCode.INVALID_REQUEST, fault, ()
-            return ErrorCode.NONE, None, () if name == ALL_BROKERS else broker_entries(broker)
+            return ErrorCode.NONE, None, all_brokers_entries(broker) if name == ALL_BROKERS else broker_entries(broker)
+        case ResourceType.BROKER_LOGGER:
+            if name != str(broker.node_id):
+                return (
+                    ErrorCode.INVALID_REQUEST,
+                    f"this is broker {broker.node_id}; ask broker {name[:20]!r} itself",
+                    (),
+                )
+            return ErrorCode.NONE, None, logger_entries()
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP if not name:
             return ErrorCode.INVALID_REQUEST, "groups and subscriptions to client metrics have names", ()
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP as kind:

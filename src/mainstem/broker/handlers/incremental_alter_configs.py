@@ -36,6 +36,7 @@ async def handle(
             [config.name for config in resource.configs],
             lambda overrides: {config.name: _new_value(overrides, config) for config in resource.configs},
             validate_only=request.validate_only,
+            loggers_too=True,
         )
 
     answers = await answer_each_once(request.resources, AlterConfigsResourceResponse, change)

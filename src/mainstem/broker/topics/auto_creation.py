@@ -72,8 +72,8 @@ class AutoCreation:
         self._metadata_admin = metadata_admin
         self._queue_admin = queue_admin
         self._has_leaders = has_leaders
-        self._partitions = partitions
-        self._replication_factor = replication_factor
+        self.partitions = partitions
+        self.replication_factor = replication_factor
         self._creations: dict[str, _Creation] = {}
         self._waiting: deque[_Creation] = deque()
         self._change: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class AutoCreation:
         return batch
 
     async def _make(self, batch: Sequence[_Creation]) -> None:
-        wanted = [NewTopic(it.name, self._partitions, self._replication_factor, {}) for it in batch]
+        wanted = [NewTopic(it.name, self.partitions, self.replication_factor, {}) for it in batch]
         made: Sequence[Outcome]
         try:
             made = await self._metadata_admin.create_topics(wanted)

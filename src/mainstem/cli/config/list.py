@@ -13,7 +13,7 @@ from mainstem.cli.terminal.output import print_json, print_table
 @options.kafka_only
 @options.as_json
 def command(bootstrap: str, as_json: bool) -> None:
-    """List what has configs that are set, topics apart."""
+    """List the groups and client metrics that have configs of their own."""
     found = resources.listed(bootstrap)
     if as_json:
         print_json({"resources": [{"kind": it.kind.name.lower(), "name": it.name} for it in found]})

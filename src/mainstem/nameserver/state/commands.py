@@ -545,10 +545,22 @@ class SlotWished(NamedTuple):
     slot: int
 
 
+class BrokerConfigsChanged(NamedTuple):
+    """Other configs are set for a node, or for all of them."""
+
+
 class FeatureLevelRaised(NamedTuple):
     level: FeatureLevel
 
 
 TopicEvent = TopicCreated | PartitionsAdded | TopicConfigsChanged | TopicDeleted
-ClusterEvent = NodeRegistered | NodeRemoved | WriteGroupsPlaced | WriteGroupsAdded | SlotWished | FeatureLevelRaised
+ClusterEvent = (
+    NodeRegistered
+    | NodeRemoved
+    | WriteGroupsPlaced
+    | WriteGroupsAdded
+    | SlotWished
+    | BrokerConfigsChanged
+    | FeatureLevelRaised
+)
 Event = TopicEvent | ClusterEvent

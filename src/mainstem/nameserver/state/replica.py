@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from mainstem.model import OWN_LEVELS, LevelRange, Topic, TopicSettings
+from mainstem.model import OWN_LEVELS, LevelRange, ResourceType, Topic, TopicSettings
 from mainstem.nameserver.errors import NameserverError, refusal_of
 from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, subject_of, topic_after
 from mainstem.nameserver.state.commands import (
+    BrokerConfigsChanged,
     Event,
     FeatureLevelRaised,
     LoggedChange,
@@ -205,6 +206,9 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
     events: list[Event] = []
     if before.feature_level != after.feature_level:
         events.append(FeatureLevelRaised(after.feature_level))
+    brokers = ResourceType.BROKER
+    if before.config_table.of_kind(brokers) != after.config_table.of_kind(brokers):
+        events.append(BrokerConfigsChanged())
     for node_id, node in after.node_table.registered.items():
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))

@@ -23,7 +23,18 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from mainstem.model import OWN_LEVELS, SLOTS, FeatureLevel, LevelRange, Node, NodeRole, Topic, TopicSettings, slot_of
+from mainstem.model import (
+    OWN_LEVELS,
+    SLOTS,
+    FeatureLevel,
+    LevelRange,
+    Node,
+    NodeRole,
+    ResourceType,
+    Topic,
+    TopicSettings,
+    slot_of,
+)
 from mainstem.nameserver.errors import (
     FeatureLevelTooLow,
     InconsistentCommand,
@@ -43,6 +54,7 @@ from mainstem.nameserver.state.commands import (
     AddWriteGroups,
     AdvanceCounters,
     AllocateProducerIds,
+    BrokerConfigsChanged,
     ChangeQuotas,
     ChangeResourceConfigs,
     ChangeTopicConfigs,
@@ -456,7 +468,7 @@ class MetadataState:
                 return None
             case ChangeResourceConfigs(kind=kind, name=name, changes=changes):
                 self.config_table.change(kind, name, changes)
-                return None
+                return BrokerConfigsChanged() if kind == ResourceType.BROKER else None
             case SetTenant() | RemoveTenant():
                 self.tenant_rules.apply(command)
                 return None

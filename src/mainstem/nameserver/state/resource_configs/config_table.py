@@ -15,6 +15,11 @@ from typing import NamedTuple
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import DeclaredConfig
+from mainstem.nameserver.state.resource_configs.broker_configs import (
+    BROKER_CONFIGS,
+    broker_name_fault,
+    check_broker,
+)
 from mainstem.nameserver.state.resource_configs.client_metrics_configs import (
     CLIENT_METRICS_CONFIGS,
     check_subscription,
@@ -48,6 +53,7 @@ def _metrics_name_fault(name: str) -> str | None:
 
 
 RULES: Mapping[ResourceType, ResourceRules] = {
+    ResourceType.BROKER: ResourceRules(BROKER_CONFIGS, broker_name_fault, check_broker),
     ResourceType.GROUP: ResourceRules(GROUP_CONFIGS, group_name_fault, check_group),
     ResourceType.CLIENT_METRICS: ResourceRules(CLIENT_METRICS_CONFIGS, _metrics_name_fault, check_subscription),
 }
@@ -67,6 +73,10 @@ class ConfigTable:
 
     def names(self, kind: int) -> list[str]:
         return [name for its_kind, name in self._configs if its_kind == kind]
+
+    def of_kind(self, kind: int) -> dict[str, Mapping[str, str]]:
+        """The configs of all resources of a kind for which some are set."""
+        return {name: configs for (its_kind, name), configs in self._configs.items() if its_kind == kind}
 
     def check(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Raises `InvalidConfig`."""

@@ -1,0 +1,82 @@
+"""The settings of a node that change while it runs: those of its configuration file, with those in their place that are
+set for all nodes, and in the place of these those that are set for this one.
+
+`apply` puts them into force, at the start and whenever the metadata tells that configs of brokers have changed. A value
+that this program does not take (a later version does) is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import structs
+
+from mainstem.broker.broker import Broker
+from mainstem.broker.config import BrokerConfig
+from mainstem.broker.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings
+from mainstem.model import ResourceType
+from mainstem.nameserver.errors import InvalidConfig
+from mainstem.nameserver.state.resource_configs.broker_configs import (
+    ALL_BROKERS,
+    BROKER_CONFIGS,
+    GROUP_CONFIG_OF,
+    RACK_AWARE_SELECTOR,
+)
+
+RACK_AWARENESS = "replica.selector.class"
+BROKER_FIELDS = {
+    "auto.create.topics.enable": "auto_create_topics",
+    "num.partitions": "num_partitions",
+    "default.replication.factor": "default_replication_factor",
+    "fetch.max.bytes": "fetch_bytes_max",
+    "max.incremental.fetch.session.cache.slots": "fetch_sessions_max",
+    RACK_AWARENESS: "rack_aware_reads",
+    "telemetry.max.bytes": "telemetry_bytes_max",
+}
+
+
+def text_of(config: BrokerConfig, name: str) -> str:
+    """The value of one of `BROKER_FIELDS` as Kafka has it."""
+    value = getattr(config, BROKER_FIELDS[name])
+    if name == RACK_AWARENESS:
+        return RACK_AWARE_SELECTOR if value else ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class LiveSettings:
+    """Of one broker. `read_only`: the node makes no topics, whatever is set."""
+
+    def __init__(self, broker: Broker, groups: GroupSettings, *, read_only: bool = False) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._read_only = read_only
+
+    def apply(self) -> None:
+        broker, own = self._broker, self._set()
+        changes = {field: own[name] for name, field in BROKER_FIELDS.items() if name in own}
+        if RACK_AWARENESS in own:
+            changes[BROKER_FIELDS[RACK_AWARENESS]] = own[RACK_AWARENESS] == RACK_AWARE_SELECTOR
+        if self._read_only:
+            changes["auto_create_topics"] = False
+        broker.use(structs.replace(broker.static_config, **changes))
+        of_groups = {GROUP_CONFIG_OF[name]: value for name, value in own.items() if name in GROUP_CONFIG_OF}
+        self._groups.use(
+            {field: of_groups[name] for name, field in CONSUMER_FIELDS.items() if name in of_groups},
+            {field: of_groups[name] for name, field in SHARE_FIELDS.items() if name in of_groups},
+        )
+
+    def _set(self) -> dict[str, Any]:
+        """The values that are set for this node, or for all, by name."""
+        configs = self._broker.configs
+        texts: Mapping[str, str] = {
+            **configs.of(ResourceType.BROKER, ALL_BROKERS),
+            **configs.of(ResourceType.BROKER, str(self._broker.node_id)),
+        }
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            try:
+                values[name] = BROKER_CONFIGS[name].parse(text)
+            except (KeyError, InvalidConfig):
+                continue
+        return values

@@ -1,0 +1,94 @@
+"""Kafka's configs of brokers that change while nodes run: those of one node, and those of all nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mainstem.nameserver.errors import InvalidConfig
+from mainstem.nameserver.state.config_value import INT_MAX, ConfigType, DeclaredConfig
+from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS, check_group
+
+ALL_BROKERS = ""
+"""The name of the resource with what is set for all nodes; what is set for one node comes before it."""
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The one of Kafka's selectors that there is here as well."""
+
+_OF_BROKERS = (
+    DeclaredConfig(
+        name="auto.create.topics.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        documentation="Whether asking for an unknown topic creates it.",
+    ),
+    DeclaredConfig(
+        name="num.partitions",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        maximum=1_000_000,
+        documentation="Partitions of topics that are created without a count.",
+    ),
+    DeclaredConfig(
+        name="default.replication.factor",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        maximum=32_767,
+        documentation="Replicas of topics that are created without a count. The cluster keeps as many copies of every "
+        "topic as its write groups have replicas; CreateTopics answers how many, and refuses more.",
+    ),
+    DeclaredConfig(
+        name="fetch.max.bytes",
+        type=ConfigType.INT,
+        default="57671680",
+        minimum=1024,
+        maximum=INT_MAX,
+        documentation="The most bytes of one fetch response.",
+    ),
+    DeclaredConfig(
+        name="max.incremental.fetch.session.cache.slots",
+        type=ConfigType.INT,
+        default="1000",
+        minimum=0,
+        maximum=1_000_000,
+        documentation="The most fetch sessions that are remembered.",
+    ),
+    DeclaredConfig(
+        name="replica.selector.class",
+        type=ConfigType.STRING,
+        default="",
+        choices=("", RACK_AWARE_SELECTOR),
+        documentation="Where consumers read that name their rack; empty: from leaders alone.",
+    ),
+    DeclaredConfig(
+        name="telemetry.max.bytes",
+        type=ConfigType.INT,
+        default="1048576",
+        minimum=1,
+        maximum=INT_MAX,
+        documentation="The most bytes that a client pushes of its metrics at once, compressed.",
+    ),
+)
+GROUP_CONFIG_OF = {config.broker_names[0]: config.name for config in GROUP_CONFIGS.values() if config.broker_names}
+"""By Kafka's broker config the config of groups that it is the default of."""
+
+BROKER_CONFIGS: Mapping[str, DeclaredConfig] = {
+    **{config.name: config for config in _OF_BROKERS},
+    **{name: replace(GROUP_CONFIGS[own], name=name, broker_names=()) for name, own in GROUP_CONFIG_OF.items()},
+}
+
+
+def broker_name_fault(name: str) -> str | None:
+    if name == ALL_BROKERS or (name.isascii() and name.isdigit() and len(name) <= 10):
+        return None
+    return "a broker is named by its id, and all brokers by nothing"
+
+
+def check_broker(configs: Mapping[str, str]) -> None:
+    """Raise `InvalidConfig` for values that do not go together."""
+    try:
+        check_group({GROUP_CONFIG_OF[name]: value for name, value in configs.items() if name in GROUP_CONFIG_OF})
+    except InvalidConfig as error:
+        raise InvalidConfig(f"of groups: {error}") from None
