@@ -23,6 +23,10 @@ CONSUMER_FIELDS = {
     "consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
     "share.session.timeout.ms": "share_session_timeout_ms",
     "share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
+    "streams.session.timeout.ms": "streams_session_timeout_ms",
+    "streams.heartbeat.interval.ms": "streams_heartbeat_interval_ms",
+    "streams.num.standby.replicas": "streams_num_standby_replicas",
+    "streams.initial.rebalance.delay.ms": "streams_initial_rebalance_delay_ms",
 }
 SHARE_FIELDS = {
     "share.record.lock.duration.ms": "lock_duration_ms",
@@ -80,12 +84,13 @@ def _values(own: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, Any]
 
 def _in_time(settings: ConsumerGroupsConfig) -> ConsumerGroupsConfig:
     """With heartbeats within the session timeout, where one comes from the group and the other from the node."""
-    consumers, shares = settings.consumer_session_timeout_ms, settings.share_session_timeout_ms
-    return structs.replace(
-        settings,
-        consumer_heartbeat_interval_ms=_within(settings.consumer_heartbeat_interval_ms, consumers),
-        share_heartbeat_interval_ms=_within(settings.share_heartbeat_interval_ms, shares),
-    )
+    heartbeats = {
+        f"{kind}_heartbeat_interval_ms": _within(
+            getattr(settings, f"{kind}_heartbeat_interval_ms"), getattr(settings, f"{kind}_session_timeout_ms")
+        )
+        for kind in ("consumer", "share", "streams")
+    }
+    return structs.replace(settings, **heartbeats)
 
 
 def _within(heartbeat_ms: int, session_ms: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, rows_of
 from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, EpochMember
@@ -29,6 +30,11 @@ class EpochStep(Generic[G]):
     step: Step
     group: G
     topics: CurrentTopics
+
+    @property
+    def own(self) -> ConsumerGroupsConfig:
+        """The settings of the group."""
+        return self.step.config_of(self.group.group_id)
 
     # --- records -------------------------------------------------------------------------------------
 
@@ -103,5 +109,5 @@ class EpochStep(Generic[G]):
         return TimerKey(kind, self.group.group_id, member_id)
 
     def restart_session(self, member_id: str) -> None:
-        timeout_ms = self.step.config_of(self.group.group_id).consumer_session_timeout_ms
+        timeout_ms = self.own.consumer_session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)

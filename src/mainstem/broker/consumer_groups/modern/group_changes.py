@@ -41,8 +41,7 @@ class GroupStep(EpochStep[ModernGroup]):
 
     def restart_session(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic
-        own = self.step.config_of(self.group.group_id)
-        timeout_ms = own.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        timeout_ms = self.own.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
 
     def time_revocation(self, member_id: str) -> None:

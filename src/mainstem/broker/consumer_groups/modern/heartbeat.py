@@ -185,7 +185,7 @@ def _stay(
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=current.epoch,
-        heartbeat_interval_ms=it.step.config_of(group.group_id).consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=it.own.consumer_heartbeat_interval_ms,
         assignment=told(current.assigned) if tells else None,
     )
 

@@ -26,7 +26,7 @@ class ShareStep(EpochStep[ShareGroup]):
     """One event on its way through one share group."""
 
     def restart_session(self, member_id: str) -> None:
-        timeout_ms = self.step.config_of(self.group.group_id).share_session_timeout_ms
+        timeout_ms = self.own.share_session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
 
 
@@ -115,7 +115,7 @@ def _stay(it: ShareStep, request: ShareGroupHeartbeatRequest, caller: Caller) ->
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=current.epoch,
-        heartbeat_interval_ms=it.step.config_of(it.group.group_id).share_heartbeat_interval_ms,
+        heartbeat_interval_ms=it.own.share_heartbeat_interval_ms,
         assignment=told(current.assigned) if tells else None,
     )
 

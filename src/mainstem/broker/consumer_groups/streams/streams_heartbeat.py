@@ -137,7 +137,7 @@ def _stay(it: StreamsStep, request: StreamsGroupHeartbeatRequest, caller: Caller
     metadata = _metadata(before, request, caller)
     topology = _topology(it, request)
     _check_room(it, member_id, known, metadata, topology)
-    delay_ms = it.step.config.streams_initial_rebalance_delay_ms
+    delay_ms = it.own.streams_initial_rebalance_delay_ms
     if group.empty and delay_ms:
         group.delayed_until_ms = it.step.now.monotonic_ms + delay_ms
     if topology is not None:
@@ -177,7 +177,7 @@ def _settle(
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=member.current.epoch,
-        heartbeat_interval_ms=it.step.config.streams_heartbeat_interval_ms,
+        heartbeat_interval_ms=it.own.streams_heartbeat_interval_ms,
         acceptable_recovery_lag=ACCEPTABLE_RECOVERY_LAG,
         task_offset_interval_ms=TASK_OFFSET_INTERVAL_MS,
         status=tuple(statuses),

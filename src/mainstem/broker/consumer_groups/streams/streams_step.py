@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.epoch_step import TOPICS_CHECK_MS
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, hash_of
 from mainstem.broker.consumer_groups.step import Step, StreamsRecord
@@ -43,6 +44,11 @@ class StreamsStep:
     group: StreamsGroup
     topics: CurrentTopics
 
+    @property
+    def own(self) -> ConsumerGroupsConfig:
+        """The settings of the group."""
+        return self.step.config_of(self.group.group_id)
+
     # --- records -------------------------------------------------------------------------------------
 
     def write(self, key: StreamsKey, value: StreamsValue | None) -> None:
@@ -68,7 +74,7 @@ class StreamsStep:
     # --- timers --------------------------------------------------------------------------------------
 
     def restart_session(self, member_id: str) -> None:
-        deadline_ms = self.step.now.monotonic_ms + self.step.config.streams_session_timeout_ms
+        deadline_ms = self.step.now.monotonic_ms + self.own.streams_session_timeout_ms
         self.step.timers.set(self._timer(TimerKind.SESSION, member_id), deadline_ms)
 
     def time_task_revocation(self, member_id: str) -> None:
@@ -95,7 +101,7 @@ class StreamsStep:
 
     def settings(self) -> tuple[StreamsKeyValue, ...]:
         """Those that a target assignment follows from."""
-        return (StreamsKeyValue(key=STANDBYS_KEY, value=str(self.step.config.streams_num_standby_replicas)),)
+        return (StreamsKeyValue(key=STANDBYS_KEY, value=str(self.own.streams_num_standby_replicas)),)
 
 
 def look_at_topics(it: StreamsStep) -> tuple[ConfiguredTopology, int]:
@@ -129,7 +135,7 @@ def follow_topology(it: StreamsStep, *, changed: bool) -> ConfiguredTopology:
 
 def is_delayed(it: StreamsStep) -> str | None:
     """Why no target may be made now; None: it may."""
-    group, config = it.group, it.step.config
+    group, config = it.group, it.own
     if group.delayed_until_ms is not None:
         if it.step.now.monotonic_ms < group.delayed_until_ms:
             delay_ms = config.streams_initial_rebalance_delay_ms
@@ -151,7 +157,7 @@ def assign_group(it: StreamsStep, configured: ConfiguredTopology) -> None:
         for member_id, member in group.members.items()
         if member.metadata is not None and member.metadata.topology_epoch == configured.epoch
     }
-    found = assign_tasks(members, TaskKinds(configured.sizes, stateful), it.step.config.streams_num_standby_replicas)
+    found = assign_tasks(members, TaskKinds(configured.sizes, stateful), it.own.streams_num_standby_replicas)
     for member_id in group.members:
         tasks = found.get(member_id, TaskSet())
         if group.targets.get(member_id) != tasks:

@@ -51,6 +51,42 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
             documentation=f"{_HEARTBEAT} Of share groups.",
         ),
         DeclaredConfig(
+            name="streams.session.timeout.ms",
+            type=ConfigType.INT,
+            minimum=1_000,
+            maximum=1_800_000,
+            default="45000",
+            broker_names=("group.streams.session.timeout.ms",),
+            documentation=f"{_SESSION} Of streams groups.",
+        ),
+        DeclaredConfig(
+            name="streams.heartbeat.interval.ms",
+            type=ConfigType.INT,
+            minimum=100,
+            maximum=600_000,
+            default="5000",
+            broker_names=("group.streams.heartbeat.interval.ms",),
+            documentation=f"{_HEARTBEAT} Of streams groups.",
+        ),
+        DeclaredConfig(
+            name="streams.num.standby.replicas",
+            type=ConfigType.INT,
+            minimum=0,
+            maximum=2,
+            default="0",
+            broker_names=("group.streams.num.standby.replicas",),
+            documentation="How many members of a streams group follow each task with state, ready to take it over.",
+        ),
+        DeclaredConfig(
+            name="streams.initial.rebalance.delay.ms",
+            type=ConfigType.INT,
+            minimum=0,
+            maximum=600_000,
+            default="3000",
+            broker_names=("group.streams.initial.rebalance.delay.ms",),
+            documentation="How long a streams group without members waits for more of them after the first.",
+        ),
+        DeclaredConfig(
             name="share.record.lock.duration.ms",
             type=ConfigType.INT,
             minimum=1_000,
@@ -103,7 +139,7 @@ def group_name_fault(name: str) -> str | None:
 
 def check_group(configs: Mapping[str, str]) -> None:
     """Raise `InvalidConfig` for values that do not go together."""
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         session_ms, heartbeat_ms = (
             cast(int, GROUP_CONFIGS[name].parse(configs.get(name, GROUP_CONFIGS[name].default)))
