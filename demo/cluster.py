@@ -27,12 +27,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.commands import run
-from demo.data import FLIGHTS, DataMissing, FlightData, fetch
 from demo.errors import DemoFailed
-from demo.ledger import Reading
+from demo.messages.data import FLIGHTS, DataMissing, FlightData, fetch
+from demo.messages.ledger import Reading
+from demo.messages.readers import Follower, read_whole
+from demo.messages.sender import Sender
 from demo.node_process import NodeFailed, NodeProcess
-from demo.readers import Follower, read_whole
-from demo.sender import Sender
 from demo.summary import Check, console, say, show, summary
 from demo.waiting import Pace, give_up_after, wait_until
 

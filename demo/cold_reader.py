@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from demo.ledger import Reading
+from demo.messages.ledger import Reading
+from demo.messages.readers import read_whole
 from demo.node_process import NodeProcess
-from demo.readers import read_whole
 
 SECONDS_MAX = 60.0
 

@@ -24,14 +24,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.cold_reader import ColdReader
-from demo.data import FLIGHTS, UNKNOWN, DataMissing, FlightData, fetch
 from demo.errors import DemoFailed
-from demo.fleet import Fleet
-from demo.ledger import Reading
 from demo.long_term import LongTerm
+from demo.messages.data import FLIGHTS, UNKNOWN, DataMissing, FlightData, fetch
+from demo.messages.fleet import Fleet
+from demo.messages.ledger import Reading
+from demo.messages.readers import GroupMember
+from demo.messages.sender import Sender
 from demo.node_process import NodeFailed, NodeProcess
-from demo.readers import GroupMember
-from demo.sender import Sender
 from demo.split_watch import SplitWatch
 from demo.summary import Check, console, say, summary
 from demo.waiting import Pace, give_up_after, wait_until

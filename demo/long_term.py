@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from demo.cold_reader import ColdReader
 from demo.commands import run
-from demo.fleet import Fleet, compare
-from demo.ledger import Reading
+from demo.messages.fleet import Fleet, compare
+from demo.messages.ledger import Reading
 from demo.node_process import NodeProcess
 from demo.summary import Check, say, show
 

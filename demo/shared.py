@@ -27,12 +27,12 @@ from tools.s3_server import S3Server
 
 from demo.cold_reader import ColdReader
 from demo.commands import run
-from demo.data import FLIGHTS, FlightData, fetch
 from demo.errors import DemoFailed
-from demo.ledger import Reading
+from demo.messages.data import FLIGHTS, FlightData, fetch
+from demo.messages.ledger import Reading
+from demo.messages.readers import read_whole
+from demo.messages.sender import Sender
 from demo.node_process import NodeProcess
-from demo.readers import read_whole
-from demo.sender import Sender
 from demo.stage import create_topics, perform
 from demo.summary import Check, say, show
 from demo.waiting import Pace, wait_until

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools.s3_server import CREDENTIALS, S3Server, s3_server
 
-from demo.data import DataMissing
 from demo.errors import DemoFailed
+from demo.messages.data import DataMissing
 from demo.node_process import NodeFailed, NodeProcess
 from demo.summary import Check, console, summary
 from demo.waiting import give_up_after

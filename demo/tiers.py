@@ -26,12 +26,12 @@ from tools.s3_server import Counts, S3Server
 
 from demo.cold_reader import ColdReader
 from demo.commands import run
-from demo.data import FLIGHTS, FlightData, fetch
 from demo.errors import DemoFailed
-from demo.ledger import Reading
+from demo.messages.data import FLIGHTS, FlightData, fetch
+from demo.messages.ledger import Reading
+from demo.messages.readers import Follower, count_between, read_whole
+from demo.messages.sender import Sender
 from demo.node_process import NodeProcess
-from demo.readers import Follower, count_between, read_whole
-from demo.sender import Sender
 from demo.stage import SECONDS_MAX, create_topics, perform
 from demo.summary import Check, say, show
 from demo.waiting import Pace, wait_until

@@ -35,7 +35,7 @@ from bench.nodes.counted_node import received
 from bench.nodes.members import Member, leaders, start_members, wait_until
 from bench.store.hollow_runs import hollow_run_name, write_hollow_run
 from bench.store.plain_splitter import PlainSplitter
-from bench.store.remote_requests import mainstem
+from bench.store.reads.remote_requests import mainstem
 from bench.systems.system import free_ports
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper

@@ -5,7 +5,7 @@
 Nothing is run: these are list prices times what each design keeps and sends. Machines are left out, as all designs need
 about the same for the same traffic, and so is the disks' throughput that readers of the past take. The traffic of
 replicas across zones is the same for all and stands below the table. The requests of Mainstem are those that `python -m
-bench.store.remote_requests` counts; those of Kafka are an estimate from the defaults of Aiven's plugin."""
+bench.store.reads.remote_requests` counts; those of Kafka are an estimate from the defaults of Aiven's plugin."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ KAFKA_READ = Requests(writes=0, reads=240)
 """Chunks of 4 MiB."""
 MOVED = Requests(writes=151, reads=94)
 READ = Requests(writes=0, reads=307)
-"""The counts of `python -m bench.store.remote_requests --mebibytes 320 --partitions 4` with queue segments of 64 MiB:
-a part per 16 MiB, what begins and ends an upload, three small objects beside each segment; some 3.6 MB per request that
-reads."""
+"""The counts of `python -m bench.store.reads.remote_requests --mebibytes 320 --partitions 4` with queue segments of
+64 MiB: a part per 16 MiB, what begins and ends an upload, three small objects beside each segment; some 3.6 MB per
+request that reads."""
 SHARED = Requests(writes=362, reads=460)
 """With `--shared --mebibytes 640 --partitions 4`: runs are written, read by merges and written again as segments; the
 node looks at each file before it counts."""

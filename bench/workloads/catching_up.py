@@ -22,7 +22,7 @@ import urllib.request
 from bench.errors import BenchError
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
-from bench.store import disk_itself
+from bench.store.reads import disk_itself
 from bench.systems.system import Durability
 from bench.topics import Queues
 

@@ -13,7 +13,7 @@ In the life with many queues a hundred of them get 600 KB each, a little at a ti
 and they are read one by one, evicted, with memory for what one of them needs.
 
 *Reads at full size.* The files that 10,000 runs of a million queues are merged into, with holes for batches that
-nobody reads (`bench.store.store_reads`): the store's part of such a read.
+nobody reads (`bench.store.reads.store_reads`): the store's part of such a read.
 
 *Passes of Spark.* `mainstem store merge --once` and `mainstem store compact --once` for a node as it is, with all
 cores: bytes per second, and per second of processor time of all processes, Spark's and the node's. Spark's start is
@@ -150,14 +150,14 @@ def _read_probes(stage: Stage, probes: Queues, runs: int) -> None:
 
 def _read_store(stage: Stage) -> None:
     """Without a node, in a process of its own."""
-    command = [sys.executable, "-m", "bench.store.store_reads", "--json", "--runs", str(READ_RUNS),
+    command = [sys.executable, "-m", "bench.store.reads.store_reads", "--json", "--runs", str(READ_RUNS),
                "--directory", str(stage.bench.directory)]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=READ_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        raise BenchError(f"bench.store.store_reads was not over after {READ_SECONDS_MAX:.0f} s") from None
+        raise BenchError(f"bench.store.reads.store_reads was not over after {READ_SECONDS_MAX:.0f} s") from None
     if done.returncode != 0:
-        raise BenchError(f"bench.store.store_reads: {done.stderr.strip()[-300:]}")
+        raise BenchError(f"bench.store.reads.store_reads: {done.stderr.strip()[-300:]}")
     found = json.loads(done.stdout)
     stage.record(READ_STORE, {"cpu_ms_per_queue": found["cpu_ms"], "files_per_queue": found["spans"]})
 

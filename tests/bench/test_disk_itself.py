@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.errors import BenchError
-from bench.store.disk_itself import REQUEST_BYTES, read_rate
+from bench.store.reads.disk_itself import REQUEST_BYTES, read_rate
 
 
 def test_each_piece_of_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import pytest
 from bench.errors import BenchError
 from bench.nodes.scaled_node import scaled
 from bench.store.plain_splitter import PlainSplitter, file_bytes
+from bench.store.reads.store_reads import FILES, measured
 from bench.store.spark_pass import Pass, moved_bytes
 from bench.store.split_watch import SplitCpu
-from bench.store.store_reads import FILES, measured
 from bench.systems.mainstem import MERGE_SCALE, Mainstem
 from bench.systems.system import Durability, Node, Setup
 from bench.topics import Queues, create

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from bench.store.remote_reads import LINK_BURST_SECONDS, LINK_PIECE_BYTES, Link, StoreConnection, run
+from bench.store.reads.remote_reads import LINK_BURST_SECONDS, LINK_PIECE_BYTES, Link, StoreConnection, run
 from tests.fakes.clock import FakeClock
 
 RATE = 1e6

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import pytest
-from demo.data import Flight
-from demo.fleet import Fleet, compare
-from demo.ledger import Reading, Sent
+from demo.messages.data import Flight
+from demo.messages.fleet import Fleet, compare
+from demo.messages.ledger import Reading, Sent
 
 
 class Message(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from mainstem.model import MoveUnderWay, Node, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.node.cluster_standing import NodeClusterStanding
+from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
 from mainstem.node.node_reports import NodeReports
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.cluster import (

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mainstem.node.node_reports import NodeReports
-from mainstem.node.store_directory import StoreUnsupported
+from mainstem.node.storage_role.store_directory import StoreUnsupported
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.cluster import REPORT, NodeReport
 from mainstem.rpc.other_nodes import SingleCalls

@@ -16,7 +16,7 @@ from mainstem.model import FeatureLevel, LevelRange, Node
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_roles import Roles
-from mainstem.node.store_directory import StoreUnsupported
+from mainstem.node.storage_role.store_directory import StoreUnsupported
 from mainstem.rpc.handlers import Handlers
 
 

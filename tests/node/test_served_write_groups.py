@@ -11,7 +11,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import Topic
 from mainstem.nameserver.errors import MetadataUnavailable
-from mainstem.node.served_write_groups import ServedWriteGroups
+from mainstem.node.storage_role.served_write_groups import ServedWriteGroups
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 
 TOPIC = Topic(name="t", number=1, topic_id=UUID(int=1), partitions=1)

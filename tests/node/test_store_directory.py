@@ -8,7 +8,7 @@ import pytest
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.node.config import NodeConfig
-from mainstem.node.store_directory import NOTE_NAME, StoreUnsupported, note_store, store_directory
+from mainstem.node.storage_role.store_directory import NOTE_NAME, StoreUnsupported, note_store, store_directory
 
 
 def test_a_directory_is_disk_2_and_is_made(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.cli.fake_node import serving
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.console.views.of_split import SharedStoreView, SplitEndpoint
-from mainstem.node.splitter_end import store_access
+from mainstem.node.storage_role.splitter_end import store_access
 from mainstem.pipeline.errors import NamesRefused
 from mainstem.pipeline.link.node_link import (
     ENDPOINT_PATH,

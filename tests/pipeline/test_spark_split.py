@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.one_spark import OneSpark
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.fakes.splitting.run_reader import read_runs
 from tests.fakes.splitting.split_log import SplitJournal
 from tests.fakes.splitting.split_node import SplitNode

@@ -61,8 +61,8 @@ from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.service import Service
 from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.commands import Event, NodeRegistered, NodeRemoved
-from mainstem.nameserver.state.drain_plan import Standings
 from mainstem.nameserver.state.node_table import removed_text
+from mainstem.nameserver.state.plans.drain_plan import Standings
 from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files, ForwardedClients

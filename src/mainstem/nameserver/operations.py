@@ -20,8 +20,8 @@ from mainstem.nameserver.quorum.member_change import CATCH_UP_SECONDS_MAX, chang
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
 from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.state.plans.replica_placement import replacement_for
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.nameserver.state.replica_placement import replacement_for
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.metadata import (
     CHANGE_MEMBER,

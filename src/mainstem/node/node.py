@@ -31,7 +31,7 @@ from mainstem.model import Node, NodeRole
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.drain_plan import Standings
+from mainstem.nameserver.state.plans.drain_plan import Standings
 from mainstem.node.access.http_tls import HttpTls
 from mainstem.node.access.http_users import tell_change, users_over_http
 from mainstem.node.access.open_ports import refuse_open_ports
@@ -40,8 +40,8 @@ from mainstem.node.load_meter import LoadMeter, StorageCounters, room_at, usable
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
-from mainstem.node.splitter_end import SplitterEnd
-from mainstem.node.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
+from mainstem.node.storage_role.splitter_end import SplitterEnd
+from mainstem.node.storage_role.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.explaining import LocalExplanations
 from mainstem.node.views.node_health import NodeHealth

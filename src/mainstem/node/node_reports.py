@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from mainstem.model import OWN_LEVELS
-from mainstem.nameserver.state.drain_plan import GroupStanding
-from mainstem.node.store_directory import StoreUnsupported
+from mainstem.nameserver.state.plans.drain_plan import GroupStanding
+from mainstem.node.storage_role.store_directory import StoreUnsupported
 from mainstem.raft import RaftError
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall

@@ -26,14 +26,14 @@ from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.access.forwarded_clients import NodeForwardedClients
-from mainstem.node.broker_calls import NodeBrokerCalls
-from mainstem.node.compute import Compute
+from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
+from mainstem.node.broker_role.compute import Compute
 from mainstem.node.config import NodeConfig
-from mainstem.node.held_storage import HeldStorage
-from mainstem.node.linked_storage import linked_storage
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import Background, RolesSetup
+from mainstem.node.storage_role.held_storage import HeldStorage
+from mainstem.node.storage_role.linked_storage import linked_storage
 from mainstem.ports import TransactionVerification
 from mainstem.rpc.messages.starts import SHOW_START
 from mainstem.storage.role import Storage

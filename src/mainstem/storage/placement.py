@@ -57,7 +57,7 @@ class Placement:
     def grow(self, slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
         """From now on there are so many write groups, and slots belong to them like this. `numbers`: of the slots that
         have moved, how often. No queue hashes to another slot that changes hands
-        (`nameserver/state/write_group_growth.py`)."""
+        (`nameserver/state/plans/write_group_growth.py`)."""
         assert len(slots) == SLOTS
         assert len(self._only) <= groups, "write groups stay"
         self._of_metadata, self._numbers = slots, numbers

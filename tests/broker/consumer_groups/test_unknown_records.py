@@ -4,8 +4,8 @@ on."""
 from __future__ import annotations
 
 import msgspec
-from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
-from tests.broker.consumer_groups.test_coordinator import CONFIG, commit, fetch, loaded, queue_of
+from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
+from tests.broker.consumer_groups.coordinators.test_coordinator import CONFIG, commit, fetch, loaded, queue_of
 from tests.broker.consumer_groups.transcript import GROUP, Transcript
 
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC

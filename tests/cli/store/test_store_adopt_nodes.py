@@ -204,7 +204,7 @@ def test_a_cluster_goes_on_where_its_store_ends(
 def test_a_cluster_that_lives_is_not_adopted(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mainstem.node import adoption
+    from mainstem.node.storage_role import adoption
 
     refuse_if_alive = adoption.refuse_if_alive
     chain = store / CLUSTER / "groups/0/chain"

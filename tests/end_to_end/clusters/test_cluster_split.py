@@ -20,9 +20,9 @@ from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
-from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, read_all
 from tests.end_to_end.shell import replace_member
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_of_group
 from tests.harness.free_port import HOST, free_port
 from tests.harness.patience import PATIENCE_SECONDS

@@ -5,8 +5,8 @@
 - nodes that do not answer are waited for four seconds, not ten: by a new node that asks who votes, and by replicas that
   lost their power and ask who has the longest log.
 
-That they wait, and what for, is told by simulated clocks (`tests/broker/consumer_groups/test_lost_offsets.py`,
-`tests/storage/split/test_split_service.py`, `tests/nameserver/`, `tests/simulation/`)."""
+That they wait, and what for, is told by simulated clocks (`tests/storage/split/test_split_service.py`,
+`tests/broker/consumer_groups/coordinators/test_lost_offsets.py`, `tests/nameserver/`, `tests/simulation/`)."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Queue, Record
-from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Commands, descendants, is_jvm
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
 

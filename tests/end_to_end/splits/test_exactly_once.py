@@ -23,10 +23,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
-from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.processes import Splitters, is_jvm
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem_json
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.end_to_end.store import Recorded, recorded, records_in_runs, runs_being_written
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually

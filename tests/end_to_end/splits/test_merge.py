@@ -22,9 +22,9 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.load import Load, Queue, Record
 from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
-from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, SlowReader, read_all
 from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.fakes.splitting.run_reader import batches_in
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.shell import command, environment, mainstem, mainstem_json
-from tests.end_to_end.spark_cluster import SparkCluster, split_options
+from tests.end_to_end.splitters.spark_cluster import SparkCluster, split_options
 from tests.end_to_end.store import bytes_in, files_in, recorded
 from tests.end_to_end.topics import VALUE_BYTES, Topics
 from tests.harness.patience import PATIENCE_SECONDS

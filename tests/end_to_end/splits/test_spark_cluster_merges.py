@@ -19,7 +19,7 @@ from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.processes import Commands, descendants
 from tests.end_to_end.readers import Reading, record_of
 from tests.end_to_end.shell import command, environment, mainstem_json
-from tests.end_to_end.spark_cluster import LOOPBACK, SparkCluster, split_options
+from tests.end_to_end.splitters.spark_cluster import LOOPBACK, SparkCluster, split_options
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
 

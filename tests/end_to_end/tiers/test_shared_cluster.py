@@ -25,7 +25,7 @@ from tests.end_to_end.load import GIVES_UP_MS, Load, Record
 from tests.end_to_end.odd_nodes.tidy_node import GRACE_VARIABLE, TIDY_NODE
 from tests.end_to_end.readers import Reading
 from tests.end_to_end.shell import mainstem, replace_member
-from tests.end_to_end.splits_by_hand import work_of
+from tests.end_to_end.splitters.splits_by_hand import work_of
 from tests.end_to_end.tiering import (
     RUN_BYTES,
     RemoteRows,

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.message import Message
 from tests.end_to_end.load import Queue, Record
-from tests.end_to_end.one_spark import OneSpark
 from tests.end_to_end.readers import Reading, read_all, record_of
+from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.end_to_end.tiering import StoreView, remote_bytes_read, remote_rows, unsplit_bytes
 from tests.end_to_end.topics import Topics
 from tests.harness.serving import Serving, eventually

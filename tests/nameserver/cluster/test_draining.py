@@ -15,7 +15,7 @@ from mainstem.model import FeatureLevel
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import InvalidPlacement, NodeWasRemoved
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.drain_plan import GroupStanding
+from mainstem.nameserver.state.plans.drain_plan import GroupStanding
 
 COPY_SECONDS = 2.5
 """For which a new replica learns."""

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.nameserver.state.test_drain_plan import LOCATIONS, MovingCluster
 
 from mainstem.model import Location
-from mainstem.nameserver.state.balance_plan import BalanceMove, beginning, plan_balance
-from mainstem.nameserver.state.drain_plan import GroupStanding, PlannedMove
-from mainstem.nameserver.state.replica_placement import machine_of, rack_of
+from mainstem.nameserver.state.plans.balance_plan import BalanceMove, beginning, plan_balance
+from mainstem.nameserver.state.plans.drain_plan import GroupStanding, PlannedMove
+from mainstem.nameserver.state.plans.replica_placement import machine_of, rack_of
 
 NO_RACKS = dict.fromkeys(range(1, 9), Location())
 

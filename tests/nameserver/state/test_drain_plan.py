@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.model import Location, MoveUnderWay
-from mainstem.nameserver.state.drain_plan import (
+from mainstem.nameserver.state.plans.drain_plan import (
     GroupStanding,
     PlannedMove,
     VoteMove,
@@ -20,7 +20,7 @@ from mainstem.nameserver.state.drain_plan import (
     plan_drains,
     plan_vote,
 )
-from mainstem.nameserver.state.replica_placement import Locations, machine_of, place_write_groups, rack_of
+from mainstem.nameserver.state.plans.replica_placement import Locations, machine_of, place_write_groups, rack_of
 
 LABELS = st.none() | st.sampled_from(["a", "b", "c"])
 LOCATIONS = st.dictionaries(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.nameserver.state.test_drain_plan import LOCATIONS
 
 from mainstem.model import Location
-from mainstem.nameserver.state.balance_plan import MOVES_MAX, BalanceMove, beginning, plan_balance, preferring
-from mainstem.nameserver.state.drain_plan import GroupStanding
-from mainstem.nameserver.state.load_plan import (
+from mainstem.nameserver.state.plans.balance_plan import MOVES_MAX, BalanceMove, beginning, plan_balance, preferring
+from mainstem.nameserver.state.plans.drain_plan import GroupStanding
+from mainstem.nameserver.state.plans.load_plan import (
     BAND,
     NONE,
     ROOM_SHARE_MIN,
@@ -28,7 +28,7 @@ from mainstem.nameserver.state.load_plan import (
     loads_of,
     moved,
 )
-from mainstem.nameserver.state.replica_placement import machine_of, place_write_groups, rack_of
+from mainstem.nameserver.state.plans.replica_placement import machine_of, place_write_groups, rack_of
 from mainstem.rpc.messages.loads import ToldLoad, ToldLoads, ToldNodeLoad, ToldWriteGroupLoad
 
 MB = 1e6

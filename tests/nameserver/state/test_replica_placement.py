@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.model import Location
-from mainstem.nameserver.state.replica_placement import (
+from mainstem.nameserver.state.plans.replica_placement import (
     crowded_machines,
     machine_of,
     place_write_groups,

@@ -27,9 +27,9 @@ from mainstem.nameserver.state.commands import (
     SetDraining,
     WriteGroupsAdded,
 )
+from mainstem.nameserver.state.plans.write_group_growth import WRITE_GROUPS_MAX, used_slots
 from mainstem.nameserver.state.replica import differences
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.write_group_growth import WRITE_GROUPS_MAX, used_slots
 from mainstem.rpc.messages.metadata import WantWriteGroups
 
 NODES = (1, 2, 3, 4)

@@ -17,7 +17,7 @@ from tests.simulation.whole.node import WholeNode
 from mainstem.model import topic_number_of
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded, WriteGroupsPlaced
-from mainstem.nameserver.state.drain_plan import Standings
+from mainstem.nameserver.state.plans.drain_plan import Standings
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
 from mainstem.node.views.cluster_views import LocalClusterViews

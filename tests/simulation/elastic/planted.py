@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
-from mainstem.nameserver.state import write_group_growth
-from mainstem.nameserver.state.drain_plan import Placements, Standings
+from mainstem.nameserver.state.plans import write_group_growth
+from mainstem.nameserver.state.plans.drain_plan import Placements, Standings
 from mainstem.node.views import cluster_views
 from mainstem.raft import ChangeKind, MembershipChange
 from mainstem.storage.cluster.departures import Departures

@@ -12,7 +12,7 @@ from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
 from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, MoveView, NodeView, ReplicaView
 from mainstem.model import Location
-from mainstem.nameserver.state.replica_placement import crowded_machines
+from mainstem.nameserver.state.plans.replica_placement import crowded_machines
 
 
 @click.command("status")

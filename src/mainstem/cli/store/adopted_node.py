@@ -36,8 +36,8 @@ def serve(
     what `serve` does."""
     gc.disable()  # as `serve`
     from mainstem.cli.serve import log_to_stderr, run_node
-    from mainstem.node.adoption import refuse_existing, write_node
     from mainstem.node.config_sources import load
+    from mainstem.node.storage_role.adoption import refuse_existing, write_node
     from mainstem.process.event_loop import new_event_loop
     from mainstem.process.free_memory import use_few_arenas
     from mainstem.storage.errors import StorageError
@@ -62,7 +62,7 @@ def serve(
 
 def into(url: str, config: NodeConfig, cluster: str | None, write_dir: Path, as_json: bool) -> None:
     """Make the write_dir of a node that goes on with what a store has of a cluster. Raises `CommandFailed`."""
-    from mainstem.node.adoption import refuse_existing, write_node
+    from mainstem.node.storage_role.adoption import refuse_existing, write_node
     from mainstem.storage.errors import StorageError
 
     members = sorted(config.nameserver.peer_addresses) or [config.node_id]
@@ -84,7 +84,7 @@ def into(url: str, config: NodeConfig, cluster: str | None, write_dir: Path, as_
 
 
 async def _read(url: str, config: NodeConfig, cluster: str | None, look_seconds: float = 0.0) -> LostCluster:
-    from mainstem.node.adoption import refuse_if_alive
+    from mainstem.node.storage_role.adoption import refuse_if_alive
     from mainstem.storage.adopting.lost_cluster import read_lost_cluster
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.urls import open_object_store

@@ -59,7 +59,7 @@ def found(file: Path | None, write_dir: str | None, store_dir: str | None) -> Di
 
 def of_config(config: NodeConfig, *, is_named: bool) -> Directories:
     """As `found`, of a configuration; `is_named`: its `write_dir` is that of one node."""
-    from mainstem.node.store_directory import CACHE_DIRECTORY
+    from mainstem.node.storage_role.store_directory import CACHE_DIRECTORY
 
     if config.processes and not is_named:
         raise CommandFailed(

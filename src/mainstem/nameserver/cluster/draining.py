@@ -20,7 +20,7 @@ from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.requests import Requests
-from mainstem.nameserver.state.drain_plan import (
+from mainstem.nameserver.state.plans.drain_plan import (
     DrainPlan,
     PlannedMove,
     Standings,

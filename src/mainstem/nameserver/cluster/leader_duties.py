@@ -15,8 +15,8 @@ from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.changes import Made, new_cluster
+from mainstem.nameserver.state.plans.replica_placement import crowded_machines
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.nameserver.state.replica_placement import crowded_machines
 from mainstem.rpc.messages.metadata import WantPlacement
 
 PAUSE_SECONDS = 0.1

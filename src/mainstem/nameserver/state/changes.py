@@ -61,13 +61,13 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.state.replica_placement import place_write_groups
+from mainstem.nameserver.state.plans.replica_placement import place_write_groups
+from mainstem.nameserver.state.plans.write_group_growth import grown
 from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
 from mainstem.nameserver.state.tenant_changes import removal_of, setting_of
 from mainstem.nameserver.state.tenant_rules import RETENTION
 from mainstem.nameserver.state.topic_table import PendingChanges
-from mainstem.nameserver.state.write_group_growth import grown
 from mainstem.rpc.messages.metadata import (
     WantAclRemovals,
     WantAcls,

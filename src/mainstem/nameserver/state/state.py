@@ -91,11 +91,11 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
+from mainstem.nameserver.state.plans.write_group_growth import check_slots, check_total, used_slots
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
-from mainstem.nameserver.state.write_group_growth import check_slots, check_total, used_slots
 from mainstem.security.acls.acl import fault_of
 from mainstem.security.acls.acl_table import ACLS_MAX, AclTable
 from mainstem.security.quotas import quota

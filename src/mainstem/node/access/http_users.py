@@ -9,7 +9,7 @@ import logging
 from mainstem.bounded_log import BoundedLog
 from mainstem.console.users import HttpChange, Shown
 from mainstem.node.access.authentication import authenticator_of
-from mainstem.node.compute import authorizer_of
+from mainstem.node.broker_role.compute import authorizer_of
 from mainstem.node.node_roles import Roles
 from mainstem.ports import ANONYMOUS, Clock, Session
 from mainstem.security.acls.acl import Operation

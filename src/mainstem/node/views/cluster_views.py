@@ -27,10 +27,10 @@ from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.balance_plan import BalanceMove, beginning, plan_balance, preferring
-from mainstem.nameserver.state.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
-from mainstem.nameserver.state.load_plan import loads_of
-from mainstem.node.cluster_admin import NodeClusterAdmin
+from mainstem.nameserver.state.plans.balance_plan import BalanceMove, beginning, plan_balance, preferring
+from mainstem.nameserver.state.plans.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
+from mainstem.nameserver.state.plans.load_plan import loads_of
+from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.console.views.of_cluster import BalanceMoveView, NodeLoadView, WriteGroupLoadView
-from mainstem.nameserver.state.balance_plan import BalanceMove
+from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.rpc.messages.loads import ToldNodeLoad, ToldWriteGroupLoad
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from mainstem.address import AddressError, parsed
 from mainstem.model import MoveUnderWay, QuorumStanding
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.drain_plan import moves_under_way
+from mainstem.nameserver.state.plans.drain_plan import moves_under_way
 from mainstem.node.node_reports import NodeReports
 
 

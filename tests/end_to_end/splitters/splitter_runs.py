@@ -1,5 +1,5 @@
-"""`python -m tests.end_to_end.splitter_runs`: reads a line "URL OPTIONS" from its standard input, runs a splitter with
-these, answers its exit code in a line, and reads the next; `one_spark.py` asks it.
+"""`python -m tests.end_to_end.splitters.splitter_runs`: reads a line "URL OPTIONS" from its standard input, runs a
+splitter with these, answers its exit code in a line, and reads the next; `one_spark.py` asks it.
 
 All in one process: most of a splitter's time is the start of its JVM, of its session and of its Python workers, which
 then serve all of them, and which begins while the first of them still waits for its lease. A splitter that ends

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.nameserver.state.drain_plan import (
+from mainstem.nameserver.state.plans.drain_plan import (
     Placements,
     PlannedMove,
     Standings,
@@ -24,8 +24,8 @@ from mainstem.nameserver.state.drain_plan import (
     stuck,
     under_way,
 )
-from mainstem.nameserver.state.load_plan import Loads, LoadSteps, moved
-from mainstem.nameserver.state.replica_placement import Locations, machine_of, rack_of
+from mainstem.nameserver.state.plans.load_plan import Loads, LoadSteps, moved
+from mainstem.nameserver.state.plans.replica_placement import Locations, machine_of, rack_of
 
 MOVES_MAX = 20
 """In a plan by load: what is behind them is planned when the loads that they lead to are measured."""

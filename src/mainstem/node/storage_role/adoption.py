@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mainstem.nameserver.adopted_metadata import KnownCluster, write_metadata
 from mainstem.nameserver.state.commands import CreateTopic
-from mainstem.node.held_storage import NODE_ALONE
-from mainstem.node.store_directory import MANIFEST_NAME
+from mainstem.node.storage_role.held_storage import NODE_ALONE
+from mainstem.node.storage_role.store_directory import MANIFEST_NAME
 from mainstem.ports import ObjectStore
 from mainstem.storage.adopting.disk_one import write_disk_one
 from mainstem.storage.adopting.lost_cluster import LostCluster

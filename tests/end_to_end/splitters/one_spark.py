@@ -39,7 +39,7 @@ class OneSpark:
         if self._begun:
             self.kill()
         if self._process is None:
-            program = [sys.executable, "-m", "tests.end_to_end.splitter_runs"]
+            program = [sys.executable, "-m", "tests.end_to_end.splitters.splitter_runs"]
             self._process = self._commands.asked(self._name, program, {"PYTHONPATH": f"{SOURCE}:{SOURCE.parent}"})
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join((url, *options)).encode() + b"\n")

@@ -38,12 +38,12 @@ from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import BrokerConfigsChanged, Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
-from mainstem.node.broker_calls import NodeBrokerCalls
-from mainstem.node.cluster_admin import NodeClusterAdmin
-from mainstem.node.cluster_standing import NodeClusterStanding
+from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
+from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
+from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
+from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
-from mainstem.node.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.ports import (
     BrokerLeadership,
     ClientStore,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mainstem.nameserver.errors import FeatureLevelNotReady, InvalidPlacement
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import RemoveNode
-from mainstem.nameserver.state.drain_plan import left_on
+from mainstem.nameserver.state.plans.drain_plan import left_on
 from mainstem.node.node_reports import NodeReports
 
 

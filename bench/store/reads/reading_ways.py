@@ -1,6 +1,6 @@
 """Ways of a file from a disk into a socket, without a node: which costs the processor least.
 
-    python -m bench.store.reading_ways --mebibytes 512 --rounds 5
+    python -m bench.store.reads.reading_ways --mebibytes 512 --rounds 5
 
 A file that is not in the page cache goes to a reader on another core, a MiB at a time, over the loopback: as a node
 reads old data (past the page cache, checksum, `send`), by `sendfile` with the kernel reading ahead as it does by

@@ -1,6 +1,6 @@
 """Measures the processor time of reading a small queue among months of data, merged, with nothing of it in memory.
 
-    python -m bench.store.store_reads --runs 10000
+    python -m bench.store.reads.store_reads --runs 10000
 
 A queue store of full size is put together: a million queues in four write groups, each merged from 8 GiB at a time
 into packed files of 128 MiB, as many as so many runs of 64 MiB come to. Every file has its whole index. Of the

@@ -1,6 +1,6 @@
 """Measures cold catch-up from the remote tier against what obstore alone brings from the same place.
 
-    python -m bench.store.remote_reads --readers 100 --latency-ms 20
+    python -m bench.store.reads.remote_reads --readers 100 --latency-ms 20
 
 A process of its own serves objects as S3 does, out of memory, each answer so much later than the request. In the bucket
 lie packed files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
@@ -40,7 +40,7 @@ import obstore
 from obstore.store import S3Store
 
 from bench.errors import BenchError
-from bench.store.store_reads import STARTED_MS, Clock
+from bench.store.reads.store_reads import STARTED_MS, Clock
 from mainstem.kernel import crc32c
 from mainstem.process.event_loop import new_event_loop
 from mainstem.protocol.records.builder import NewRecord, build_batch
@@ -358,7 +358,7 @@ def run(
     ]
     serving = ["--serve", str(directory / "objects"), "--latency-ms", str(latency_ms)]
     serving += ["--link-megabytes-per-second", str(link_megabytes_per_second)]
-    command = [sys.executable, "-m", "bench.store.remote_reads", *serving]
+    command = [sys.executable, "-m", "bench.store.reads.remote_reads", *serving]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import numpy
-from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
-from tests.broker.consumer_groups.test_coordinator import commit, loaded, queue_of
-from tests.broker.consumer_groups.test_lost_offsets import ONE_PARTITION, PATIENCE_SECONDS, asked, measured
+from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
+from tests.broker.consumer_groups.coordinators.test_coordinator import commit, loaded, queue_of
+from tests.broker.consumer_groups.coordinators.test_lost_offsets import ONE_PARTITION, PATIENCE_SECONDS, asked, measured
 from tests.broker.consumer_groups.transcript import GROUP, STARTED_MS
 from tests.fakes.memory_store import StoredBatch
 from tests.storage.compacting.histories import latest

@@ -20,11 +20,11 @@ from mainstem.nameserver.state.commands import (
     TopicDeleted,
     WriteGroupsAdded,
 )
-from mainstem.node.compute import BrokersStore
+from mainstem.node.broker_role.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
-from mainstem.node.served_write_groups import ServedWriteGroups
-from mainstem.node.store_directory import MANIFEST_NAME, StoreUnsupported
+from mainstem.node.storage_role.served_write_groups import ServedWriteGroups
+from mainstem.node.storage_role.store_directory import MANIFEST_NAME, StoreUnsupported
 from mainstem.ports import ForwardedClients, QueueAdmin, TransactionMarkers, TransactionVerification
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage.cluster.leader_balance import LeaderBalance

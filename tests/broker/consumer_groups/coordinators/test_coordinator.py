@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
+from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.consumer_groups.transcript import GROUP, protocols
 from tests.fakes.memory_store import MemoryStore
 

@@ -8,8 +8,8 @@ import random
 from typing import Any
 
 import pytest
-from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
-from tests.broker.consumer_groups.test_coordinator import commit, fetch, loaded, queue_of
+from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
+from tests.broker.consumer_groups.coordinators.test_coordinator import commit, fetch, loaded, queue_of
 from tests.broker.consumer_groups.transcript import GROUP
 from tests.fakes.memory_store import StoredBatch
 

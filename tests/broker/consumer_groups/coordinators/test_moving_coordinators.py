@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.broker.consumer_groups.cluster_of_many import (
+from tests.broker.consumer_groups.coordinators.cluster_of_many import (
     CALL,
     NODES,
     ClusterOfMany,

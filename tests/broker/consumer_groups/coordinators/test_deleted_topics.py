@@ -7,7 +7,15 @@ import random
 from uuid import UUID
 
 import pytest
-from tests.broker.consumer_groups.cluster_of_many import CALL, CONFIG, NODES, ClusterOfMany, commit, fetch, simulated
+from tests.broker.consumer_groups.coordinators.cluster_of_many import (
+    CALL,
+    CONFIG,
+    NODES,
+    ClusterOfMany,
+    commit,
+    fetch,
+    simulated,
+)
 from tests.broker.consumer_groups.transcript import Transcript
 
 from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC

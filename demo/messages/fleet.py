@@ -11,8 +11,8 @@ import json
 from collections import Counter
 from typing import NamedTuple
 
-from demo.data import Flight
-from demo.ledger import Reading
+from demo.messages.data import Flight
+from demo.messages.ledger import Reading
 
 
 class Fleet:

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from mainstem.model import Location, MoveUnderWay
-from mainstem.nameserver.state.replica_placement import Locations, machine_of, rack_of, replacement_for
+from mainstem.nameserver.state.plans.replica_placement import Locations, machine_of, rack_of, replacement_for
 
 
 class GroupStanding(NamedTuple):

@@ -9,7 +9,7 @@ from functools import partial
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, WriteGroupsAdded
-from mainstem.node.compute import BrokersStore
+from mainstem.node.broker_role.compute import BrokersStore
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.placement import Placement

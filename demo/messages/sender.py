@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from demo.errors import DemoFailed
-from demo.ledger import Sent
+from demo.messages.ledger import Sent
 
 FLUSH_SECONDS_MAX = 90.0
 

@@ -1,8 +1,8 @@
 """How many requests to an S3 store a GB of messages costs: moved or written there, and read from there.
 
-    python -m bench.store.remote_requests --mebibytes 1024 --partitions 16 --segment-bytes 67108864
-    python -m bench.store.remote_requests --mebibytes 1024 --partitions 2000
-    python -m bench.store.remote_requests --mebibytes 1024 --partitions 16 --shared
+    python -m bench.store.reads.remote_requests --mebibytes 1024 --partitions 16 --segment-bytes 67108864
+    python -m bench.store.reads.remote_requests --mebibytes 1024 --partitions 2000
+    python -m bench.store.reads.remote_requests --mebibytes 1024 --partitions 16 --shared
 
 A node of its own takes the messages in; Spark splits, merges and moves them; the node drops its own copies, is started
 anew with nothing in memory, and a Kafka client reads everything from the beginning. The server (moto's) counts the

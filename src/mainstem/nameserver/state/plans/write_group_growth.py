@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mainstem.model import SLOTS, Location, Topic, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
 from mainstem.nameserver.state.commands import AddWriteGroups
-from mainstem.nameserver.state.replica_placement import place_write_groups
+from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 
 WRITE_GROUPS_MAX = 256
 """Write groups that a cluster can grow to. Each costs every node that has it ten heartbeats a second and an open block;

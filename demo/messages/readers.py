@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from demo.ledger import Reading
+from demo.messages.ledger import Reading
 
 _BATCH = 2_000
 _POLL_SECONDS = 0.2

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.broker.consumer_groups.cluster_of_one import ClusterOfOne, simulated
+from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.consumer_groups.transcript import GROUP, protocols
 from tests.broker.share_groups_of import share_groups_of
 

@@ -1,0 +1,1 @@
+"""Reads from disks and from object stores."""

@@ -1,0 +1,1 @@
+"""The messages of the demos: where they come from, who sends and reads them, and the book of them."""

@@ -1,0 +1,1 @@
+"""Clusters of real nodes of which some die, or lose their disks, power or network."""

@@ -1,0 +1,1 @@
+"""Clients of clusters of real nodes: who serves them, and who serves them next."""

@@ -1,0 +1,1 @@
+"""Splitters in tests: with Spark and without."""
