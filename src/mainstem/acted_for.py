@@ -6,11 +6,14 @@ that it starts and that outlive the request act for nobody from the request's en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from mainstem.model import ForwardedClient
+
+T = TypeVar("T")
 
 
 class _Acting:
@@ -38,3 +41,11 @@ def acted_for() -> ForwardedClient | None:
     """None: the node does it for itself."""
     acting = _acting.get()
     return None if acting is None else acting.client
+
+
+async def handled_for(handle: Callable[[], Awaitable[T]], client: ForwardedClient) -> T:
+    """Handle a request of this client."""
+    work = handle()
+    del handle  # it holds the request, which the work lets go as soon as it can
+    with acting_for(client):
+        return await work

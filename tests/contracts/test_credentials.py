@@ -13,7 +13,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import MainstemError
 from mainstem.model import Node, ScramChange, ScramCredential, ScramMechanism
-from mainstem.nameserver.administration.credential_administration import CREDENTIALS_TOGETHER_MAX
+from mainstem.nameserver.administration.access_administration import CREDENTIALS_TOGETHER_MAX
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import CredentialRefused, UnknownScramUser
 from mainstem.nameserver.nameserver import Nameserver

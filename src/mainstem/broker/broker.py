@@ -28,7 +28,8 @@ from mainstem.broker.topics.key_checks import KeyChecks
 from mainstem.broker.topics.known_topics import FetchTopics, ProduceTopics
 from mainstem.broker.topics.shared_descriptions import SharedDescriptions
 from mainstem.broker.topics.topic_changes import TopicChanges
-from mainstem.broker.transactions.broker_transactions import BrokerTransactions
+from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator
+from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import ForwardedClient, ResourceType, Topic
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.ports import (
@@ -55,7 +56,7 @@ from mainstem.security.acls.authorizer import EVERYTHING, Authorizer, SessionVer
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.quotas.quota_admin import QuotaAdmin
 from mainstem.security.sasl.authenticator import Authenticator
-from mainstem.security.tokens.token_service import TokenService
+from mainstem.security.tokens.token_admin import TokenService
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -135,6 +136,13 @@ class UnboundedRoom:
 
     def change(self, more: int) -> None:
         pass
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTransactions:
+    coordinator: TransactionCoordinator
+    verification: CoordinatorVerification
+    """Asks the coordinator of a transaction, which may be another node."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,11 +26,13 @@ from typing import Any
 
 from mainstem.errors import is_of_disk
 from mainstem.model import FeatureLevel, Node, Sample
-from mainstem.nameserver.administration.acl_administration import AclAdministration
+from mainstem.nameserver.administration.access_administration import (
+    AclAdministration,
+    MetadataCredentials,
+    QuotaAdministration,
+)
 from mainstem.nameserver.administration.config_administration import ConfigAdministration
-from mainstem.nameserver.administration.credential_administration import MetadataCredentials
 from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
-from mainstem.nameserver.administration.quota_administration import QuotaAdministration
 from mainstem.nameserver.administration.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.beginning import Beginning, begin
 from mainstem.nameserver.cluster.draining import Draining

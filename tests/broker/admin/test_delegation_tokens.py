@@ -33,8 +33,8 @@ from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.config import AuditConfig
 from mainstem.security.sasl.conversation import Authentication
 from mainstem.security.sasl.steps import Accepted
+from mainstem.security.tokens.token_admin import TokenService
 from mainstem.security.tokens.token_secrets import TokenSecrets
-from mainstem.security.tokens.token_service import TokenService
 from mainstem.side_thread import AtOnce
 
 DAY_MS = 86_400_000

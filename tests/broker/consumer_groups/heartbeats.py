@@ -14,10 +14,10 @@ from uuid import UUID
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import decode, encode
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
+from mainstem.broker.consumer_groups.offsets_topic import decode, encode
 from mainstem.broker.consumer_groups.step import Caller, LogRecord
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.model import FeatureLevel, Topic

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import OffsetsTopicCodec
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
+from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.model import FeatureLevel
 from mainstem.protocol.error_codes import ErrorCode

@@ -8,8 +8,7 @@ from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOn
 from tests.broker.consumer_groups.coordinators.test_coordinator import CONFIG, commit, fetch, loaded, queue_of
 from tests.broker.consumer_groups.transcript import GROUP, Transcript
 
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import decode, encode
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC, decode, encode
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel, Outcome

@@ -40,9 +40,9 @@ from mainstem.protocol.messages import (
 from mainstem.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from mainstem.protocol.schema import declaration_of
 from mainstem.security.sasl.authenticator import Authenticator
+from mainstem.security.tokens.token_admin import TokenService
 from mainstem.security.tokens.token_logins import TokenLogins
 from mainstem.security.tokens.token_secrets import TokenSecrets
-from mainstem.security.tokens.token_service import TokenService
 from mainstem.server.config import ServerConfig
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.server.listener_config import ListenerConfig

@@ -14,7 +14,7 @@ from mainstem.security.audit.audit_log import ALLOWED, of_session
 from mainstem.security.audit.config import ADMIN
 from mainstem.security.sasl.conversation import Authentication
 from mainstem.security.tokens.delegation_token import DelegationToken
-from mainstem.security.tokens.token_service import TokenService
+from mainstem.security.tokens.token_admin import TokenService
 
 
 def may_ask(call: RequestContext) -> bool:

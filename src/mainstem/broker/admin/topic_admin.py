@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.transactions.state_topic import STATE_TOPIC
 from mainstem.errors import LeaderMissing, LeaderUntold, MainstemError, StorageUnavailable
 from mainstem.model import NewTopic, QueueRange, Topic

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import offsets_topic
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, limits_of, offsets_topic
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, TopicsNow
 from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts

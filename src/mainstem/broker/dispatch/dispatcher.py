@@ -34,10 +34,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from mainstem.acted_for import handled_for
 from mainstem.broker.broker import Broker
 from mainstem.broker.dispatch.audited import AUDITED, audited
 from mainstem.broker.dispatch.failures import failure_response
-from mainstem.broker.dispatch.forwarding import handled_for
 from mainstem.broker.dispatch.gate import Gate, last
 from mainstem.broker.dispatch.guard import guarded
 from mainstem.broker.dispatch.latency import NONE, ApiLatency

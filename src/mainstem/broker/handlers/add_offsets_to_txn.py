@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.handlers.add_partitions_to_txn import PRODUCER_FENCED_FROM, told
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mainstem.broker.broker import Broker
+from mainstem.broker.broker import Broker, BrokerTransactions
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.transactions.broker_transactions import BrokerTransactions
 from mainstem.broker.transactions.transaction import TopicPartition
 from mainstem.broker.transactions.transitions import TRANSACTION_VERSION_2, Producer
 from mainstem.protocol.error_codes import ErrorCode

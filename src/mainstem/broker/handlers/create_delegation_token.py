@@ -17,7 +17,7 @@ from mainstem.protocol.messages.delegation_tokens import (
 )
 from mainstem.security.acls.acl import Operation, ResourceKind
 from mainstem.security.tokens.delegation_token import USER_TYPE, DelegationToken
-from mainstem.security.tokens.token_service import TokenService
+from mainstem.security.tokens.token_admin import TokenService
 
 ID_BYTES = 16
 

@@ -17,7 +17,7 @@ from mainstem.protocol.messages.delegation_tokens import (
 )
 from mainstem.security.acls.acl import Operation, ResourceKind
 from mainstem.security.tokens.delegation_token import DelegationToken
-from mainstem.security.tokens.token_service import TokenService
+from mainstem.security.tokens.token_admin import TokenService
 
 TOKENS_PER_TURN = 250
 """Tokens looked at within one turn of the event loop: about a millisecond."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.errors import ERROR_OF_OUTCOME, CoordinatorRefusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import ActiveProducer, Outcome

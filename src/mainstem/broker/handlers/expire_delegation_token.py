@@ -10,7 +10,7 @@ from mainstem.protocol.messages.delegation_tokens import (
     ExpireDelegationTokenResponse,
 )
 from mainstem.security.tokens.delegation_token import DelegationToken
-from mainstem.security.tokens.token_service import TokenService
+from mainstem.security.tokens.token_admin import TokenService
 
 
 async def handle(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.requests.offset_requests import refused_in_transaction
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of

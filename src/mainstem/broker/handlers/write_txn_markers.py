@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.errors import ERROR_OF_OUTCOME
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.transactions.transaction import TopicPartition

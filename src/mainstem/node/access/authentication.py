@@ -20,10 +20,9 @@ from mainstem.security.sasl.config import SaslConfig
 from mainstem.security.sasl.key_source import KeySource, reader_of
 from mainstem.security.sasl.plain_users import read_password, read_users
 from mainstem.security.sasl.token_check import Expected
-from mainstem.security.tokens.token_admin import TokenAdmin
+from mainstem.security.tokens.token_admin import TokenAdmin, TokenService
 from mainstem.security.tokens.token_logins import TokenLogins
 from mainstem.security.tokens.token_secrets import TokenSecrets
-from mainstem.security.tokens.token_service import TokenService
 
 TOKEN_KEY = "delegation_token.secret_key_file"
 TOKEN_KEY_BYTES_MIN = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from mainstem.broker.broker import BrokerTransactions
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.handlers.add_partitions_to_txn import asked_by_broker
 from mainstem.broker.handlers.write_txn_markers import offsets_ended
-from mainstem.broker.transactions.broker_transactions import BrokerTransactions
 from mainstem.protocol import codec
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.messages import API_MESSAGES

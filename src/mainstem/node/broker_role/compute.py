@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from mainstem.address import Address
 from mainstem.broker.audit_writer import AuditWriter
-from mainstem.broker.broker import Broker, LogDir, NodeFacts
+from mainstem.broker.broker import Broker, BrokerTransactions, LogDir, NodeFacts
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
@@ -28,7 +28,6 @@ from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
-from mainstem.broker.transactions.broker_transactions import BrokerTransactions
 from mainstem.broker.transactions.markers import NodeMarkers
 from mainstem.broker.transactions.served_transactions import ServedTransactions
 from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.machines.machine_log import Gap
 from mainstem.console.views.of_topics import (
     FileView,

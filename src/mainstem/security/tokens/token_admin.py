@@ -1,11 +1,12 @@
-"""How the broker reaches the cluster's delegation tokens."""
+"""All that a broker has at hand to make the cluster's delegation tokens, and to change them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mainstem.security.tokens.delegation_token import DelegationToken
+from mainstem.security.tokens.token_secrets import TokenSecrets
 from mainstem.security.tokens.token_table import TokenTable
 
 
@@ -27,3 +28,12 @@ class TokenAdmin(Protocol):
     async def remove_tokens(self, token_ids: Sequence[str], expired_by_ms: int | None = None) -> None:
         """Remove those that expired before `expired_by_ms`; None: all of them. Unknown ones are passed over."""
         ...
+
+
+class TokenService(NamedTuple):
+    """The cluster's delegation tokens, as a node with the key of their secrets has them."""
+
+    admin: TokenAdmin
+    secrets: TokenSecrets
+    max_lifetime_ms: int
+    expiry_time_ms: int

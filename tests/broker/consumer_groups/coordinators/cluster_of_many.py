@@ -15,7 +15,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions, at_once
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.machines.serving_node import ServingNode

@@ -13,8 +13,7 @@ from tests.broker.consumer_groups.transcript import GROUP, protocols
 from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import decode
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC, decode
 from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord, OffsetRecord
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.request_context import RequestContext

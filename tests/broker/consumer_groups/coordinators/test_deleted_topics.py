@@ -18,7 +18,7 @@ from tests.broker.consumer_groups.coordinators.cluster_of_many import (
 )
 from tests.broker.consumer_groups.transcript import Transcript
 
-from mainstem.broker.consumer_groups.internal_topic.internal_topic import OFFSETS_TOPIC
+from mainstem.broker.consumer_groups.offsets_topic import OFFSETS_TOPIC
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel, Topic

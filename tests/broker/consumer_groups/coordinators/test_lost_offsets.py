@@ -14,8 +14,8 @@ from tests.broker.consumer_groups.transcript import GROUP
 from tests.fakes.memory_store import StoredBatch
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.internal_topic.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.consumer_groups.offsets import LOST
+from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, limits_of
 from mainstem.broker.consumer_groups.step import LogRecord
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import UnknownRecord

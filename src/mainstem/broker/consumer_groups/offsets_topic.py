@@ -1,4 +1,4 @@
-"""The form of the consumer groups' records in `__consumer_offsets`.
+"""The topic `__consumer_offsets`: how it is made, and the form of the records of groups in it.
 
 Records are Kafka's own, so that public tools can read the topic. Records of kinds or versions that this program does
 not know are handed on as they are: a later version wrote them, and will want them.
@@ -16,6 +16,7 @@ from mainstem.broker.consumer_groups.step import (
     ShareRecord,
     StreamsRecord,
 )
+from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
@@ -48,8 +49,19 @@ from mainstem.protocol.messages.streams_group_records import (
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
 _EXPIRE_TIMESTAMP_VERSION = 1
 """The one version of an offset commit's value that has a time to live."""
+
+
+def offsets_topic(config: ConsumerGroupsConfig) -> InternalTopic:
+    return InternalTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_partitions,
+        config.offsets_topic_replication_factor,
+        keeper="consumer group coordinator",
+    )
 
 
 def limits_of(config: ConsumerGroupsConfig) -> LogLimits:
