@@ -152,8 +152,11 @@ class Operator:
         while self._cluster.spares:
             await self._join()
         drained = self._draining()
+        while drained and len(self._cluster.nodes) - len(drained) < self._cluster.settings.copies:
+            # A drain that nobody who was up knew of was followed by another: the nodes that are left cannot take both.
+            await self._cancel_surely(drained.pop())
         if drained and self._rng.random() < 0.3:
-            await self._insist(lambda views: views.drain_node(drained[0], cancel=True), "cancelled")
+            await self._cancel_surely(drained[0])
             drained = drained[1:]
         for node_id in drained:
             await self._finish_drain(node_id)
@@ -175,7 +178,10 @@ class Operator:
         if self._rng.random() < 0.5:
             await self._remove(node_id)
         else:
-            await self._insist(lambda views: views.drain_node(node_id, cancel=True), "cancelled")
+            await self._cancel_surely(node_id)
+
+    async def _cancel_surely(self, node_id: int) -> None:
+        await self._insist(lambda views: views.drain_node(node_id, cancel=True), "cancelled")
 
     async def _remove(self, node_id: int) -> None:
         """Take a node that is empty out of the cluster for good; it does not come back."""
