@@ -113,6 +113,19 @@ from mainstem.protocol.messages.sasl import (
     ScramUserName,
 )
 from mainstem.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from mainstem.protocol.messages.share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareOffsetsGroup,
+)
+from mainstem.protocol.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+)
 from mainstem.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 from mainstem.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
 from mainstem.protocol.messages.topics import (
@@ -243,6 +256,11 @@ def _of_group(name: str) -> Iterator[Question]:
     yield Question(f"ShareAcknowledge {name}", ShareAcknowledgeRequest(
         group_id=name, member_id="nobody", share_session_epoch=7, topics=()),
         1)  # fmt: skip
+    yield Question(f"DescribeShareGroupOffsets {name}", DescribeShareGroupOffsetsRequest(
+        groups=(DescribeShareOffsetsGroup(group_id=name, topics=()),)),
+        1)  # fmt: skip
+    yield Question(f"AlterShareGroupOffsets {name}", AlterShareGroupOffsetsRequest(group_id=name, topics=()), 0)
+    yield Question(f"DeleteShareGroupOffsets {name}", DeleteShareGroupOffsetsRequest(group_id=name, topics=()), 0)
     yield Question(f"JoinGroup {name}", JoinGroupRequest(
         group_id=name, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="nobody",
         protocol_type="consumer", protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),)),
@@ -304,6 +322,14 @@ def _of_transactions() -> Iterator[Question]:
 
 
 def _of_cluster() -> Iterator[Question]:
+    for kind in (
+        InitializeShareGroupStateRequest,
+        ReadShareGroupStateRequest,
+        WriteShareGroupStateRequest,
+        DeleteShareGroupStateRequest,
+        ReadShareGroupStateSummaryRequest,
+    ):
+        yield Question(kind.__name__.removesuffix("Request"), kind(group_id="nobody", topics=()), 0)
     yield Question("Metadata all", MetadataRequest(topics=None, include_topic_authorized_operations=True), 9)
     yield Question("Metadata cluster", MetadataRequest(topics=(), include_cluster_authorized_operations=True), 9)
     yield Question("DescribeCluster", DescribeClusterRequest(include_cluster_authorized_operations=True), 1)

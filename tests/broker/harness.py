@@ -120,12 +120,14 @@ async def serving(
         host, port = server.advertised
         fakes.metadata.nodes_known[:] = [Node(node_id=1, host=host, port=port)]
         fakes.broker.groups.served.start()
+        fakes.broker.shares.served.start()
         await server.start(dispatcher, dispatcher.may_connect)
         try:
             yield Serving(fakes.broker, fakes.store, fakes.metadata, fakes.leadership, server, dispatcher)
         finally:
             await server.close()
             await fakes.broker.groups.served.close()
+            await fakes.broker.shares.served.close()
 
 
 def batch(*values: bytes, timestamp: int = 1000, key: bytes | None = None) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message
@@ -12,9 +14,31 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.conftest import SETTINGS
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.share_offsets import ShareOffsets
 from tests.clients.drivers.sharing import Sharing
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
+
+from mainstem.address import parsed
+from mainstem.cli.clients.kafka_connection import KafkaConnection
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from mainstem.protocol.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    ForgottenStatePartition,
+    ForgottenStateTopic,
+    InitializedPartition,
+    InitializedTopic,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    StateReadPartition,
+    StateReadTopic,
+    WriteShareGroupStateRequest,
+    WrittenPartition,
+    WrittenTopic,
+)
+from mainstem.protocol.messages.share_state_records import ShareStateBatch
 
 HASTE = (
     "groups.consumer_heartbeat_interval_ms=100",
@@ -92,6 +116,115 @@ def test_a_group_is_deleted_with_what_it_has_read(node: Serving) -> None:
         with Sharing(node.kafka, "passing", "deleted") as member:
             until(lambda: len(member.accepted) == 10, member.take, "all of it, also by the group's second life")
         admin.delete_consumer_groups(["passing"])["passing"].result(PATIENCE_SECONDS)
+
+
+def asked(node: Serving, request: Any, version: int = 0) -> Any:
+    """The answer of the node, which coordinates all groups."""
+    connection = KafkaConnection(parsed(node.kafka))
+    try:
+        return connection.call(request, version)
+    finally:
+        connection.close()
+
+
+def test_offsets_are_described_moved_and_deleted(node: Serving) -> None:
+    filled(node, "moved", 30, partitions=2)
+    offsets = ShareOffsets(node.kafka, "movers")
+    with Sharing(node.kafka, "movers", "moved") as member:
+        until(lambda: len(member.accepted) == 30, member.take, "all of it")
+        busy = offsets.altered("moved", (0, 0))
+        assert busy.error_code == ErrorCode.NON_EMPTY_GROUP, "a group with members is left alone"
+        assert offsets.deleted("moved").error_code == ErrorCode.NON_EMPTY_GROUP
+    rows = offsets.described()
+    assert {place: (row.start_offset, row.lag) for place, row in rows.items()} == {
+        ("moved", 0): (15, 0),
+        ("moved", 1): (15, 0),
+    }
+    answer = offsets.altered("moved", (0, 5), (7, 0))
+    assert [(row.partition_index, row.error_code) for row in answer.responses[0].partitions] == [
+        (0, 0),
+        (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    rows = offsets.described(("moved", (0, 1)), ("nowhere", (0,)))
+    assert [(row.start_offset, row.lag) for row in rows.values()] == [(5, 10), (15, 0), (-1, -1)]
+    with Sharing(node.kafka, "movers", "moved") as member:
+        until(lambda: len(member.accepted) == 10, member.take, "what is behind the new offset")
+        assert set(member.seen) == {(0, offset) for offset in range(5, 15)}, "and nothing else"
+    answer = offsets.deleted("moved", "nowhere")
+    assert {row.topic_name: row.error_code for row in answer.responses} == {
+        "moved": 0,
+        "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert offsets.described() == {}
+    again = offsets.deleted("moved").responses[0]
+    assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nothing is left to delete"
+    with Sharing(node.kafka, "movers", "moved") as member:
+        until(lambda: len(member.accepted) == 30, member.take, "all of it, from the beginning")
+
+
+def test_a_group_begins_where_it_was_told_to_before_it_had_members(node: Serving) -> None:
+    filled(node, "told", 20)
+    offsets = ShareOffsets(node.kafka, "late")
+    assert offsets.deleted("told").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert offsets.altered("told", (0, 12)).error_code == 0
+    with Sharing(node.kafka, "late", "told") as member:
+        until(lambda: len(member.accepted) == 8, member.take, "what is behind the offset")
+        assert set(member.seen) == {(0, offset) for offset in range(12, 20)}
+
+
+def test_brokers_read_and_write_the_state_of_a_group(node: Serving) -> None:
+    filled(node, "kept", 10)
+    names = (MetadataRequestTopic(name="kept"),)
+    [topic] = asked(node, MetadataRequest(topics=names, allow_auto_topic_creation=False), 12).topics
+    topic_id: UUID = topic.topic_id
+
+    def initialized(epoch: int, start: int) -> int:
+        row = InitializedPartition(partition=0, state_epoch=epoch, start_offset=start)
+        topics = (InitializedTopic(topic_id=topic_id, partitions=(row,)),)
+        answer = asked(node, InitializeShareGroupStateRequest(group_id="keepers", topics=topics))
+        return int(answer.results[0].partitions[0].error_code)
+
+    def read(leader_epoch: int) -> Any:
+        row = StateReadPartition(partition=0, leader_epoch=leader_epoch)
+        topics = (StateReadTopic(topic_id=topic_id, partitions=(row,)),)
+        request = ReadShareGroupStateRequest(group_id="keepers", topics=topics)
+        return asked(node, request).results[0].partitions[0]
+
+    def written(state_epoch: int, leader_epoch: int, *batches: ShareStateBatch) -> int:
+        row = WrittenPartition(
+            partition=0, state_epoch=state_epoch, leader_epoch=leader_epoch, start_offset=-1, state_batches=batches
+        )
+        topics = (WrittenTopic(topic_id=topic_id, partitions=(row,)),)
+        answer = asked(node, WriteShareGroupStateRequest(group_id="keepers", topics=topics), 1)
+        return int(answer.results[0].partitions[0].error_code)
+
+    done = ShareStateBatch(first_offset=3, last_offset=4, delivery_state=2, delivery_count=1)
+    assert read(0).error_code == ErrorCode.INVALID_REQUEST, "nobody has begun"
+    assert written(0, 0, done) == ErrorCode.INVALID_REQUEST
+    assert initialized(4, 2) == 0
+    assert initialized(3, 0) == ErrorCode.FENCED_STATE_EPOCH
+    assert read(6).start_offset == 2
+    assert read(5).error_code == ErrorCode.FENCED_LEADER_EPOCH, "a broker that came before"
+    assert written(4, 5, done) == ErrorCode.FENCED_LEADER_EPOCH
+    assert written(3, 6, done) == ErrorCode.FENCED_STATE_EPOCH
+    assert written(4, 6, done) == 0
+    node.kill()
+    node.start()
+    until(lambda: read(6).error_code == 0, lambda: None, "the state is loaded")
+    kept = read(6)
+    assert (kept.state_epoch, kept.start_offset, kept.state_batches) == (4, 2, (done,)), "the node was killed"
+    row = StateReadPartition(partition=0, leader_epoch=-1)
+    topics = (StateReadTopic(topic_id=topic_id, partitions=(row,)),)
+    summary = asked(node, ReadShareGroupStateSummaryRequest(group_id="keepers", topics=topics), 1)
+    told = summary.results[0].partitions[0]
+    assert (told.start_offset, told.leader_epoch, told.delivery_complete_count) == (2, 6, 2)
+    with Sharing(node.kafka, "keepers", "kept") as member:
+        until(lambda: len(member.accepted) == 6, member.take, "the rest")
+        assert set(member.seen) == {(0, offset) for offset in (2, 5, 6, 7, 8, 9)}
+    gone = (ForgottenStateTopic(topic_id=topic_id, partitions=(ForgottenStatePartition(partition=0),)),)
+    answer = asked(node, DeleteShareGroupStateRequest(group_id="keepers", topics=gone))
+    assert answer.results[0].partitions[0].error_code == 0
+    assert read(6).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_the_node_is_killed_on_the_way(node: Serving) -> None:

@@ -32,7 +32,7 @@ CASES = [
     for version in range(declaration_of(message_class).versions.first, declaration_of(message_class).versions.last + 1)
 ]
 
-KIO_ALONE = frozenset({38, 39, 40, 41, 64, 68, 69, 71, 72, 76, 77, 78, 79, 80, 81, 88, 89})
+KIO_ALONE = frozenset({38, 39, 40, 41, 64, 68, 69, 71, 72, *range(76, 82), *range(83, 93)})
 """APIs that kafka-python has no messages of: those of delegation tokens, of nodes and voters that come and go, of
 share groups, streams groups, of consumer groups that the coordinator assigns, and of telemetry."""
 

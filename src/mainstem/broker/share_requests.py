@@ -16,8 +16,8 @@ from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.partitions import find_partition
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.share_groups.records import WindowKey
-from mainstem.broker.share_groups.sessions import FollowedPartition, ShareMember, ShareSession
+from mainstem.broker.share_groups.records import SharedPartition, WindowKey
+from mainstem.broker.share_groups.sessions import ShareMember, ShareSession
 from mainstem.broker.share_groups.share_partition import Acquired
 from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode
@@ -40,7 +40,7 @@ PARTITIONS_PER_TURN = 100
 
 
 class Acknowledgements(NamedTuple):
-    partition: FollowedPartition
+    partition: SharedPartition
     batches: Sequence[AcknowledgementBatch]
 
 
@@ -60,7 +60,7 @@ class ShareRows:
 
     by_topic: dict[UUID, dict[int, ShareRow]] = field(default_factory=dict)
 
-    def of(self, partition: FollowedPartition) -> ShareRow:
+    def of(self, partition: SharedPartition) -> ShareRow:
         return self.by_topic.setdefault(partition.topic_id, {}).setdefault(partition.partition, ShareRow())
 
 
@@ -76,11 +76,11 @@ def asked(request: ShareFetchRequest | ShareAcknowledgeRequest) -> Iterator[Ackn
     """The partitions that a request names, with what it acknowledges of them."""
     for topic in request.topics:
         for partition in topic.partitions:
-            named = FollowedPartition(topic.topic_id, partition.partition_index)
+            named = SharedPartition(topic.topic_id, partition.partition_index)
             yield Acknowledgements(named, partition.acknowledgement_batches)
 
 
-def window_of(member: ShareMember, partition: FollowedPartition) -> WindowKey:
+def window_of(member: ShareMember, partition: SharedPartition) -> WindowKey:
     return WindowKey(member.group_id, partition.topic_id, partition.partition)
 
 
@@ -121,7 +121,7 @@ async def _acknowledge_one(
     broker: Broker,
     call: RequestContext,
     member: ShareMember,
-    partition: FollowedPartition,
+    partition: SharedPartition,
     batches: Sequence[AcknowledgementBatch],
     *,
     renews: bool,

@@ -41,6 +41,8 @@ from mainstem.protocol.messages import (
     quotas,
     sasl,
     share_fetch,
+    share_group_offsets,
+    share_group_state,
     share_groups,
     streams_groups,
     topics,
@@ -240,6 +242,11 @@ def streaming(version: int, topic_id: UUID) -> streams_groups.StreamsGroupHeartb
     )  # fmt: skip
 
 
+def state_read(topic_id: UUID) -> tuple[share_group_state.StateReadTopic, ...]:
+    partition = share_group_state.StateReadPartition(partition=9, leader_epoch=0)
+    return (share_group_state.StateReadTopic(topic_id=topic_id, partitions=(partition,)),)
+
+
 def share_fetching(version: int, topic_id: UUID) -> share_fetch.ShareFetchRequest:
     partition = share_fetch.ShareFetchPartition(partition_index=0, acknowledgement_batches=())
     topic = share_fetch.ShareFetchTopic(topic_id=topic_id, partitions=(partition,))
@@ -398,6 +405,31 @@ CASES = [
         group_ids=("g",), include_authorized_operations=False), (DESCRIBE_GROUP,)),
     Case(79, lambda version, _: share_fetch.ShareAcknowledgeRequest(
         group_id="g", member_id="m", share_session_epoch=1, topics=()), (READ_GROUP,)),
+    Case(83, lambda version, topic_id: share_group_state.InitializeShareGroupStateRequest(
+        group_id="g", topics=(share_group_state.InitializedTopic(topic_id=topic_id, partitions=(
+            share_group_state.InitializedPartition(partition=9, state_epoch=0, start_offset=0),)),)),
+        (CLUSTER_ACTION,)),
+    Case(84, lambda version, topic_id: share_group_state.ReadShareGroupStateRequest(
+        group_id="g", topics=state_read(topic_id)), (CLUSTER_ACTION,)),
+    Case(85, lambda version, topic_id: share_group_state.WriteShareGroupStateRequest(
+        group_id="g", topics=(share_group_state.WrittenTopic(topic_id=topic_id, partitions=(
+            share_group_state.WrittenPartition(
+                partition=9, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=()),)),)), (CLUSTER_ACTION,)),
+    Case(86, lambda version, topic_id: share_group_state.DeleteShareGroupStateRequest(
+        group_id="g", topics=(share_group_state.ForgottenStateTopic(topic_id=topic_id, partitions=(
+            share_group_state.ForgottenStatePartition(partition=9),)),)), (CLUSTER_ACTION,)),
+    Case(87, lambda version, topic_id: share_group_state.ReadShareGroupStateSummaryRequest(
+        group_id="g", topics=state_read(topic_id)), (CLUSTER_ACTION,)),
+    Case(90, lambda version, _: share_group_offsets.DescribeShareGroupOffsetsRequest(
+        groups=(share_group_offsets.DescribeShareOffsetsGroup(group_id="g", topics=(
+            share_group_offsets.DescribeShareOffsetsTopic(topic_name="t", partitions=(9,)),)),)),
+        (DESCRIBE_GROUP, DESCRIBE)),
+    Case(91, lambda version, _: share_group_offsets.AlterShareGroupOffsetsRequest(
+        group_id="g", topics=(share_group_offsets.AlterShareOffsetsTopic(topic_name="t", partitions=(
+            share_group_offsets.AlterShareOffset(partition_index=9, start_offset=0),)),)), (READ_GROUP, READ)),
+    Case(92, lambda version, _: share_group_offsets.DeleteShareGroupOffsetsRequest(
+        group_id="g", topics=(share_group_offsets.DeleteShareOffsetsTopic(topic_name="t"),)),
+        (rule(Operation.DELETE, GROUP, "g"), READ)),
     Case(44, altering_some(2, "t"), (rule(Operation.ALTER_CONFIGS),)),
     Case(44, altering_some(8, "1"), (rule(Operation.ALTER_CONFIGS, CLUSTER),)),
     Case(48, lambda version, _: quotas.DescribeClientQuotasRequest(components=(), strict=False),

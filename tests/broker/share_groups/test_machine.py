@@ -21,6 +21,8 @@ from mainstem.broker.share_groups.state_machine import (
     ReadBatches,
     ShareStateMachine,
     WantedRecords,
+    WindowState,
+    WrittenState,
 )
 from mainstem.model import FeatureLevel
 from mainstem.protocol.error_codes import ErrorCode
@@ -34,6 +36,8 @@ from mainstem.protocol.messages.share_fetch import (
     RENEW,
     AcknowledgementBatch,
 )
+from mainstem.protocol.messages.share_group_state import UNINITIALIZED
+from mainstem.protocol.messages.share_state_records import ShareStateBatch
 from mainstem.protocol.records import Record
 
 CONFIG = ShareGroupsConfig(
@@ -307,3 +311,46 @@ def test_records_of_a_later_version_are_handed_on() -> None:
     table.machine.replay(later)
     table.cut()
     assert table.log == [later]
+
+
+def test_a_group_begins_anew_and_the_log_tells_the_same() -> None:
+    """Behind an offset that an administrator has set nothing is done, whatever was; so it is after a failover, and from
+    a snapshot."""
+    for cut in (False, True):
+        table = Table()
+        assert table.begin(20) == 0
+        table.acquire("ada", 0, [BatchSpan(0, 9)], 10)
+        assert table.acknowledge("ada", (0, 9, (ACCEPT,))) is ErrorCode.NONE
+        assert table.take(table.machine.initialize(1, KEY, 5, 3, table.now)) is ErrorCode.NONE
+        assert table.take(table.machine.initialize(1, KEY, 4, 0, table.now)) is ErrorCode.FENCED_STATE_EPOCH
+        if cut:
+            table.cut()
+        table.failover()
+        assert table.take(table.machine.read(1, [KEY], table.now)) == [WindowState(5, 0, 3, (), 0)]
+        assert table.begin(20) == 3
+        assert table.acquire("bob", 3, [BatchSpan(0, 9)], 10) == [Acquired(3, 9, 1)]
+
+
+def test_a_group_that_is_initialized_without_an_offset_begins_where_it_is_configured_to() -> None:
+    table = Table()
+    table.take(table.machine.initialize(1, KEY, 2, UNINITIALIZED, table.now))
+    table.failover()
+    assert table.begin(20, log_start=6) == 6
+    assert table.take(table.machine.read(1, [KEY], table.now)) == [WindowState(2, 0, 6, (), 0)]
+
+
+def test_what_a_broker_writes_is_sound_or_refused_as_a_whole() -> None:
+    table = Table()
+    table.take(table.machine.initialize(1, KEY, 0, 10, table.now))
+
+    def written(first: int, last: int, state: int, count: int = 1) -> object:
+        good = ShareStateBatch(first_offset=12, last_offset=12, delivery_state=2, delivery_count=1)
+        batch = ShareStateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        return table.take(table.machine.write(1, KEY, WrittenState(0, 0, -1, (good, batch)), table.now))
+
+    for bad in ((14, 13, 2), (-1, 3, 2), (14, 15, 1), (14, 15, 3), (14, 15, 2, -1), (14, 50, 2)):
+        assert written(*bad) is ErrorCode.INVALID_REQUEST, bad
+    assert table.take(table.machine.read(1, [KEY], table.now)) == [WindowState(0, 0, 10, (), 0)]
+    assert written(10, 11, 4) is ErrorCode.NONE
+    table.failover()
+    assert table.take(table.machine.read(1, [KEY], table.now)) == [WindowState(0, 0, 13, (), 0)]

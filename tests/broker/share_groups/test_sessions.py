@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mainstem.broker.share_groups.records import SharedPartition
 from mainstem.broker.share_groups.sessions import (
     FINAL_EPOCH,
-    FollowedPartition,
     ShareMember,
     ShareSession,
     ShareSessions,
@@ -46,7 +46,7 @@ def test_a_session_follows_so_many_partitions_in_turns() -> None:
     held = sessions()
     session = held.enter(ADA, 0, 0)
     assert isinstance(session, ShareSession)
-    first, second, third = (FollowedPartition(UUID(int=1), index) for index in range(3))
+    first, second, third = (SharedPartition(UUID(int=1), index) for index in range(3))
     assert held.follow(session, first)
     assert held.follow(session, second)
     assert held.follow(session, first)

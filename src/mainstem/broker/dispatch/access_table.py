@@ -87,6 +87,10 @@ def _group_item(broker: Broker, item: str, version: int) -> Resource:
     return Resource(ResourceKind.GROUP, item)
 
 
+def _group_described(broker: Broker, item: Any, version: int) -> Resource:
+    return Resource(ResourceKind.GROUP, item.group_id)
+
+
 def _transactional(request: Any) -> Resource:
     return Resource(ResourceKind.TRANSACTIONAL_ID, request.transactional_id)
 
@@ -195,5 +199,13 @@ ACCESS: Mapping[int, Access] = {
     89: Each(Operation.DESCRIBE, "group_ids", _group_item),  # and DESCRIBE on their topics: its handler checks them
     78: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
     79: Whole(Operation.READ, _sharing_group),  # and READ on each topic: its handler checks them
+    83: Whole(Operation.CLUSTER_ACTION, _cluster),
+    84: Whole(Operation.CLUSTER_ACTION, _cluster),
+    85: Whole(Operation.CLUSTER_ACTION, _cluster),
+    86: Whole(Operation.CLUSTER_ACTION, _cluster),
+    87: Whole(Operation.CLUSTER_ACTION, _cluster),
+    90: Each(Operation.DESCRIBE, "groups", _group_described),  # and DESCRIBE on topics: its handler checks them
+    91: Whole(Operation.READ, _group),  # and READ on each topic: its handler checks them
+    92: Whole(Operation.DELETE, _group),  # and READ on each topic: its handler checks them
 }  # fmt: skip
 """By API key. Rows of APIs that this node does not serve are for those that it will."""

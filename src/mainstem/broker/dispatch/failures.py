@@ -17,7 +17,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.schema import ArrayKind, FixedKind, StructKind, WireField, declaration_of, string, uuid
+from mainstem.protocol.schema import (
+    ZERO_UUID,
+    ArrayKind,
+    FixedKind,
+    StructKind,
+    WireField,
+    declaration_of,
+    string,
+    uuid,
+)
 
 ERROR_CODE = "error_code"
 ERROR_MESSAGE = "error_message"
@@ -30,6 +39,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "partition_id": ("partition_id",),
     "index": ("index",),
     "topic": ("topic", "name"),
+    "topic_name": ("topic_name",),
     "name": ("name", "topic"),
     "topic_id": ("topic_id",),
     "user": ("user", "name"),
@@ -161,4 +171,6 @@ def _nothing(field: WireField, version: int) -> Any:
         return ()
     if isinstance(field.kind, FixedKind):
         return False if field.kind.format == "?" else 0
-    return "" if field.kind in (string, uuid) else b""
+    if field.kind is uuid:
+        return ZERO_UUID
+    return "" if field.kind is string else b""

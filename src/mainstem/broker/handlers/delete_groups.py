@@ -41,4 +41,4 @@ async def _with_state(broker: Broker, names: Sequence[str]) -> set[str]:
     """Forget what empty share groups have read; returns those of which some is left."""
     found = await broker.groups.administration.describe_share_groups(names)
     empty = {group.group_id for group in found if group.group_state == ShareGroupState.EMPTY.value}
-    return {name for name in sorted(empty) if not await broker.shares.forget_group_everywhere(name)}
+    return {name for name in sorted(empty) if not await broker.shares.states.forget_group(name)}

@@ -15,10 +15,10 @@ from mainstem.broker.errors import ERROR_OF_OUTCOME, CoordinatorRefusal
 from mainstem.broker.partitions import FoundPartition, find_partition
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.share_groups.records import SharedPartition
 from mainstem.broker.share_groups.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FollowedPartition,
     ShareMember,
     ShareSession,
 )
@@ -88,7 +88,7 @@ def _follow(broker: Broker, session: ShareSession, request: ShareFetchRequest) -
     """Apply what a request changes of its session; False: the session has no room for it."""
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:
-            session.followed.pop(FollowedPartition(topic.topic_id, index), None)
+            session.followed.pop(SharedPartition(topic.topic_id, index), None)
     return all(broker.shares.sessions.follow(session, each.partition) for each in asked(request))
 
 
@@ -173,7 +173,7 @@ class _ShareFetch:
                 self._rows.of(partition).error = code
                 self._has_news = True
 
-    async def _acquire(self, partition: FollowedPartition) -> ErrorCode:
+    async def _acquire(self, partition: SharedPartition) -> ErrorCode:
         """Acquire records of one partition, as far as the request has room for more."""
         broker, key = self._broker, window_of(self._member, partition)
         found = await find_partition(broker, partition.topic_id, partition.partition)
@@ -217,7 +217,7 @@ class _ShareFetch:
         return ErrorCode.NONE
 
     def _take(
-        self, partition: FollowedPartition, acquired: list[Acquired], batches: list[tuple[BatchSpan, Buffer]]
+        self, partition: SharedPartition, acquired: list[Acquired], batches: list[tuple[BatchSpan, Buffer]]
     ) -> None:
         row: ShareRow = self._rows.of(partition)
         row.acquired = acquired

@@ -23,6 +23,13 @@ from mainstem.protocol.messages.share_state_records import (
 from mainstem.protocol.records import NewRecord, Record
 
 
+class SharedPartition(NamedTuple):
+    """A partition that share groups read."""
+
+    topic_id: UUID
+    partition: int
+
+
 class WindowKey(NamedTuple):
     """A share group and a partition that it reads."""
 

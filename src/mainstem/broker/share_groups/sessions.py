@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from uuid import UUID
 
+from mainstem.broker.share_groups.records import SharedPartition
 from mainstem.protocol.error_codes import ErrorCode
 
 INITIAL_EPOCH = 0
@@ -25,20 +25,15 @@ class ShareMember(NamedTuple):
     member_id: str
 
 
-class FollowedPartition(NamedTuple):
-    topic_id: UUID
-    partition: int
-
-
 @dataclass(slots=True)
 class ShareSession:
     used_at_ms: int
     epoch: int = 1
     """The epoch that the next request has to carry."""
-    followed: dict[FollowedPartition, None] = field(default_factory=dict)
+    followed: dict[SharedPartition, None] = field(default_factory=dict)
     """In the order in which they take their turn when a response is full."""
 
-    def rotate(self, served: FollowedPartition) -> None:
+    def rotate(self, served: SharedPartition) -> None:
         """A partition had its turn."""
         if served in self.followed:
             del self.followed[served]
@@ -75,7 +70,7 @@ class ShareSessions:
         self._sessions.move_to_end(member)
         return session
 
-    def follow(self, session: ShareSession, partition: FollowedPartition) -> bool:
+    def follow(self, session: ShareSession, partition: SharedPartition) -> bool:
         """Whether the session has room for a partition that it follows from now on."""
         if partition not in session.followed and len(session.followed) >= self._partitions_max:
             return False

@@ -102,6 +102,11 @@ class SharePartition:
         runs = list(self.runs)  # metrics are read in another thread
         return sum(run.last - run.first + 1 for run in runs if run.state is RecordState.ACQUIRED)
 
+    @property
+    def done(self) -> int:
+        """How many offsets of the window nobody gets any more."""
+        return sum(run.last - run.first + 1 for run in self.runs if run.state.is_final)
+
     # --- what the log says ---------------------------------------------------------------------------
 
     def apply(self, start: int, batches: Iterable[ShareStateBatch]) -> None:

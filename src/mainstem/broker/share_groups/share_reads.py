@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from mainstem.broker.share_groups.records import WindowKey
 from mainstem.broker.share_groups.served_states import ServedStates
 from mainstem.broker.share_groups.sessions import ShareMember, ShareSessions
 from mainstem.broker.share_groups.share_partition import Acquired
+from mainstem.broker.share_groups.share_states import ShareStates
 from mainstem.broker.share_groups.share_statistics import ShareCounts, samples_of
 from mainstem.broker.share_groups.state_machine import (
     LogBounds,
@@ -53,11 +54,6 @@ class Wakeups:
                     del self._waiting[key]
 
 
-async def nowhere(group_id: str) -> bool:
-    """There are no other nodes."""
-    return True
-
-
 class ShareReads:
     """Over the state that `served` serves, which its owner starts and closes."""
 
@@ -67,21 +63,20 @@ class ShareReads:
         served: ServedStates,
         wakeups: Wakeups,
         counts: ShareCounts,
-        forget_elsewhere: Callable[[str], Awaitable[bool]] = nowhere,
+        states: ShareStates,
         config_of: Callable[[str], ShareGroupsConfig] | None = None,
     ) -> None:
-        """`forget_elsewhere` has all other nodes forget a share group; `config_of` gives the settings of a group that
-        has some of its own."""
+        """`config_of` gives the settings of a group that has some of its own."""
         self.config_of = config_of or (lambda group_id: config)
         self.served = served
         self.wakeups = wakeups
+        self.states = states
         self.sessions = ShareSessions(
             sessions_max=config.sessions_max,
             partitions_max=config.session_partitions_max,
             idle_ms_min=config.session_idle_ms_min,
         )
         self._counts = counts
-        self._forget_elsewhere = forget_elsewhere
 
     async def begin(self, queue_id: int, key: WindowKey, bounds: LogBounds) -> NextRead:
         """Raises `CoordinatorRefusal`, as all of these do."""
@@ -123,23 +118,6 @@ class ShareReads:
                 partition.runtime.submit(_forgetting(topic.topic_id)).add_done_callback(heard)
             except CoordinatorRefusal:
                 continue
-
-    async def forget_group(self, group_id: str) -> bool:
-        """Forget all windows of a share group, in the partitions that this node serves; returns whether that is
-        committed."""
-        self.served.look()
-        for partition in list(self.served.partitions.values()):
-            try:
-                await partition.runtime.submit(_forgetting(group_id))
-            except CoordinatorRefusal as refusal:
-                if refusal.code is not ErrorCode.NOT_COORDINATOR:  # another node's, which is asked as well
-                    return False
-        return True
-
-    async def forget_group_everywhere(self, group_id: str) -> bool:
-        """The same on all nodes."""
-        here, elsewhere = await asyncio.gather(self.forget_group(group_id), self._forget_elsewhere(group_id))
-        return here and elsewhere
 
     def samples(self) -> Iterable[Sample]:
         machines = [partition.runtime.machine for partition in list(self.served.partitions.values())]

@@ -10,16 +10,14 @@ out again; one that was not is, up to the bound on deliveries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
-from mainstem.broker.share_groups.config import ShareGroupsConfig
-from mainstem.broker.share_groups.lock_deadlines import LockDeadlines
-from mainstem.broker.share_groups.records import StateLogRecord, StateRecord, WindowKey
-from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan, RecordState, SharePartition
-from mainstem.broker.share_groups.share_statistics import ShareCounts
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
+from mainstem.broker.share_groups.records import WindowKey
+from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan, RecordState
+from mainstem.broker.share_groups.window_log import WindowEpochs, WindowLog
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
     ACCEPT,
@@ -30,16 +28,13 @@ from mainstem.protocol.messages.share_fetch import (
     RENEW,
     AcknowledgementBatch,
 )
-from mainstem.protocol.messages.share_state_records import (
-    ShareSnapshotKey,
-    ShareSnapshotValue,
-    ShareStateBatch,
-    ShareUpdateValue,
-)
+from mainstem.protocol.messages.share_group_state import ANY_EPOCH, UNINITIALIZED
+from mainstem.protocol.messages.share_state_records import ShareStateBatch
+
+_WRITTEN_STATES = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+"""Acquired records are not in the log: they are available to whoever reads it."""
 
 _STATE_OF = {GAP: RecordState.ARCHIVED, ACCEPT: RecordState.ACKNOWLEDGED, REJECT: RecordState.ARCHIVED}
-
-NO_EPOCH = 0
 
 
 class NextRead(NamedTuple):
@@ -71,82 +66,37 @@ class WantedRecords(NamedTuple):
     """Whether `records` may be exceeded to keep a batch whole."""
 
 
-class ShareStateMachine:
-    """`available` is told of windows that may have more to give out; `config_of` gives the settings of a group that has
-    some of its own."""
+class WindowState(NamedTuple):
+    """A window as the log has it; a `start` of -1: the group has yet to begin."""
 
-    def __init__(
-        self,
-        config: ShareGroupsConfig,
-        counts: ShareCounts,
-        available: Callable[[WindowKey], None],
-        config_of: Callable[[str], ShareGroupsConfig] | None = None,
-    ) -> None:
-        self.windows: dict[WindowKey, SharePartition] = {}
-        self._snapshot_epochs: dict[WindowKey, int] = {}
-        self._unknown: dict[bytes, UnknownRecord] = {}
-        """Per key the record that a later version wrote, to be handed on."""
-        self._config = config
-        self._config_of = config_of or (lambda group_id: config)
-        self._counts = counts
-        self._available = available
-        self._deadlines = LockDeadlines()
+    state_epoch: int
+    leader_epoch: int
+    start: int
+    batches: Sequence[ShareStateBatch]
+    done: int
+    """Offsets from `start` on that nobody gets any more."""
 
-    # --- the log -------------------------------------------------------------------------------------
 
-    def replay(self, record: StateLogRecord) -> None:
-        if isinstance(record, UnknownRecord):
-            if record.value is None:
-                self._unknown.pop(record.key, None)
-            else:
-                self._unknown[record.key] = record
-            return
-        key, value = record.window, record.value
-        if value is None:
-            if isinstance(record.key, ShareSnapshotKey):
-                self.windows.pop(key, None)
-                self._snapshot_epochs.pop(key, None)
-                self._deadlines.set(key, None)
-            return
-        window = self.windows.get(key)
-        if window is None:
-            window = self.windows[key] = SharePartition.beginning_at(value.start_offset)
-        elif isinstance(value, ShareSnapshotValue) and value.snapshot_epoch <= self._snapshot_epochs.get(key, -1):
-            return
-        self._snapshot_epochs[key] = value.snapshot_epoch
-        window.apply(value.start_offset, value.state_batches)
+class WrittenState(NamedTuple):
+    """What a broker says of a window; a `start` of -1: it is where it was."""
 
-    def lose(self) -> None:
-        """The next part of the log cannot be read: what was acknowledged in it is given out again."""
+    state_epoch: int
+    leader_epoch: int
+    start: int
+    batches: Sequence[ShareStateBatch]
 
-    def recovered(self, now: Moment) -> Result:
-        return self._finish(Result())
-
-    def sections(self) -> list[WindowKey | bytes]:
-        return [*self.windows, *self._unknown]
-
-    def snapshot(self, section: WindowKey | bytes) -> Iterator[StateLogRecord]:
-        if isinstance(section, bytes):
-            unknown = self._unknown.get(section)
-            if unknown is not None:
-                yield unknown
-            return
-        window = self.windows.get(section)
-        if window is not None:
-            self._snapshot_epochs[section] += 1
-            yield self._snapshot_record(section, window)
-
-    def _snapshot_record(self, key: WindowKey, window: SharePartition) -> StateRecord:
-        value = ShareSnapshotValue(
-            snapshot_epoch=self._snapshot_epochs.get(key, 0),
-            state_epoch=NO_EPOCH,
-            leader_epoch=NO_EPOCH,
-            start_offset=window.start,
-            create_timestamp=-1,
-            write_timestamp=-1,
-            state_batches=window.batches(),
+    def is_sound(self, end_max: int) -> bool:
+        """Whether records can be in these states, none of them at `end_max` or behind it."""
+        return all(
+            0 <= batch.first_offset <= batch.last_offset < end_max
+            and batch.delivery_state in _WRITTEN_STATES
+            and batch.delivery_count >= 0
+            for batch in self.batches
         )
-        return StateRecord(key.of_snapshot(), value)
+
+
+class ShareStateMachine(WindowLog):
+    """The events of readers, of those who look after the state, and of time."""
 
     # --- fetches -------------------------------------------------------------------------------------
 
@@ -155,14 +105,13 @@ class ShareStateMachine:
         group that comes to a partition for the first time begins where `auto_offset_reset` says."""
         result = Result()
         window = self.windows.get(key)
-        if window is None:
-            if len(self.windows) >= self._config.windows_max:
+        if window is None or window.start == UNINITIALIZED:
+            if window is None and len(self.windows) >= self._config.windows_max:
                 result.answers.append(Answer(ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return self._finish(result)
             from_start = self._config_of(key.group_id).auto_offset_reset == "earliest"
-            window = SharePartition.beginning_at(bounds.log_start if from_start else bounds.end)
-            self._write(result, self._snapshot_record(key, window))
-            window = self.windows[key]
+            start = bounds.log_start if from_start else bounds.end
+            window = self._begin_anew(result, key, start, self._epochs.get(key) or WindowEpochs())
         elif window.start < bounds.log_start:
             self._update(result, key, window, (), start=bounds.log_start)
         locks_max = self._config_of(key.group_id).record_locks_max
@@ -175,7 +124,7 @@ class ShareStateMachine:
         """Give a member what is available of the batches that were read. The answer is a list of `Acquired`."""
         result, window = Result(), self.windows.get(key)
         taken: list[Acquired] = []
-        if window is not None:
+        if window is not None and window.start != UNINITIALIZED:
             own, room, position = self._config_of(key.group_id), wanted.records, read.offset
             for span in read.spans:
                 if room <= 0 or position >= window.start + own.record_locks_max:
@@ -252,8 +201,7 @@ class ShareStateMachine:
         result = Result()
         gone = [key for key in self.windows if of in (key.group_id, key.topic_id)]
         for key in gone:
-            self._write(result, StateRecord(key.of_update(), None))
-            self._write(result, StateRecord(key.of_snapshot(), None))
+            self._forget(result, key)
         result.answers.append(Answer(ticket, len(gone)))
         return self._finish(result)
 
@@ -273,43 +221,85 @@ class ShareStateMachine:
             self._update(result, key, window, changes)
         return self._finish(result)
 
-    # --- internals -----------------------------------------------------------------------------------
+    # --- the state, for those who look after it --------------------------------------------------------
 
-    def _update(
-        self,
-        result: Result,
-        key: WindowKey,
-        window: SharePartition,
-        changes: Sequence[ShareStateBatch],
-        start: int | None = None,
-    ) -> None:
-        """Write what has changed, if anything has, and tell those who wait for records."""
-        if changes or start is not None:
-            value = ShareUpdateValue(
-                snapshot_epoch=self._snapshot_epochs.get(key, 0),
-                leader_epoch=NO_EPOCH,
-                start_offset=window.start_after(changes) if start is None else start,
-                state_batches=tuple(changes),
-            )
-            self._counts.archived += sum(
-                batch.last_offset - batch.first_offset + 1
-                for batch in changes
-                if batch.delivery_state == RecordState.ARCHIVED
-            )
-            self._write(result, StateRecord(key.of_update(), value))
+    def keys_of(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
+        """The answer is a list of the `WindowKey`s of a share group."""
+        result = Result()
+        result.answers.append(Answer(ticket, [key for key in self.windows if key.group_id == group_id]))
+        return self._finish(result)
+
+    def read(self, ticket: Ticket, keys: Sequence[WindowKey], now: Moment) -> Result:
+        """The answer is a list with the `WindowState` of each, None where there is none."""
+        result = Result()
+        result.answers.append(Answer(ticket, [self._state_of(key) for key in keys]))
+        return self._finish(result)
+
+    def read_to_lead(self, ticket: Ticket, key: WindowKey, leader_epoch: int, now: Moment) -> Result:
+        """The same of one window, for a broker that gives its records out from now on: earlier leaders write nothing
+        any more. The answer is a `WindowState`, or the `ErrorCode` of a refusal."""
+        result, state = Result(), self._state_of(key)
+        answer: WindowState | ErrorCode = ErrorCode.INVALID_REQUEST
+        if state is not None:
+            fenced = ANY_EPOCH < leader_epoch < state.leader_epoch
+            answer = ErrorCode.FENCED_LEADER_EPOCH if fenced else state
+            if leader_epoch > state.leader_epoch:
+                self._write_change(result, key, state.start, (), leader_epoch)
+        result.answers.append(Answer(ticket, answer))
+        return self._finish(result)
+
+    def initialize(self, ticket: Ticket, key: WindowKey, state_epoch: int, start: int, now: Moment) -> Result:
+        """A group begins with a partition at this offset, whatever it knew; without one it begins at its first read
+        where `auto_offset_reset` says. The answer is an `ErrorCode`."""
+        result, known = Result(), self._epochs.get(key)
+        code = ErrorCode.NONE
+        if start < UNINITIALIZED:
+            code = ErrorCode.INVALID_REQUEST
+        elif known is None and len(self.windows) >= self._config.windows_max:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif known is not None and ANY_EPOCH < state_epoch < known.state:
+            code = ErrorCode.FENCED_STATE_EPOCH
+        else:
+            before = known or WindowEpochs()
+            epochs = WindowEpochs(state=max(state_epoch, before.state), leader=before.leader)
+            self._begin_anew(result, key, start, epochs)
             self._available(key)
-        self._arm(key, window)
+        result.answers.append(Answer(ticket, code))
+        return self._finish(result)
 
-    def _write(self, result: Result, record: StateRecord) -> None:
-        result.records.append(record)
-        self.replay(record)
+    def write(self, ticket: Ticket, key: WindowKey, written: WrittenState, now: Moment) -> Result:
+        """A broker that gave records out says what became of them. The answer is an `ErrorCode`; with an error nothing
+        of it is done."""
+        result, window = Result(), self.windows.get(key)
+        code = ErrorCode.INVALID_REQUEST
+        if window is not None:
+            epochs = self._epochs[key]
+            start = max(written.start, window.start)
+            if ANY_EPOCH < written.leader_epoch < epochs.leader:
+                code = ErrorCode.FENCED_LEADER_EPOCH
+            elif ANY_EPOCH < written.state_epoch < epochs.state:
+                code = ErrorCode.FENCED_STATE_EPOCH
+            elif start != UNINITIALIZED and written.is_sound(start + self._config_of(key.group_id).record_locks_max):
+                code = ErrorCode.NONE
+                self._write_change(result, key, start, written.batches, written.leader_epoch)
+                self._arm(key, window)
+                self._available(key)
+        result.answers.append(Answer(ticket, code))
+        return self._finish(result)
 
-    def _arm(self, key: WindowKey, window: SharePartition) -> None:
-        self._deadlines.set(key, window.next_deadline_ms())
+    def delete(self, ticket: Ticket, key: WindowKey, now: Moment) -> Result:
+        """A group is to know nothing of a partition any more. The answer is an `ErrorCode`."""
+        result = Result()
+        if key in self.windows:
+            self._forget(result, key)
+        result.answers.append(Answer(ticket, ErrorCode.NONE))
+        return self._finish(result)
 
-    def _finish(self, result: Result) -> Result:
-        result.wake_at_ms = self._deadlines.next_ms()
-        return result
+    def _state_of(self, key: WindowKey) -> WindowState | None:
+        window, epochs = self.windows.get(key), self._epochs.get(key)
+        if window is None or epochs is None:
+            return None
+        return WindowState(epochs.state, epochs.leader, window.start, window.batches(), window.done)
 
 
 def _parts(batches: Sequence[AcknowledgementBatch]) -> Iterator[tuple[int, int, int]]:

@@ -25,6 +25,7 @@ from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
+from mainstem.broker.share_groups.share_states import ShareStates
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.throttling import Throttling
 from mainstem.broker.topics.key_checks import KeyChecks
@@ -127,7 +128,7 @@ class Compute:
             )
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         nameserver.subscribe(partial(tell_share_groups, shares))
-        serve_share_groups(ports.handlers, shares)
+        serve_share_groups(ports.handlers, shares.states)
         for served in coordinators:
             stack.push_async_callback(served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -193,8 +194,8 @@ def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode, settin
     config, wakeups, counts = setup.config.shares, Wakeups(), ShareCounts()
     topic = state_topic(config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor)
     served = ServedStates(node, config, topic, available=wakeups.tell, counts=counts, config_of=settings.of_shares)
-    calls = ShareGroupCalls(setup.config.node_id, nameserver)
-    return ShareReads(config, served, wakeups, counts, calls.forget, settings.of_shares)
+    others = None if nameserver.others is None else ShareGroupCalls(setup.config.node_id, nameserver)
+    return ShareReads(config, served, wakeups, counts, ShareStates(node, served, others), settings.of_shares)
 
 
 def _transactions(

@@ -9,12 +9,14 @@ from mainstem.broker.consumer_groups.events.event_frame import EventFrame
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
 from mainstem.broker.consumer_groups.modern import described
 from mainstem.broker.consumer_groups.shared import share_described
+from mainstem.broker.consumer_groups.shared.share_group import FoundedShareGroup
 from mainstem.broker.consumer_groups.step import PendingRecord, ShareRecord
 from mainstem.broker.consumer_groups.streams import streams_described
 from mainstem.broker.consumer_groups.streams.streams_step import StreamsStep
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_administration import DeletableGroupResult, DescribedGroup, ListedGroup
+from mainstem.protocol.messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
 
 
 class AdministrationEvents:
@@ -115,6 +117,24 @@ class AdministrationEvents:
                     step.write(PendingRecord(key, None))
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         step.answer(ticket, results)
+        return self._frame.finish(step)
+
+    def found_share_group(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
+        """Somebody is about to say where a share group begins: found it if there is none. The answer is a
+        `FoundedShareGroup`; with an error the group is as it was."""
+        step = self._frame.begin(now)
+        group, code = self._state.shared.get(group_id), ErrorCode.NONE
+        if group is not None:
+            code = ErrorCode.NONE if group.empty else ErrorCode.NON_EMPTY_GROUP
+        elif self._state.any_group(group_id) is not None:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not self._frame.has_room:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            value = ShareGroupMetadataValue(epoch=1, metadata_hash=0)
+            step.write(ShareRecord(ShareGroupMetadataKey(group=group_id), value))
+            group = self._state.shared[group_id]
+        step.answer(ticket, FoundedShareGroup(code, 0 if group is None else group.epoch))
         return self._frame.finish(step)
 
     def _described(self, group_id: str) -> DescribedGroup:

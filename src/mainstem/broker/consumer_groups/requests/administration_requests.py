@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mainstem.broker.consumer_groups.modern.described import not_described
 from mainstem.broker.consumer_groups.requests.submission import Submission
 from mainstem.broker.consumer_groups.shared.share_described import share_not_described
+from mainstem.broker.consumer_groups.shared.share_group import FoundedShareGroup
 from mainstem.broker.consumer_groups.streams.streams_described import streams_not_described
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.protocol.error_codes import ErrorCode
@@ -58,6 +59,14 @@ class AdministrationRequests:
             share_not_described,
         )
         return [found[group_id] for group_id in group_ids]
+
+    async def found_share_group(self, group_id: str) -> FoundedShareGroup:
+        """See to it that there is a share group without members."""
+        return await self._submission.answer(
+            group_id,
+            lambda machine, ticket, now: machine.administration.found_share_group(ticket, group_id, now),
+            lambda code: FoundedShareGroup(code, 0),
+        )
 
     async def describe_streams_groups(self, group_ids: Sequence[str]) -> list[DescribedStreamsGroup]:
         """The streams groups, in the order asked for."""

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import partitions_of, rows_of
 from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup, EpochRecords
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, EpochMember, member_bytes
 from mainstem.broker.consumer_groups.step import ShareRecord
+from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -30,6 +32,13 @@ class ShareGroupState(enum.Enum):
 
     EMPTY = "Empty"
     STABLE = "Stable"
+
+
+class FoundedShareGroup(NamedTuple):
+    """A share group that has no members; or why there is none."""
+
+    error: ErrorCode
+    epoch: int
 
 
 @dataclass(slots=True)
