@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 UNKNOWN_OFFSET = -1
 
+NO_SUCH_PARTITION = -2
+"""In place of the node that serves a partition; -1 would be that of one without a leader."""
+
 PARTITIONS_PER_CALL = 1_000
 """Partitions of one call to another node: each takes a record there, or a look-up."""
 
@@ -122,11 +125,13 @@ class ShareStates:
         return sorted(found)
 
     async def standings(self, group_id: str, partitions: Iterable[SharedPartition]) -> dict[SharedPartition, Standing]:
-        """How far a share group is with each of these partitions, which exist."""
+        """How far a share group is with each of these partitions."""
         found: dict[SharedPartition, Standing] = {}
         for node_id, part in self._by_node(partitions, lambda partition: partition):
             told = None
-            if node_id == self._node_id:
+            if node_id == NO_SUCH_PARTITION:
+                told = [Standing(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in part]
+            elif node_id == self._node_id:
                 told = await self.standings_here(group_id, part)
             elif self._others is not None:
                 told = await self._others.standings(node_id, group_id, part)
@@ -136,11 +141,13 @@ class ShareStates:
         return found
 
     async def begin(self, group_id: str, state_epoch: int, starts: Iterable[NewStart]) -> Codes:
-        """Have a share group begin at other offsets with these partitions, which exist, or forget them."""
+        """Have a share group begin at other offsets with these partitions, or forget them."""
         codes: Codes = {}
         for node_id, part in self._by_node(starts, lambda start: start.partition):
             told = None
-            if node_id == self._node_id:
+            if node_id == NO_SUCH_PARTITION:
+                told = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * len(part)
+            elif node_id == self._node_id:
                 told = await self.begin_here(group_id, state_epoch, part)
             elif self._others is not None:
                 told = await self._others.begin(node_id, group_id, state_epoch, part)
@@ -163,7 +170,9 @@ class ShareStates:
         nodes: dict[int, list[T]] = {}
         for item in items:
             queue_id = self.queue_id(partition_of(item))
-            nodes.setdefault(-1 if queue_id is None else self._routing.broker_of(queue_id), []).append(item)
+            nodes.setdefault(NO_SUCH_PARTITION if queue_id is None else self._routing.broker_of(queue_id), []).append(
+                item
+            )
         for node_id, part in nodes.items():
             for first in range(0, len(part), PARTITIONS_PER_CALL):
                 yield node_id, part[first : first + PARTITIONS_PER_CALL]
