@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.share_groups.records import SharedPartition
-from mainstem.broker.share_groups.share_states import COME_AGAIN, Standing
+from mainstem.broker.share_groups.share_states import COME_AGAIN, ShareStanding
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_group_offsets import (
@@ -78,13 +78,13 @@ async def _described(
     return DescribedShareOffsetsGroup(group_id=asked.group_id, topics=tuple(topics), error_code=ErrorCode.NONE)
 
 
-async def _standings(broker: Broker, group_id: str, topic: Topic, partitions: Iterable[int]) -> list[Standing]:
+async def _standings(broker: Broker, group_id: str, topic: Topic, partitions: Iterable[int]) -> list[ShareStanding]:
     asked = [SharedPartition(topic.topic_id, index) for index in dict.fromkeys(partitions)]
     found = await broker.shares.states.standings(group_id, asked)
     return [found[partition] for partition in asked]
 
 
-def _row(standing: Standing) -> DescribedShareOffset:
+def _row(standing: ShareStanding) -> DescribedShareOffset:
     code = standing.error
     return DescribedShareOffset(
         partition_index=standing.partition.partition,

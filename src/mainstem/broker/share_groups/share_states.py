@@ -41,7 +41,7 @@ COME_AGAIN = frozenset(
 do so again when it is not available."""
 
 
-class Standing(NamedTuple):
+class ShareStanding(NamedTuple):
     """How far a share group is with a partition, and how far it could be."""
 
     partition: SharedPartition
@@ -85,7 +85,7 @@ class OtherShareNodes(Protocol):
 
     async def standings(
         self, node_id: int, group_id: str, partitions: Sequence[SharedPartition]
-    ) -> list[Standing] | None: ...
+    ) -> list[ShareStanding] | None: ...
 
     async def begin(
         self, node_id: int, group_id: str, state_epoch: int, starts: Sequence[NewStart]
@@ -124,19 +124,21 @@ class ShareStates:
             found.update(answer)
         return sorted(found)
 
-    async def standings(self, group_id: str, partitions: Iterable[SharedPartition]) -> dict[SharedPartition, Standing]:
+    async def standings(
+        self, group_id: str, partitions: Iterable[SharedPartition]
+    ) -> dict[SharedPartition, ShareStanding]:
         """How far a share group is with each of these partitions."""
-        found: dict[SharedPartition, Standing] = {}
+        found: dict[SharedPartition, ShareStanding] = {}
         for node_id, part in self._by_node(partitions, lambda partition: partition):
             told = None
             if node_id == NO_SUCH_PARTITION:
-                told = [Standing(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in part]
+                told = [ShareStanding(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for partition in part]
             elif node_id == self._node_id:
                 told = await self.standings_here(group_id, part)
             elif self._others is not None:
                 told = await self._others.standings(node_id, group_id, part)
             if told is None or len(told) != len(part):
-                told = [Standing(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE) for partition in part]
+                told = [ShareStanding(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE) for partition in part]
             found.update(zip(part, told, strict=True))
         return found
 
@@ -199,20 +201,20 @@ class ShareStates:
             found.update(SharedPartition(key.topic_id, key.partition) for key in keys)
         return list(found)
 
-    async def standings_here(self, group_id: str, partitions: Sequence[SharedPartition]) -> list[Standing]:
+    async def standings_here(self, group_id: str, partitions: Sequence[SharedPartition]) -> list[ShareStanding]:
         offsets = await self._offsets(partitions)
         found = []
         for partition in partitions:
             try:
                 state = await self.state_here(group_id, partition)
             except CoordinatorRefusal as refusal:
-                found.append(Standing(partition, refusal.code))
+                found.append(ShareStanding(partition, refusal.code))
                 continue
             known = offsets.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if isinstance(known, ErrorCode):
-                found.append(Standing(partition, known))
+                found.append(ShareStanding(partition, known))
                 continue
-            standing = Standing(partition, log_start=known.log_start, end=known.high_watermark)
+            standing = ShareStanding(partition, log_start=known.log_start, end=known.high_watermark)
             if state is not None:
                 standing = standing._replace(start=state.start, done=state.done, leader_epoch=known.leader_epoch)
             found.append(standing)

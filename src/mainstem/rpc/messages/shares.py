@@ -47,7 +47,7 @@ class AskStandings(msgspec.Struct, frozen=True):
 
 
 class StandingTold(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of `broker.share_groups.share_states.Standing`."""
+    """The fields of `broker.share_groups.share_states.ShareStanding`."""
 
     error: int
     start: int
