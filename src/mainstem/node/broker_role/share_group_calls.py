@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mainstem.broker.share_groups.records import SharedPartition
-from mainstem.broker.share_groups.share_states import NewStart, ShareStates, Standing
+from mainstem.broker.share_groups.share_states import NewStart, ShareStanding, ShareStates
 from mainstem.model import NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.protocol.error_codes import ErrorCode
@@ -60,14 +60,14 @@ class ShareGroupCalls:
 
     async def standings(
         self, node_id: int, group_id: str, partitions: Sequence[SharedPartition]
-    ) -> list[Standing] | None:
+    ) -> list[ShareStanding] | None:
         told = await self._ask(
             node_id, STANDINGS, AskStandings(group_id, [(each.topic_id, each.partition) for each in partitions])
         )
         if told is None or len(told.standings) != len(partitions):
             return None
         return [
-            Standing(
+            ShareStanding(
                 partition,
                 _code(row.error),
                 start=row.start,
