@@ -1,4 +1,4 @@
-"""What administrators ask about share groups, on the wire: librdkafka's admin client has none of it."""
+"""The questions of administrators about share groups, on the wire: librdkafka's admin client has none of it."""
 
 from __future__ import annotations
 

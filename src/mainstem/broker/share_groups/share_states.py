@@ -80,7 +80,7 @@ class OtherShareNodes(Protocol):
         ...
 
     async def begun(self, node_id: int, group_id: str) -> list[SharedPartition] | None:
-        """Where a group has begun to read."""
+        """The partitions that a group has begun to read."""
         ...
 
     async def standings(
@@ -99,8 +99,8 @@ class OtherShareNodes(Protocol):
 
 
 class ShareStates:
-    """Over the state that `served` serves; `others`: None where there are no other nodes. What ends in `_here` is about
-    this node alone."""
+    """Over the state that `served` serves; `others`: None where there are no other nodes. Methods that end in `_here` are
+    about this node alone."""
 
     def __init__(self, node: ServingNode, served: ServedStates, others: OtherShareNodes | None = None) -> None:
         self._node_id = node.node_id
@@ -113,7 +113,7 @@ class ShareStates:
     # --- the whole cluster ---------------------------------------------------------------------------
 
     async def begun(self, group_id: str) -> list[SharedPartition] | None:
-        """Where a share group has begun to read; None: not all nodes could be asked."""
+        """The partitions that a share group has begun to read; None: not all nodes could be asked."""
         asked = [self.begun_here(group_id)]
         if self._others is not None:
             asked += [self._others.begun(node_id, group_id) for node_id in self._others.brokers()]

@@ -78,7 +78,7 @@ class WindowState(NamedTuple):
 
 
 class WrittenState(NamedTuple):
-    """What a broker says of a window; a `start` of -1: it is where it was."""
+    """A window as a broker says that it is; a `start` of -1: it is where it was."""
 
     state_epoch: int
     leader_epoch: int

@@ -1,4 +1,4 @@
-"""What nodes ask each other about share groups: the state of a group over a partition lies with the node that serves
+"""The questions of nodes to each other about share groups: the state of a group over a partition lies with the node that serves
 the partition."""
 
 from __future__ import annotations
