@@ -99,8 +99,8 @@ class OtherShareNodes(Protocol):
 
 
 class ShareStates:
-    """Over the state that `served` serves; `others`: None where there are no other nodes. Methods that end in `_here` are
-    about this node alone."""
+    """Over the state that `served` serves; `others`: None where there are no other nodes. Methods that end in `_here`
+    are about this node alone."""
 
     def __init__(self, node: ServingNode, served: ServedStates, others: OtherShareNodes | None = None) -> None:
         self._node_id = node.node_id

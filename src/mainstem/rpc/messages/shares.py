@@ -1,5 +1,5 @@
-"""The questions of nodes to each other about share groups: the state of a group over a partition lies with the node that serves
-the partition."""
+"""The questions of nodes to each other about share groups: the state of a group over a partition lies with the node
+that serves the partition."""
 
 from __future__ import annotations
 
