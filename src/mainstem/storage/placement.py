@@ -186,13 +186,32 @@ class Placement:
         groups = self.groups_of(queue_ids)
         if self._moved:
             rows, which, numbers = self._met(queue_ids)
-            places = rows.ends[numbers] - 1
-            late = rows.firsts[places] > offsets[which]
-            while late.any():  # no history has more than a few stays
-                places[late] -= 1
-                late = rows.firsts[places] > offsets[which]
-            groups[which] = rows.groups[places]
+            groups[which] = rows.groups[rows.places(numbers, offsets[which])]
         return groups
+
+    def stays_at(self, queue_ids: QueueIds, offsets: Offsets) -> Places:
+        """The number of the stay in which each of these offsets is, from 0 on, one per queue id."""
+        found = numpy.zeros(len(queue_ids), numpy.intp)
+        if self._moved:
+            rows, which, numbers = self._met(queue_ids)
+            first = rows.ends[numbers] - rows.counts[numbers]
+            found[which] = rows.places(numbers, offsets[which]) - first
+        return found
+
+    def stay_starts(self, queue_ids: QueueIds, number: int) -> Offsets:
+        """The first offset in the stay of this number of each queue; the largest i64 for queues without so many."""
+        found = numpy.full(len(queue_ids), 0 if number == 0 else numpy.iinfo(numpy.int64).max, numpy.int64)
+        if self._moved and number:
+            rows, which, numbers = self._met(queue_ids)
+            many = rows.counts[numbers] > number
+            which, numbers = which[many], numbers[many]
+            found[which] = rows.firsts[rows.ends[numbers] - rows.counts[numbers] + number]
+        return found
+
+    @property
+    def stays_most(self) -> int:
+        """How many stays the longest history has."""
+        return max(map(len, self._moved.values()), default=1)
 
     def _met(self, queue_ids: QueueIds) -> tuple[_MovedRows, Places, Places]:
         """The places of moved queues among these, and their numbers in the rows of moved queues."""
@@ -214,6 +233,15 @@ class _MovedRows(NamedTuple):
     counts: Places
     firsts: Offsets
     groups: WriteGroups
+
+    def places(self, numbers: Places, offsets: Offsets) -> Places:
+        """The places of the stays in which these offsets are, of the queues with these numbers."""
+        places = self.ends[numbers] - 1
+        late = self.firsts[places] > offsets
+        while late.any():  # no history has more than a few stays
+            places[late] -= 1
+            late = self.firsts[places] > offsets
+        return places
 
     @classmethod
     def of(cls, moved: Mapping[int, Sequence[Stay]]) -> _MovedRows:

@@ -8,7 +8,9 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from tests.fakes.files import SimulatedFiles
 from tests.simulation.clients import Clients
+from tests.simulation.merger import Mergers
 from tests.simulation.moving.planted import PLANTS
 from tests.simulation.node import SimulatedNode
 from tests.simulation.oracle import QueueOracle, Refusals, require, seed_failed
@@ -25,6 +27,8 @@ class MovingNode(SimulatedNode):
     """The metadata of moves survives everything, as the nameserver's does."""
 
     faults: Sequence[str] = ()
+    is_handing_in = False
+    serving: Storage | None = None
     wishes: dict[int, Wish]
     numbers: dict[int, int]
     others: dict[int, Sequence[int]]
@@ -32,11 +36,20 @@ class MovingNode(SimulatedNode):
     moved: int = 0
 
     def watch(self, storage: Storage) -> None:
+        self.serving = storage
         self.terms: dict[int, int] = {}
         storage.grow(self.slots, self.settings.groups, self.numbers)
         storage.mover.metadata = MetadataOfMoves(lambda: self.wishes, lambda: self.others, self._moved, self._settled)
         for fault in self.faults:
             PLANTS[fault](storage)
+
+    @property
+    def disk2(self) -> SimulatedFiles:
+        return self.machine.disk2
+
+    @property
+    def manifest_path(self) -> str:
+        return self.machine.manifest_path
 
     async def create(self, topic: Topic) -> None:
         while True:
@@ -140,6 +153,8 @@ class MovingRun(Run):
     def __init__(self, seed: int, directory: Path, faults: Sequence[str] = ()) -> None:
         self._faults = faults
         super().__init__(seed, directory)
+        self._merging: asyncio.Task[bool] | None = None
+        self.mergers = Mergers(self.node, random.Random(f"{seed} merges"))
 
     def node_of(self, rng: random.Random) -> SimulatedNode:
         self.settings.groups = max(2, self.settings.groups)
@@ -153,7 +168,23 @@ class MovingRun(Run):
     def actions(self) -> list[tuple[Callable[[], Awaitable[None]], float]]:
         """Nobody waits for a queue's end: write groups that lead anew wake everybody."""
         usual = [(action, weight) for action, weight in super().actions() if action != self.clients.poll]
-        return [*usual, (self.clients.move, 8), (self.clients.lead_anew, 0.7)]
+        return [
+            *usual,
+            (self.clients.move, 8),
+            (self.clients.lead_anew, 0.7),
+            (self.merge, 6),
+            (self.mergers.replay, 1),
+        ]
+
+    async def merge(self) -> None:
+        """Make a merge, unless one is being made: a node has its files merged one after the other."""
+        if self._merging is None or self._merging.done():
+            self._merging = asyncio.get_running_loop().create_task(self.mergers.merge())
+            await self._merging
+
+    async def _stop(self) -> None:
+        self.node.serving = None
+        await super()._stop()
 
 
 def play(seed: int, directory: Path, *, faults: Sequence[str] = ()) -> MovingRun:

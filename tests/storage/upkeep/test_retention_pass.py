@@ -17,8 +17,9 @@ from tests.storage.queue_store.runs import extent_rows
 from tests.storage.small_node import topic
 
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
-from mainstem.model import Topic, queue_id_of
+from mainstem.model import SLOTS, Topic, queue_id_of
 from mainstem.storage.agreed_clock import AgreedTime
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.manifest.in_memory.file_table import FileTable
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.upkeep.retention_pass import RetentionPass
@@ -86,7 +87,8 @@ class World:
         """True: every round is the first of its pass."""
 
     def fresh_pass(self) -> RetentionPass:
-        return RetentionPass(self.table, self, self, self, self, lambda: self.topics, self, self)  # type: ignore[arg-type]
+        placement = Placement([0] * SLOTS)
+        return RetentionPass(self.table, self, self, self, placement, lambda: self.topics, self, self)  # type: ignore[arg-type]
 
     # the time as a majority's clocks have it
 
@@ -106,13 +108,7 @@ class World:
         self.looked_at.append(name)
         return None if name in self.damaged else self.rows[name]
 
-    # placement, journal, and who moves log starts
-
-    def group_of(self, queue_id: int) -> int:
-        return 0
-
-    def groups_at(self, queue_ids: numpy.ndarray, offsets: numpy.ndarray) -> numpy.ndarray:
-        return numpy.zeros(len(queue_ids), numpy.int64)
+    # journal, and who moves log starts
 
     def segments(self) -> list[Any]:
         return []

@@ -21,10 +21,11 @@ from tests.storage.queue_store.runs import extent_rows
 from tests.storage.small_node import topic
 
 from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
-from mainstem.model import Topic, queue_id_of
+from mainstem.model import SLOTS, Topic, queue_id_of
 from mainstem.storage.agreed_clock import AgreedTime
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.changes.file_retention import FileRetention
 from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition, WriteGroupSplit
@@ -125,7 +126,15 @@ class ThreePlaces:
         """Forget what upkeep remembers."""
         this: Any = self
         self.log_starts = RetentionPass(
-            self.table, this, this, this, this, lambda: self.topics, this, self.liveness, self.remote
+            self.table,
+            this,
+            this,
+            this,
+            Placement([GROUP] * SLOTS),
+            lambda: self.topics,
+            this,
+            self.liveness,
+            self.remote,
         )
         self.local_copies = LocalCopies(
             self.table, this, this, self.remote, this, lambda: self.topics, this, self.liveness

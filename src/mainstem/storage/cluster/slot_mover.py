@@ -281,8 +281,7 @@ class SlotMover:
 
     async def _settle(self) -> None:
         """Forget stays of which nothing is left, and tell the metadata of slots that have none any more."""
-        if not (unsettled := set(self.metadata.unsettled())):
-            return
+        unsettled = set(self.metadata.unsettled())
         kept: set[int] = set()
         for queue_id, stays in list(self._placement.moved.items()):
             place = self._table.find(queue_id)

@@ -22,7 +22,7 @@ from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.errors import StorageError, StorageFailed
-from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
@@ -60,6 +60,37 @@ def may_lose(topic: Topic) -> bool:
     settings = topic.settings
     unlimited = settings.retention_ms < 0 and settings.retention_bytes < 0 and settings.retention_records < 0
     return DELETE in settings.cleanup_policy and not unlimited and not keeps_all(topic)
+
+
+class StayBytes:
+    """The bytes of queues, summed up by stays: within one, sources come in the order of offsets."""
+
+    def __init__(self, placement: Placement, queue_ids: QueueIds, log_starts: Numbers) -> None:
+        self._placement = placement
+        self._stays = [
+            LiveBytes(queue_ids, numpy.maximum(log_starts, placement.stay_starts(queue_ids, number)))
+            for number in range(placement.stays_most)
+        ]
+
+    def feed(self, rows: Rows) -> None:
+        if len(self._stays) == 1:
+            self._stays[0].feed(rows)
+            return
+        numbers = self._placement.stays_at(rows["queue_id"], rows["base_offset"])
+        for number, stay in enumerate(self._stays):
+            stay.feed(rows[numbers == number])
+
+    @property
+    def bytes(self) -> Numbers:
+        found = self._stays[0].bytes.copy()
+        for stay in self._stays[1:]:
+            found += stay.bytes
+        return found
+
+    @property
+    def missing(self) -> Numbers:
+        """How many offsets of the oldest stay no source had, before its last one."""
+        return self._stays[0].missing
 
 
 class RetentionPass:
@@ -124,7 +155,7 @@ class RetentionPass:
         if not len(queue_ids):
             return 0
         compactions = self._store.compactions.passes
-        live = LiveBytes(queue_ids, starts)
+        live = StayBytes(self._placement, queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
             async for source in self._sources.units(limited, seen, None, sized=True):
                 if source.rows is not None:
@@ -150,7 +181,7 @@ class RetentionPass:
             if source.rows is None:
                 moved.left_out(source.seen_ms, skipped=source.skipped)
             else:
-                moved.feed(source.rows, source.undated_ms, source.seen_ms)
+                moved.feed(self._first_stays(source.rows), source.undated_ms, source.seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
         ahead = moved.log_starts > starts
         if self._store.compactions.passes != compactions:  # some of the bytes that were counted are gone
@@ -163,6 +194,14 @@ class RetentionPass:
             await asyncio.sleep(0)
         await self._queues.move_log_starts(moves)
         return len(changed)
+
+    def _first_stays(self, rows: Rows) -> Rows:
+        """The rows of the oldest stay of each queue. Sources are in the order of each write group alone, so a queue
+        that has moved loses what it has in the first one, and that of the next one once the first is forgotten."""
+        if not self._placement.moved:
+            return rows
+        found: Rows = rows[self._placement.stays_at(rows["queue_id"], rows["base_offset"]) == 0]
+        return found
 
     async def _limited_queues(self) -> LimitedQueues:
         live = await live_queues(self._table)
