@@ -68,7 +68,7 @@ test-all:
 
 simulate:
 	@tools/prepare
-	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic,$(NODES)),--$(NODES)) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic,$(NODES)),--$(NODES)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
 
 bench:
 	@tools/prepare java

@@ -22,6 +22,7 @@ import numpy
 from tests.simulation.cluster.compacted import IDENTITY, CompactedQueue
 from tests.simulation.oracle import require
 
+from mainstem.kernel.batch_header import CONTROL_BIT
 from mainstem.model import Buffer, topic_number_of
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA, BlockHeader
 from mainstem.storage.write_groups import control
@@ -57,6 +58,8 @@ class Committed(NamedTuple):
     """Of its block."""
     length: int
     max_timestamp: int
+    is_marker: bool
+    """The control batch that ends a transaction, with the time of the clock of whichever node wrote it."""
 
 
 @dataclass
@@ -70,8 +73,8 @@ class QueueHistory:
     """Base offset → CRC of what was acknowledged with acks=all."""
     promised_end: int = 0
     """Behind the last batch that was acknowledged with acks=all."""
-    sequences: dict[int, int] = field(default_factory=dict)
-    """Producer id → the next sequence number it must use."""
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Producer id → its newest epoch, and the next sequence number it must use in that."""
 
     @property
     def end(self) -> int:
@@ -127,6 +130,8 @@ class History:
         """By queue id, those of which records may be gone."""
         self.sent_whole: dict[int, bytes] = {}
         """CRC → a batch as it was sent, where there are such queues."""
+        self.transactional: Callable[[str, QueueHistory, numpy.void], None] = lambda what, queue, row: None
+        """Is told of the next row of a queue's log. Raises `Violation`."""
         self._trace = hashlib.blake2b(digest_size=16)
 
     def note(self, *what: object) -> None:
@@ -238,9 +243,7 @@ class History:
         )
         producer = int(row["producer_id"])
         if producer >= 0:
-            sequence, expected = int(row["base_sequence"]), queue.sequences.get(producer, 0)
-            require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}", "D")
-            queue.sequences[producer] = sequence + int(row["record_count"])
+            self._follow(what, queue, producer, row)
         end = base_offset + int(row["last_offset_delta"]) + 1
         require(
             base_offset not in queue.promises or queue.promises[base_offset] == crc,
@@ -249,11 +252,30 @@ class History:
         )
         queue.batches.append(
             Committed(
-                base_offset, end, int(row["leader_epoch"]), crc, index, int(row["length"]), int(row["max_timestamp"])
+                base_offset,
+                end,
+                int(row["leader_epoch"]),
+                crc,
+                index,
+                int(row["length"]),
+                int(row["max_timestamp"]),
+                bool(int(row["attributes"]) & CONTROL_BIT),
             )
         )
+        self.transactional(what, queue, row)
         if (compacted := self.compacted.get(queue.queue_id)) is not None:
             compacted.committed(base_offset, self.sent_whole[crc])
+
+    def _follow(self, what: str, queue: QueueHistory, producer: int, row: numpy.void) -> None:
+        """Epochs of a producer never go back, and in each its sequence numbers begin at 0. A marker has none."""
+        epoch, sequence = int(row["producer_epoch"]), int(row["base_sequence"])
+        known, expected = queue.sequences.get(producer, (epoch, 0))
+        require(epoch >= known, f"{what}: producer {producer} in epoch {epoch} behind one in {known}", "D")
+        expected = expected if epoch == known else 0
+        if not int(row["attributes"]) & CONTROL_BIT:
+            require(sequence == expected, f"{what}: producer {producer} at sequence {sequence}, not {expected}", "D")
+            expected += int(row["record_count"])
+        queue.sequences[producer] = epoch, expected
 
     def _check_bytes(self, what: str, batch: Buffer, crc: int) -> None:
         require(bytes(batch[CHECKED_FROM:]) == self.sent.get(crc), f"{what}: other bytes than were sent", "B")

@@ -127,7 +127,9 @@ class Work:
     def client(self) -> Client:
         return Client(self.cluster.clients_network, list(self.cluster.nodes), self.rng)
 
-    def new_batch(self, topic: Topic, partition: int, producer: tuple[int, int, int], count: int) -> Batch:
+    def new_batch(
+        self, topic: Topic, partition: int, producer: tuple[int, int, int], count: int, *, transactional: bool = False
+    ) -> Batch:
         records = []
         for _ in range(count):
             self._values += 1
@@ -136,7 +138,10 @@ class Work:
                 records.append(self._keyed_record())
             else:
                 records.append(NewRecord(self.cluster.loop.now_ms(), None, value))
-        new = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2])
+        new = build_batch(
+            records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2],
+            transactional=transactional,
+        )  # fmt: skip
         return Batch(topic, partition, bytes(new.data), new.header.record_count, new.header.checksum)
 
     def _keyed_record(self) -> NewRecord:
@@ -176,6 +181,14 @@ class Work:
 
     async def pause(self, *seconds: float) -> None:
         await asyncio.sleep(self.rng.choice(seconds))
+
+
+def may_be_told(cluster: WholeCluster, node_id: int, error_code: int) -> bool:
+    """A node whose clock is behind may refuse true timestamps until it knows the others' clocks; every node where a
+    majority's clocks are behind: of those that agree, it goes by the earliest."""
+    behind_ms = max(-cluster.nodes[node_id].clock.ahead_ms_min, BOUND_MS - cluster.clocks_off()[0])
+    late = error_code == ErrorCode.INVALID_TIMESTAMP and behind_ms >= TIMESTAMP_AFTER_MS_MAX
+    return late or error_code in PRODUCE_ANSWERS
 
 
 class Producer:
@@ -275,20 +288,12 @@ class Producer:
         response = connection.read(request, version, frame)
         for batch, answered in zip(in_order(batches), flat(response.responses, "partition_responses"), strict=True):
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(self.may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
+            require(may_be_told(self._work.cluster, node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 self._refused(batch, answered.error_code)
                 continue
             self._acknowledged(what, batch, answered.base_offset)
             waiting.pop(batch.place, None)
-
-    def may_be_told(self, node_id: int, error_code: int) -> bool:
-        """A node whose clock is behind may refuse true timestamps until it knows the others' clocks; every node where a
-        majority's clocks are behind: of those that agree, it goes by the earliest."""
-        cluster = self._work.cluster
-        behind_ms = max(-cluster.nodes[node_id].clock.ahead_ms_min, BOUND_MS - cluster.clocks_off()[0])
-        late = error_code == ErrorCode.INVALID_TIMESTAMP and behind_ms >= TIMESTAMP_AFTER_MS_MAX
-        return late or error_code in PRODUCE_ANSWERS
 
     def _refused(self, batch: Batch, error_code: int) -> None:
         self._client.doubt(batch.place)
@@ -364,7 +369,7 @@ class PipeliningProducer(Producer):
             response = connection.read(request, version, await connection.answered(answer, patience))
             ((answered,),) = [topic.partition_responses for topic in response.responses]
             what = f"node {node_id}: {batch.topic.name}-{batch.partition} of producer {self._producer_id}"
-            require(self.may_be_told(node_id, answered.error_code), f"{what}: {answered}", "D")
+            require(may_be_told(self._work.cluster, node_id, answered.error_code), f"{what}: {answered}", "D")
             if answered.error_code != NONE:
                 failed.append(batch)
                 self._refused(batch, answered.error_code)

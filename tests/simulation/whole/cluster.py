@@ -16,6 +16,7 @@ from tests.simulation.whole.node import WholeNode
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.node.config import NodeConfig
@@ -43,6 +44,14 @@ class WholeSettings(Settings):
             load_bytes=rng.choice([500, 1 << 20]),
         )
 
+        groups = self.groups_config
+        self.transactions = TransactionsConfig(
+            topic_partitions=groups.offsets_topic_partitions,
+            snapshot_after_bytes=groups.snapshot_after_bytes,
+            append_bytes_max=groups.append_bytes_max,
+            load_bytes=groups.load_bytes,
+        )
+
     @property
     def copies(self) -> int:
         """Replicas of each write group."""
@@ -65,6 +74,7 @@ class WholeSettings(Settings):
             nameserver=nameserver,
             broker=BrokerConfig(auto_create_topics=False),
             groups=self.groups_config,
+            transactions=self.transactions,
             storage=self.storage,
             journal=self.journal,
             queue_store=self.store,

@@ -129,7 +129,8 @@ class Ledger:
         left_bytes = sum(kept.length for kept in queue.batches[last + 1 :])
         outnumbered = 0 <= settings.retention_records <= queue.batches[-1].end - start
         for kept in reversed(queue.batches[first : last + 1]):
-            expired = settings.retention_ms >= 0 and kept.max_timestamp + behind_ms < oldest_kept_ms
+            aged = kept.is_marker or kept.max_timestamp + behind_ms < oldest_kept_ms
+            expired = settings.retention_ms >= 0 and aged
             surplus = settings.retention_bytes >= 0 and left_bytes >= settings.retention_bytes
             require(
                 expired or surplus or outnumbered,

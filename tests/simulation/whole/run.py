@@ -22,6 +22,7 @@ from tests.simulation.cluster.run import (
     mergers_of,
 )
 from tests.simulation.oracle import Violation, require, seed_failed
+from tests.simulation.transactions.load import TRANSACTIONS, TRANSACTIONS_SECONDS, TRANSACTIONS_SHARE, TransactionLoad
 from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Watchman, Work
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
@@ -46,6 +47,8 @@ POLL_SECONDS = 0.2
 class WholeRun(Run):
     """`WholeRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
+    transactions: TransactionLoad | None = None
+
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
         self._seconds = seconds or rng.choice([2.0, 4.0, 8.0])
@@ -53,6 +56,8 @@ class WholeRun(Run):
         settings = self._settings(rng)
         if LEFT_BEHIND in faults:
             settings.forget_soon()
+        if TRANSACTIONS in faults:
+            settings.begins_old = False  # transactions take all levels
         self.cluster: WholeCluster = self._new_cluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
         self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
@@ -68,6 +73,11 @@ class WholeRun(Run):
             self.compactors = compactors_of(self.cluster, seed)
             self.cluster.compacts = True
             self.work.compaction = compaction
+        transactions = random.Random(f"{seed} transactions")
+        share = 0.0 if any(faults) else TRANSACTIONS_SHARE
+        if transactions.random() < share or TRANSACTIONS in faults:
+            self.transactions = TransactionLoad(self.work, transactions)
+            self._seconds = seconds or max(TRANSACTIONS_SECONDS, 2 * self._seconds)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return WholeSettings(rng)
@@ -85,6 +95,8 @@ class WholeRun(Run):
         admin = Admin(self.work)
         for number in range(100):
             if len(self.work.partitions()) >= 2:
+                if self.transactions is not None:
+                    await self.transactions.begin()
                 return
             how = self.work.how_to_compact() if number == 0 else {}
             await admin.create(configs={"retention.ms": "-1", "segment.bytes": "3000", **how})
@@ -112,6 +124,8 @@ class WholeRun(Run):
         yield Admin(work).run()
         for group in [] if self.cluster.settings.begins_old else REBORN_GROUPS:
             yield Reborn(work, group).run()
+        if self.transactions is not None:
+            yield from self.transactions.clients()
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -194,7 +208,10 @@ class WholeRun(Run):
         return sorted((there - numbers) | (held - there))
 
     async def _last_words(self) -> None:
-        """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be."""
+        """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be; what
+        was open of transactions ends."""
+        if self.transactions is not None:
+            await self.transactions.settle()
         producer = Producer(self.work, -1)
         for topic, partition in self.work.partitions():
             await self._last_batch(producer, self.work.new_batch(topic, partition, (-1, -1, -1), 1))
@@ -213,6 +230,13 @@ class WholeRun(Run):
                     require(
                         found >= start, f"{fate.topic.name}-{partition} starts at {found}, {start} was answered", "A"
                     )
+
+    async def _finish_work(self) -> None:
+        await super()._finish_work()
+        if self.transactions is not None:
+            for node in self.cluster.nodes.values():
+                await self.transactions.check_files(node, self._held_queues(node))
+            await self.transactions.read_all()
 
     async def _last_batch(self, producer: Producer, batch: Batch) -> None:
         waiting = {batch.place: batch}

@@ -18,7 +18,8 @@ W  whoever asks where a queue ends now is told of everything that was acknowledg
 
 In a quarter of the runs each node begins as a program that knows of no feature levels, and is another when it is
 started again; the level is raised when all are. A quarter of the runs has `durability = "async"`: then processes die,
-and the power goes in the end only, when everything was flushed. Transactions (E) do not exist yet.
+and the power goes in the end only, when everything was flushed. Four runs of ten have transactions
+(E): see `simulation.transactions`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.simulation.find import Play, more_at_length, seed_that_finds
 from tests.simulation.oracle import seed_failed
 from tests.simulation.steps import parting
 from tests.simulation.whole.admin import Admin
-from tests.simulation.whole.clients import Producer
+from tests.simulation.whole.clients import may_be_told
 from tests.simulation.whole.faults import PRODUCERS
 from tests.simulation.whole.planted import WHOLE_BREAKS, WHOLE_PLANTS
 from tests.simulation.whole.run import WholeRun, play
@@ -235,11 +236,11 @@ def test_clocks_that_are_set_right_make_no_true_timestamp_one_of_the_future(tmp_
 def test_true_timestamps_may_be_refused_where_clocks_are_behind_and_nowhere_else(tmp_path: Path) -> None:
     """By the node whose clock is an hour behind as long as it knows no other clock; by all when two of three are."""
     run = WholeRun(47, tmp_path)
-    producer, nodes = Producer(run.work, -1), run.cluster.nodes
+    nodes = run.cluster.nodes
     assert len(nodes) == 3
 
     def may_refuse() -> list[int]:
-        return [it for it in nodes if producer.may_be_told(it, ErrorCode.INVALID_TIMESTAMP)]
+        return [it for it in nodes if may_be_told(run.cluster, it, ErrorCode.INVALID_TIMESTAMP)]
 
     assert may_refuse() == []
     nodes[1].clock.step(-3_605_000)

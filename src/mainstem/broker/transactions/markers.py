@@ -51,7 +51,7 @@ class NodeMarkers:
     async def write(
         self, transaction: Transaction, coordinator_epoch: int, partitions: Iterable[TopicPartition]
     ) -> set[TopicPartition]:
-        wanted = list(partitions)
+        wanted = sorted(partitions)
         groups = [each for each in wanted if each[0] == self._offsets_topic]
         left = await asyncio.gather(
             self._write_queues(transaction, coordinator_epoch, [each for each in wanted if each not in groups]),

@@ -1,21 +1,47 @@
 """Transactions while nodes of a cluster are killed: librdkafka writes each number to all partitions in one transaction,
-and commits an offset with it. Readers of committed data find the same numbers in every partition."""
+and commits an offset with it. Readers of committed data find the same numbers in every partition.
+
+The nodes that are killed are those that matter: the coordinator of the transaction, leaders of the partitions that it
+writes to, and the coordinator of the group whose offset it commits; in the middle of a transaction, or of its commit.
+Now and then a producer is not heard of any more in the middle of a transaction: nothing of it is ever seen, and readers
+get past it when its time is over.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.clients.drivers.librdkafka import KEEP_TRYING, take
 from tests.end_to_end.cluster import Cluster
 from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
+
+from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
+from mainstem.cli.main import root
 
 PARTITIONS = 4
-SETTINGS = ("pipeline.mode=off", "nameserver.replication_factor=3")
+STATE_PARTITIONS = 4
+SETTINGS = (
+    "pipeline.mode=off",
+    "nameserver.replication_factor=3",
+    f"transactions.topic_partitions={STATE_PARTITIONS}",
+    f"groups.offsets_topic_partitions={STATE_PARTITIONS}",
+)
 ID = "the-producer"
+GROUP = "g"
+TIMEOUT_MS = 10_000
+ABANDONED_TIMEOUT_MS = 3_000
+END = b"end"
+
+KILLS = 100
+ABANDONED_EVERY = 10
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +55,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.close()
 
 
-def begun(cluster: Cluster) -> Producer:
+def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS) -> Producer:
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
-            "transactional.id": ID,
-            "transaction.timeout.ms": 10_000,
+            "transactional.id": name,
+            "transaction.timeout.ms": timeout_ms,
             "linger.ms": 0,
             **KEEP_TRYING,
         }
@@ -66,64 +92,116 @@ def end(producer: Producer) -> bool:
         return True
 
 
-def test_nothing_is_half_visible_when_nodes_are_killed(cluster: Cluster) -> None:
-    cluster.create_topic("numbers", PARTITIONS)
-    group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", **KEEP_TRYING})
-    group.assign([TopicPartition("numbers", 0, 0)])
-    producer = begun(cluster)
-    committed: list[int] = []
-    for number in range(12):
-        if number in (3, 7):  # in the middle of a transaction, and between two
-            victim = 1 + number % 3
-        try:
-            producer.begin_transaction()
-            for partition in range(PARTITIONS):
-                producer.produce("numbers", b"%d" % number, partition=partition)
-            if number in (3, 7):
-                producer.flush(PATIENCE_SECONDS)
-                cluster.kill(victim)
-            producer.send_offsets_to_transaction(
-                [TopicPartition("numbers", 0, number)], group.consumer_group_metadata(), PATIENCE_SECONDS
-            )
-            ended = end(producer)
-        except KafkaException as failure:
-            if failure.args[0].fatal():
-                producer = begun(cluster)
-            else:
-                producer.abort_transaction(PATIENCE_SECONDS)
-            ended = False
+class Writer:
+    """Writes numbers, each to all partitions of a topic, with an offset of the group."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP, **KEEP_TRYING})
+        self.group.assign([TopicPartition(topic, 0, 0)])
+        self.committed: dict[int, float] = {}
+        """When each number was."""
+        self.killed: dict[str, int] = {}
+        """How often whom."""
+        self._producer = begun(cluster)
+        self._abandoned: list[Producer] = []
+
+    def write(self, number: int, kills: bool) -> None:
+        """In one transaction, in the middle of which one of the nodes that matter may be killed."""
+        moment, victims = number % 3, self._victims()
+        role = list(victims)[number % len(victims)]
+        with ThreadPoolExecutor(1) as beside:
+            victim = victims[role]() if kills else 0
+
+            def kill_at(this: int) -> None:
+                if victim and moment == this:
+                    killing = beside.submit(self.cluster.kill, victim)
+                    if moment < 2:  # else it is killed while the transaction is committed
+                        killing.result()
+                    self.killed[role] = self.killed.get(role, 0) + 1
+
+            try:
+                ended = self._transact(number, kill_at)
+            except KafkaException as failure:
+                ended = False
+                if failure.args[0].fatal():
+                    self._producer = begun(self.cluster)
+                else:
+                    with suppress(KafkaException):
+                        self._producer.abort_transaction(PATIENCE_SECONDS)
         if ended:
-            committed.append(number)
-        if number in (3, 7):
-            cluster.start(victim)
-    assert len(committed) >= 8
-    last = begun(cluster)
-    last.begin_transaction()
-    for partition in range(PARTITIONS):
-        last.produce("numbers", b"end", partition=partition)
-    last.commit_transaction(PATIENCE_SECONDS)
-    found = [seen(cluster, partition) for partition in range(PARTITIONS)]
-    assert found.count(found[0]) == PARTITIONS, "a transaction is half visible"
-    assert set(committed) <= set(found[0])
-    assert found[0] == sorted(found[0])
-    assert in_force(group) == found[0][-1]
-    group.close()
+            self.committed[number] = time.monotonic()
+        if victim:
+            if victim in self.cluster.running:  # it failed before
+                self.cluster.kill(victim)
+                self.killed[role] = self.killed.get(role, 0) + 1
+            self.cluster.start(victim)
+
+    def _transact(self, number: int, kill_at: Callable[[int], None]) -> bool:
+        producer = self._producer
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(self.topic, b"%d" % number, partition=partition)
+        kill_at(0)
+        producer.flush(PATIENCE_SECONDS)
+        kill_at(1)
+        producer.send_offsets_to_transaction(
+            [TopicPartition(self.topic, 0, number)], self.group.consumer_group_metadata(), PATIENCE_SECONDS
+        )
+        kill_at(2)
+        return end(producer)
+
+    def _victims(self) -> dict[str, Callable[[], int]]:
+        """By what a node does."""
+
+        def leads(topic: str, partition: int) -> Callable[[], int]:
+            def leader() -> int:
+                found: int = eventually(
+                    lambda: max(0, self.cluster.leader(topic, partition)), what=f"a leader of {topic}-{partition}"
+                )
+                return found
+
+            return leader
+
+        return {
+            "coordinator": leads("__transaction_state", coordinator_partition_of(ID, STATE_PARTITIONS)),
+            "a leader": leads(self.topic, len(self.committed) % PARTITIONS),
+            "the group's coordinator": leads("__consumer_offsets", coordinator_partition_of(GROUP, STATE_PARTITIONS)),
+            "another leader": leads(self.topic, (len(self.committed) + 1) % PARTITIONS),
+        }
+
+    def abandon(self, number: int) -> None:
+        """A producer of its own writes to all partitions, and does nothing more."""
+        producer = begun(self.cluster, f"abandoned-{number}", ABANDONED_TIMEOUT_MS)
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(self.topic, b"-1", partition=partition)
+        producer.flush(PATIENCE_SECONDS)
+        self._abandoned.append(producer)
+
+    def last_words(self) -> None:
+        last = begun(self.cluster)
+        last.begin_transaction()
+        for partition in range(PARTITIONS):
+            last.produce(self.topic, END, partition=partition)
+        last.commit_transaction(PATIENCE_SECONDS)
+
+    def in_force(self) -> int:
+        """The offset that the group has committed, whichever node tells it: coordinators may move still."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                offset: int = self.group.committed([TopicPartition(self.topic, 0)], PATIENCE_SECONDS)[0].offset
+                return offset
+            except KafkaException as failure:
+                passes = failure.args[0].retriable() or failure.args[0].code() == KafkaError.NOT_COORDINATOR
+                if not passes or time.monotonic() > deadline:
+                    raise
 
 
-def in_force(group: Consumer) -> int:
-    """The offset that the group has committed, whichever node tells it: coordinators may move still."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            offset: int = group.committed([TopicPartition("numbers", 0)], PATIENCE_SECONDS)[0].offset
-            return offset
-        except KafkaException as failure:
-            passes = failure.args[0].retriable() or failure.args[0].code() == KafkaError.NOT_COORDINATOR
-            if not passes or time.monotonic() > deadline:
-                raise
-
-
-def seen(cluster: Cluster, partition: int) -> list[int]:
+def seen(cluster: Cluster, topic: str, partition: int) -> dict[int, float]:
+    """The numbers that a reader of committed data gets before the end, in this order, and when."""
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -132,11 +210,67 @@ def seen(cluster: Cluster, partition: int) -> list[int]:
             **KEEP_TRYING,
         }
     )
-    reader.assign([TopicPartition("numbers", partition, 0)])
-    found: list[int] = []
+    reader.assign([TopicPartition(topic, partition, 0)])
+    found: dict[int, float] = {}
     while True:
         [message] = take(reader, 1)
-        if message.value() == b"end":
+        if message.value() == END:
             reader.close()
             return found
-        found.append(int(message.value()))
+        number = int(message.value())
+        assert number not in found, f"{number} is twice in partition {partition}"
+        found[number] = time.monotonic()
+
+
+def check(writer: Writer, found: list[dict[int, float]]) -> None:
+    """All partitions have the same numbers in order, with all that were committed, and the offset is the last one's."""
+    numbers = list(found[0])
+    assert all(list(of_partition) == numbers for of_partition in found), "a transaction is half visible"
+    assert -1 not in numbers, "a transaction that nobody committed is visible"
+    assert set(writer.committed) <= set(numbers)
+    assert numbers == sorted(numbers)
+    assert writer.in_force() == numbers[-1]
+
+
+def test_nothing_is_half_visible_when_nodes_are_killed(cluster: Cluster) -> None:
+    cluster.create_topic("numbers", PARTITIONS)
+    writer = Writer(cluster, "numbers")
+    for number in range(12):
+        if number == 5:
+            writer.abandon(number)
+        writer.write(number, kills=number in (4, 7))
+    assert len(writer.committed) >= 8
+    writer.last_words()
+    check(writer, [seen(cluster, "numbers", partition) for partition in range(PARTITIONS)])
+    writer.group.close()
+
+
+@pytest.mark.long
+def test_nothing_is_half_visible_when_nodes_are_killed_a_hundred_times(cluster: Cluster) -> None:
+    """While readers of committed data read. In the end nothing is open anywhere."""
+    topic = "many"
+    cluster.create_topic(topic, PARTITIONS)
+    writer = Writer(cluster, topic)
+    began = time.monotonic()
+    with ThreadPoolExecutor(PARTITIONS) as readers:
+        reading = [readers.submit(seen, cluster, topic, partition) for partition in range(PARTITIONS)]
+        for number in range(KILLS):
+            if number % ABANDONED_EVERY == 0:
+                writer.abandon(number)
+            writer.write(number, kills=True)
+        writer.last_words()
+        while_killing = [one.result() for one in reading]
+    check(writer, while_killing)
+    check(writer, [seen(cluster, topic, partition) for partition in range(PARTITIONS)])
+    writer.group.close()
+    hanging = CliRunner().invoke(
+        root, ["txn", "list", "--hanging", "--idle-minutes", "0", "--json", "--bootstrap", cluster.bootstrap]
+    )
+    assert hanging.exit_code == 0, hanging.output
+    assert json.loads(hanging.output) == {"hanging": []}
+    waits = [of_partition[number] - told for of_partition in while_killing for number, told in writer.committed.items()]
+    print(
+        f"{sum(writer.killed.values())} kills ({writer.killed}) in {time.monotonic() - began:.0f} s: "
+        f"{len(writer.committed)} of {KILLS} transactions committed, {len(while_killing[0])} visible; "
+        f"{KILLS // ABANDONED_EVERY} abandoned; from a commit to its reader {max(waits):.1f} s at most"
+    )
