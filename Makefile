@@ -10,7 +10,8 @@
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                NODES=elastic as well, and their replicas move, as nodes join, are drained, die for long, and go,
-#                JOBS=2 plays on two cores and prints failures only
+#                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
+#                FAULTS=transactions has transactions
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
 # make check   ruff, mypy --strict, import-linter, names, plain sentences, the commands and links of the documentation
