@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 from tests.simulation.cluster.planted import Plant
 
-from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
+from mainstem.broker.consumer_groups.events.offset_events import OffsetEvents
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.transactions import transitions
 from mainstem.broker.transactions.markers import NodeMarkers
@@ -71,14 +71,14 @@ def _epoch_not_raised() -> tuple[ModuleType, str, Any]:
 
 def _offsets_of_an_aborted_transaction() -> tuple[type, str, Any]:
     """A marker brings the offsets of its transaction into force, whatever it says."""
-    end = ConsumerGroupMachine.end_transaction
+    end = OffsetEvents.end_transaction
 
     def committing(
-        machine: ConsumerGroupMachine, ticket: Ticket, producer_id: int, epoch: int, commit: bool, now: Moment
+        events: OffsetEvents, ticket: Ticket, producer_id: int, epoch: int, commit: bool, now: Moment
     ) -> Result:
-        return end(machine, ticket, producer_id, epoch, True, now)
+        return end(events, ticket, producer_id, epoch, True, now)
 
-    return ConsumerGroupMachine, "end_transaction", committing
+    return OffsetEvents, "end_transaction", committing
 
 
 def _zombies_not_fenced() -> tuple[ModuleType, str, Any]:
