@@ -24,7 +24,7 @@ from tests.broker.consumer_groups.streams_clients import (
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.step import StreamsRecord
-from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup, streams_member_keys
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.consumer_groups.streams.topology import Status
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import JoinGroupRequest, JoinGroupRequestProtocol
@@ -388,7 +388,7 @@ def test_what_members_and_topologies_hold_is_given_back() -> None:
         assert isinstance(record, StreamsRecord)
         group.replay(record.key, record.value)
     with_members = holdings.bytes_held
-    for key in streams_member_keys(GROUP, "m1"):
+    for key in group.records.keys_of_member(GROUP, "m1"):
         group.replay(key, None)
     assert 0 < holdings.bytes_held < with_members
     group.abandon()

@@ -8,16 +8,15 @@ the group's epoch, its members, the epoch of the targets, a target per member, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, partitions_of, rows_of
-from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, EpochMember
+from mainstem.broker.consumer_groups.epochs.epoch_member import EpochMember
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.step import LogRecord
 
-M = TypeVar("M", bound=EpochMember[Any])
+M = TypeVar("M", bound=EpochMember[Any, Any])
+T = TypeVar("T")
 
 Part = tuple[Any, Any]
 """A key and its value, of the classes that `EpochRecords` names."""
@@ -45,25 +44,25 @@ class EpochRecords(NamedTuple):
         ]
 
 
-class EpochGroup(ABC, Generic[M]):
-    """One group. A new one is empty, and the log does not know it."""
+class EpochGroup(ABC, Generic[M, T]):
+    """One group, with members `M` and a target `T` for each. A new one is empty, and the log does not know it."""
 
     records: ClassVar[EpochRecords]
+    first_epoch: ClassVar[int] = 0
+    """Of a group that nobody has joined."""
 
     def __init__(self, group_id: str, holdings: Holdings | None = None) -> None:
         """`holdings`: the account that is charged for the members."""
         self.group_id = group_id
-        self.epoch = 0
+        self.epoch = self.first_epoch
         self.metadata_hash = 0
         """Of the subscribed topics, as of the epoch."""
-        self.assignment_epoch = 0
+        self.assignment_epoch = self.first_epoch
         self.members: dict[str, M] = {}
-        self.targets: dict[str, Partitions] = {}
+        self.targets: dict[str, T] = {}
         self.topics_checked_ms: int | None = None
         """When the subscribed topics were last compared with `metadata_hash`; not in the log."""
         self._holdings = holdings or Holdings()
-        self._subscribers: Counter[str] = Counter()
-        """How many members subscribe to a topic by its name."""
 
     @property
     def empty(self) -> bool:
@@ -72,14 +71,10 @@ class EpochGroup(ABC, Generic[M]):
     @property
     def vacant(self) -> bool:
         """Whether the log knows nothing of it."""
-        return not self.epoch and not self.members
+        return self.epoch == self.first_epoch and not self.members
 
-    def target(self, member_id: str) -> Partitions:
-        return self.targets.get(member_id, {})
-
-    def subscribed_names(self) -> set[str]:
-        """The topics that members subscribe to."""
-        return set(self._subscribers)
+    def target(self, member_id: str) -> T:
+        return self.targets.get(member_id, self._no_target())
 
     def has_room(self, host: str, more: int) -> bool:
         """Whether the client at this address may hold so many additional bytes."""
@@ -88,19 +83,49 @@ class EpochGroup(ABC, Generic[M]):
     # --- what protocols say --------------------------------------------------------------------------
 
     @abstractmethod
+    def subscribed_names(self) -> set[str]:
+        """The topics that members subscribe to."""
+
+    @abstractmethod
     def bytes_of(self, member_id: str, metadata: Any) -> int:
         """Roughly the memory of a member with this metadata."""
 
     @abstractmethod
-    def current_value(self, current: CurrentAssignment) -> Any:
+    def current_value(self, current: Any) -> Any:
         """How far a member is, as a record says it."""
 
     @abstractmethod
-    def _new_member(self, member_id: str) -> M: ...
+    def target_value(self, target: T) -> Any:
+        """A member's target, as a record says it."""
 
     @abstractmethod
-    def _current(self, value: Any) -> CurrentAssignment:
+    def _new_member(self, member_id: str) -> M:
+        """A member that has nothing yet."""
+
+    @abstractmethod
+    def _no_target(self) -> T: ...
+
+    @abstractmethod
+    def _current(self, value: Any) -> Any:
         """How far a member is, by the value of a record."""
+
+    @abstractmethod
+    def _target(self, value: Any) -> T:
+        """A member's target, by the value of a record."""
+
+    def epoch_value(self) -> Any:
+        """The group's epoch, as a record says it."""
+        return self.records.epoch(epoch=self.epoch, metadata_hash=self.metadata_hash)
+
+    def target_epoch_value(self) -> Any:
+        """The epoch of the targets, as a record says it."""
+        return self.records.target_epoch(assignment_epoch=self.assignment_epoch)
+
+    def _replay_epoch(self, value: Any) -> None:
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def _replay_target_epoch(self, value: Any) -> None:
+        self.assignment_epoch = self.first_epoch if value is None else value.assignment_epoch
 
     def _replay_other(self, key: Any, value: Any) -> None:
         """Apply a record that only this protocol has."""
@@ -128,16 +153,16 @@ class EpochGroup(ABC, Generic[M]):
         """Apply a record of this group. The record that ends the group itself is its owner's to apply."""
         kinds = self.records
         if isinstance(key, kinds.epoch_key):
-            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            self._replay_epoch(value)
         elif isinstance(key, kinds.member_key):
             self._replay_member(key.member_id, value)
         elif isinstance(key, kinds.target_epoch_key):
-            self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            self._replay_target_epoch(value)
         elif isinstance(key, kinds.target_key):
             if value is None:
                 self.targets.pop(key.member_id, None)
             else:
-                self.targets[key.member_id] = partitions_of(value.topic_partitions)
+                self.targets[key.member_id] = self._target(value)
         elif isinstance(key, kinds.current_key):
             self._replay_current(key.member_id, value)
         else:
@@ -157,7 +182,6 @@ class EpochGroup(ABC, Generic[M]):
         member.metadata = value
         member.charged = self.bytes_of(member_id, value)
         self._holdings.change(value.client_host, member.charged)
-        self._subscribers.update(set(value.subscribed_topic_names))
         self._metadata_known(member)
 
     def _forget_metadata(self, member: M) -> None:
@@ -166,10 +190,6 @@ class EpochGroup(ABC, Generic[M]):
             return
         self._holdings.change(old.client_host, -member.charged)
         member.charged = 0
-        for name in set(old.subscribed_topic_names):
-            self._subscribers[name] -= 1
-            if not self._subscribers[name]:
-                del self._subscribers[name]
         self._metadata_gone(member)
         member.metadata = None
 
@@ -178,7 +198,7 @@ class EpochGroup(ABC, Generic[M]):
         if value is None:
             if member is not None:
                 self._gives_up(member)
-                member.current = CurrentAssignment()
+                member.current = self._new_member(member_id).current
             return
         if member is None:
             member = self.members[member_id] = self._new_member(member_id)
@@ -194,17 +214,17 @@ class EpochGroup(ABC, Generic[M]):
     def snapshot(self) -> Iterator[Part]:
         """The records that make the group. Each gives the state at the time it is taken."""
         group_id, kinds = self.group_id, self.records
-        yield kinds.epoch_key(group=group_id), kinds.epoch(epoch=self.epoch, metadata_hash=self.metadata_hash)
+        yield kinds.epoch_key(group=group_id), self.epoch_value()
         yield from self._other_parts()
         for member_id in list(self.members):
             member = self.members.get(member_id)
             if member is not None and member.metadata is not None:
                 yield kinds.member_key(group=group_id, member_id=member_id), member.metadata
-        yield kinds.target_epoch_key(group=group_id), kinds.target_epoch(assignment_epoch=self.assignment_epoch)
+        yield kinds.target_epoch_key(group=group_id), self.target_epoch_value()
         for member_id in list(self.targets):
             if member_id in self.targets:
-                target = kinds.target(topic_partitions=rows_of(self.targets[member_id]))
-                yield kinds.target_key(group=group_id, member_id=member_id), target
+                key = kinds.target_key(group=group_id, member_id=member_id)
+                yield key, self.target_value(self.targets[member_id])
         for member_id in list(self.members):
             member = self.members.get(member_id)
             if member is not None:

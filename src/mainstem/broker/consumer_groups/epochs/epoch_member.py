@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
 
 V = TypeVar("V")
+C = TypeVar("C")
 
 MEMBER_BYTES = 2048
 """Bytes of a member without its subscription: the objects, its ids, its timers."""
@@ -23,9 +24,9 @@ class ReconciliationState(enum.IntEnum):
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
-    """The member has yet to confirm that it gave up partitions."""
+    """The member has yet to confirm that it gave up partitions, or tasks."""
     UNRELEASED_PARTITIONS = 3
-    """Partitions of the member's target still belong to others."""
+    """Partitions or tasks of the member's target still belong to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +42,13 @@ class CurrentAssignment:
 
 
 @dataclass(slots=True)
-class EpochMember(Generic[V]):
+class EpochMember(Generic[V, C]):
     """A member by its records. Without metadata: the log has yet to tell of it."""
 
     member_id: str
+    current: C
+    """How far it is, as its protocol has it."""
     metadata: V | None = None
-    current: CurrentAssignment = field(default_factory=CurrentAssignment)
     charged: int = 0
     """Bytes that the holdings are charged for it."""
 

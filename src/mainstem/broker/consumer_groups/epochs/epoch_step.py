@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, rows_of
 from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup
-from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, EpochMember
+from mainstem.broker.consumer_groups.epochs.epoch_member import EpochMember, ReconciliationState
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, hash_of
 from mainstem.broker.consumer_groups.step import Step
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
@@ -17,7 +16,7 @@ from mainstem.broker.errors import MemberRefused
 from mainstem.model import Topic
 from mainstem.protocol.error_codes import ErrorCode
 
-G = TypeVar("G", bound=EpochGroup[Any])
+G = TypeVar("G", bound=EpochGroup[Any, Any])
 
 TOPICS_CHECK_MS = 1_000
 """How often a group's topics are compared with those there are."""
@@ -44,22 +43,22 @@ class EpochStep(Generic[G]):
     def write_member(self, member_id: str, metadata: Any) -> None:
         self.write(self.group.records.member_key(group=self.group.group_id, member_id=member_id), metadata)
 
-    def write_current(self, member_id: str, current: CurrentAssignment) -> None:
+    def write_current(self, member_id: str, current: Any) -> None:
         key = self.group.records.current_key(group=self.group.group_id, member_id=member_id)
         self.write(key, self.group.current_value(current))
 
-    def write_target(self, member_id: str, partitions: Partitions) -> None:
-        kinds = self.group.records
-        key = kinds.target_key(group=self.group.group_id, member_id=member_id)
-        self.write(key, kinds.target(topic_partitions=rows_of(partitions)))
+    def write_target(self, member_id: str, target: Any) -> None:
+        key = self.group.records.target_key(group=self.group.group_id, member_id=member_id)
+        self.write(key, self.group.target_value(target))
 
-    def write_targets(self, targets: Mapping[str, Partitions]) -> None:
-        """The targets of all members, for the group's epoch."""
+    def write_targets(self, targets: Mapping[str, Any], **also: Any) -> None:
+        """The targets of all members, for the group's epoch. `also`: what the protocol's record of that has besides."""
         group, kinds = self.group, self.group.records
-        for member_id, partitions in targets.items():
-            if group.targets.get(member_id) != partitions:
-                self.write_target(member_id, partitions)
-        self.write(kinds.target_epoch_key(group=group.group_id), kinds.target_epoch(assignment_epoch=group.epoch))
+        for member_id, target in targets.items():
+            if group.targets.get(member_id) != target:
+                self.write_target(member_id, target)
+        value = kinds.target_epoch(assignment_epoch=group.epoch, **also)
+        self.write(kinds.target_epoch_key(group=group.group_id), value)
         self.step.counts.rebalances += 1
 
     def forget_member(self, member_id: str) -> None:
@@ -93,7 +92,7 @@ class EpochStep(Generic[G]):
 
     # --- members -------------------------------------------------------------------------------------
 
-    def check_room(self, member_id: str, known: EpochMember[Any] | None, metadata: Any) -> None:
+    def check_room(self, member_id: str, known: EpochMember[Any, Any] | None, metadata: Any) -> None:
         """Raises `MemberRefused` where the group, a record or the node's memory cannot take the member."""
         config = self.step.config
         if known is None and len(self.group.members) >= config.group_size_max:
@@ -111,3 +110,15 @@ class EpochStep(Generic[G]):
     def restart_session(self, member_id: str) -> None:
         timeout_ms = self.own.consumer_session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
+
+    def time_revocation(self, member_id: str) -> None:
+        """A member that is to give up partitions, or tasks, has its rebalance timeout for that."""
+        member = self.group.members[member_id]
+        if member.current.state != ReconciliationState.UNREVOKED_PARTITIONS or member.metadata is None:
+            self.stop_revocation(member_id)
+            return
+        timeout_ms = min(member.metadata.rebalance_timeout_ms, self.step.config.rebalance_timeout_ms_max)
+        self.step.timers.set(self.timer(TimerKind.REVOCATION, member_id), self.step.now.monotonic_ms + timeout_ms)
+
+    def stop_revocation(self, member_id: str) -> None:
+        self.step.timers.cancel(self.timer(TimerKind.REVOCATION, member_id))

@@ -95,7 +95,7 @@ class StreamsEvents:
                 streams_step.remove_streams_members(it, unknown)
             for member_id in group.members:
                 it.restart_session(member_id)
-                it.time_task_revocation(member_id)
+                it.time_revocation(member_id)
 
 
 def drop_streams(step: Step, group: StreamsGroup | None) -> None:

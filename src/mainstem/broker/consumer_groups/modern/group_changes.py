@@ -44,18 +44,6 @@ class GroupStep(EpochStep[ModernGroup]):
         timeout_ms = self.own.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
 
-    def time_revocation(self, member_id: str) -> None:
-        """A member that is to give up partitions has its rebalance timeout for that."""
-        member = self.group.members[member_id]
-        if member.current.state != ReconciliationState.UNREVOKED_PARTITIONS or member.metadata is None:
-            self.stop_revocation(member_id)
-            return
-        timeout_ms = min(member.metadata.rebalance_timeout_ms, self.step.config.rebalance_timeout_ms_max)
-        self.step.timers.set(self.timer(TimerKind.REVOCATION, member_id), self.step.now.monotonic_ms + timeout_ms)
-
-    def stop_revocation(self, member_id: str) -> None:
-        self.step.timers.cancel(self.timer(TimerKind.REVOCATION, member_id))
-
     def start_answer(self, member_id: str, *, unless_started: bool = False) -> None:
         """A classic member has its rebalance timeout for its next join, or its next sync."""
         timer = self.timer(TimerKind.ANSWER, member_id)

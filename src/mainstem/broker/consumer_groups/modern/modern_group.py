@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import partitions_of, rows_of
-from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup, EpochRecords, Part
+from mainstem.broker.consumer_groups.epochs.epoch_group import EpochRecords, Part
 from mainstem.broker.consumer_groups.epochs.epoch_member import (
     NAME_BYTES,
     CurrentAssignment,
@@ -22,6 +22,7 @@ from mainstem.broker.consumer_groups.epochs.epoch_member import (
     ReconciliationState,
     member_bytes,
 )
+from mainstem.broker.consumer_groups.epochs.partition_group import PartitionGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.step import ModernRecord
 from mainstem.protocol.messages.consumer_group_heartbeat import STATIC_LEAVE_EPOCH
@@ -54,7 +55,7 @@ class ModernGroupState(enum.Enum):
 
 
 @dataclass(slots=True)
-class ModernMember(EpochMember[ConsumerGroupMemberMetadataValue]):
+class ModernMember(EpochMember[ConsumerGroupMemberMetadataValue, CurrentAssignment]):
     """A member of a consumer group."""
 
     @property
@@ -81,7 +82,7 @@ RECORDS = EpochRecords(
 )
 
 
-class ModernGroup(EpochGroup[ModernMember]):
+class ModernGroup(PartitionGroup[ModernMember]):
     """One consumer group. A new one is empty, and the log does not know it."""
 
     records = RECORDS
@@ -192,7 +193,7 @@ class ModernGroup(EpochGroup[ModernMember]):
         )
 
     def _new_member(self, member_id: str) -> ModernMember:
-        return ModernMember(member_id)
+        return ModernMember(member_id, CurrentAssignment())
 
     def _replay_other(self, key: Any, value: Any) -> None:
         assert isinstance(key, ConsumerGroupRegularExpressionKey)
@@ -209,6 +210,7 @@ class ModernGroup(EpochGroup[ModernMember]):
                 yield key, self.expressions[expression]
 
     def _metadata_known(self, member: ModernMember) -> None:
+        super()._metadata_known(member)
         metadata = member.metadata
         assert metadata is not None
         if metadata.classic_member_metadata is not None:
@@ -218,6 +220,7 @@ class ModernGroup(EpochGroup[ModernMember]):
             self.static_members[metadata.instance_id] = member.member_id
 
     def _metadata_gone(self, member: ModernMember) -> None:
+        super()._metadata_gone(member)
         old = member.metadata
         assert old is not None
         if old.classic_member_metadata is not None:

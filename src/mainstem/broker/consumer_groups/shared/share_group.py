@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import partitions_of, rows_of
-from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup, EpochRecords
+from mainstem.broker.consumer_groups.epochs.epoch_group import EpochRecords
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, EpochMember, member_bytes
+from mainstem.broker.consumer_groups.epochs.partition_group import PartitionGroup
 from mainstem.broker.consumer_groups.step import ShareRecord
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_group_records import (
@@ -42,7 +43,7 @@ class FoundedShareGroup(NamedTuple):
 
 
 @dataclass(slots=True)
-class SharingMember(EpochMember[ShareGroupMemberMetadataValue]):
+class SharingMember(EpochMember[ShareGroupMemberMetadataValue, CurrentAssignment]):
     """A member of a share group."""
 
 
@@ -59,7 +60,7 @@ RECORDS = EpochRecords(
 )
 
 
-class ShareGroup(EpochGroup[SharingMember]):
+class ShareGroup(PartitionGroup[SharingMember]):
     """One share group. A new one is empty, and the log does not know it."""
 
     records = RECORDS
@@ -90,4 +91,4 @@ class ShareGroup(EpochGroup[SharingMember]):
         )
 
     def _new_member(self, member_id: str) -> SharingMember:
-        return SharingMember(member_id)
+        return SharingMember(member_id, CurrentAssignment())

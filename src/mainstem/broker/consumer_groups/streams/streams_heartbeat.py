@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.consumer_groups.streams.endpoints import endpoint_rows
-from mainstem.broker.consumer_groups.streams.streams_group import TOPOLOGIES, topology_bytes
-from mainstem.broker.consumer_groups.streams.streams_member import StreamsMember, streams_bytes
+from mainstem.broker.consumer_groups.streams.streams_group import RECORD_FACTOR, TOPOLOGIES, topology_bytes
+from mainstem.broker.consumer_groups.streams.streams_member import StreamsMember
 from mainstem.broker.consumer_groups.streams.streams_step import (
     StreamsStep,
     assign_group,
@@ -136,7 +136,9 @@ def _stay(it: StreamsStep, request: StreamsGroupHeartbeatRequest, caller: Caller
     before = None if known is None else known.metadata
     metadata = _metadata(before, request, caller)
     topology = _topology(it, request)
-    _check_room(it, member_id, known, metadata, topology)
+    it.check_room(member_id, known, metadata)
+    if topology is not None:
+        _check_topology_room(it, topology)
     delay_ms = it.own.streams_initial_rebalance_delay_ms
     if group.empty and delay_ms:
         group.delayed_until_ms = it.step.now.monotonic_ms + delay_ms
@@ -258,28 +260,11 @@ def _topology(it: StreamsStep, request: StreamsGroupHeartbeatRequest) -> Streams
     raise MemberRefused(ErrorCode.INVALID_REQUEST, why)
 
 
-def _check_room(
-    it: StreamsStep,
-    member_id: str,
-    known: StreamsMember | None,
-    metadata: StreamsGroupMemberMetadataValue,
-    topology: StreamsGroupTopologyValue | None,
-) -> None:
-    """Raises `MemberRefused` where the group, a record or the node's memory cannot take the member."""
-    config = it.step.config
-    if known is None and len(it.group.members) >= config.group_size_max:
-        raise MemberRefused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-    size = streams_bytes(member_id, metadata)
-    if size > config.group_metadata_bytes_max:
-        why = f"the member's metadata take {size} bytes; {config.group_metadata_bytes_max} are the most"
-        raise MemberRefused(ErrorCode.INVALID_REQUEST, why)
-    if not it.group.has_room(metadata.client_host, size - (known.charged if known is not None else 0)):
-        raise MemberRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if topology is None:
-        return
-    size = topology_bytes(topology)
-    if size > 3 * config.group_metadata_bytes_max:
-        why = f"the topology takes {size // 3} bytes; {config.group_metadata_bytes_max} are the most"
+def _check_topology_room(it: StreamsStep, topology: StreamsGroupTopologyValue) -> None:
+    """Raises `MemberRefused` where a record or the node's memory cannot take a topology."""
+    size, most = topology_bytes(topology), it.step.config.group_metadata_bytes_max
+    if size > RECORD_FACTOR * most:
+        why = f"the topology takes {size // RECORD_FACTOR} bytes; {most} are the most"
         raise MemberRefused(ErrorCode.STREAMS_INVALID_TOPOLOGY, why)
     if not it.group.has_room(TOPOLOGIES, size):
         raise MemberRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -309,5 +294,5 @@ def _reconcile(it: StreamsStep, member_id: str, owned: TaskSet | None) -> bool:
     if after is before:
         return False
     it.write_current(member_id, after)
-    it.time_task_revocation(member_id)
+    it.time_revocation(member_id)
     return after.assigned != before.assigned

@@ -1,11 +1,11 @@
-"""A member of a streams group by its records, and the records of a member."""
+"""A member of a streams group, and the record of how far it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from mainstem.broker.consumer_groups.epochs.epoch_member import MEMBER_BYTES, NAME_BYTES
+from mainstem.broker.consumer_groups.epochs.epoch_member import EpochMember
 from mainstem.broker.consumer_groups.streams.task_reconciliation import CurrentTasks
 from mainstem.broker.consumer_groups.streams.tasks import TaskId, Tasks, TaskSet, ids_of, tasks_of
 from mainstem.protocol.messages.streams_group_records import (
@@ -16,30 +16,12 @@ from mainstem.protocol.messages.streams_group_records import (
 
 
 @dataclass(slots=True)
-class StreamsMember:
-    """Without metadata: the log has yet to tell of it."""
-
-    member_id: str
-    metadata: StreamsGroupMemberMetadataValue | None = None
-    current: CurrentTasks = field(default_factory=CurrentTasks)
-    charged: int = 0
-    """Bytes that the holdings are charged for it."""
+class StreamsMember(EpochMember[StreamsGroupMemberMetadataValue, CurrentTasks]):
+    """A member of a streams group."""
 
     @property
     def process_id(self) -> str:
         return "" if self.metadata is None else self.metadata.process_id
-
-    def recorded_current(self) -> StreamsGroupCurrentMemberAssignmentValue:
-        return record_of_current(self.current)
-
-
-def streams_bytes(member_id: str, metadata: StreamsGroupMemberMetadataValue) -> int:
-    """Roughly the memory of a member with this metadata."""
-    endpoint = metadata.user_endpoint
-    texts = (metadata.rack_id, metadata.client_id, metadata.client_host, metadata.process_id)
-    size = MEMBER_BYTES + 2 * len(member_id) + sum(len(text or "") for text in texts)
-    size += 0 if endpoint is None else NAME_BYTES + len(endpoint.host)
-    return size + sum(2 * NAME_BYTES + len(tag.key) + len(tag.value) for tag in metadata.client_tags)
 
 
 def current_of_record(value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentTasks:

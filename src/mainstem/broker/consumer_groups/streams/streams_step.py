@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.epochs.epoch_step import TOPICS_CHECK_MS
-from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, hash_of
-from mainstem.broker.consumer_groups.step import Step, StreamsRecord
-from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup, streams_member_keys
-from mainstem.broker.consumer_groups.streams.streams_member import record_of_current
+from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
+from mainstem.broker.consumer_groups.epochs.epoch_step import TOPICS_CHECK_MS, EpochStep
+from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.consumer_groups.streams.task_assignor import Runner, TaskKinds, assign_tasks
-from mainstem.broker.consumer_groups.streams.task_reconciliation import CurrentTasks, TaskState
-from mainstem.broker.consumer_groups.streams.tasks import TaskSet
-from mainstem.broker.consumer_groups.streams.topology import ConfiguredTopology, configure, topics_of
-from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
+from mainstem.broker.consumer_groups.streams.tasks import NO_TASKS
+from mainstem.broker.consumer_groups.streams.topology import ConfiguredTopology, configure
+from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.protocol.messages.streams_group_records import (
-    StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupMemberMetadataKey,
-    StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
-    StreamsKey,
-    StreamsValue,
 )
 from mainstem.protocol.messages.streams_groups import StreamsKeyValue
 
@@ -37,61 +24,20 @@ STANDBYS_KEY = "num.standby.replicas"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsStep:
-    """One event on its way through one streams group, with the topics there are."""
-
-    step: Step
-    group: StreamsGroup
-    topics: CurrentTopics
-
-    @property
-    def own(self) -> ConsumerGroupsConfig:
-        """The settings of the group."""
-        return self.step.config_of(self.group.group_id)
-
-    # --- records -------------------------------------------------------------------------------------
-
-    def write(self, key: StreamsKey, value: StreamsValue | None) -> None:
-        self.step.write(StreamsRecord(key, value))
-
-    def write_member(self, member_id: str, metadata: StreamsGroupMemberMetadataValue) -> None:
-        self.write(StreamsGroupMemberMetadataKey(group=self.group.group_id, member_id=member_id), metadata)
-
-    def write_current(self, member_id: str, current: CurrentTasks) -> None:
-        key = StreamsGroupCurrentMemberAssignmentKey(group=self.group.group_id, member_id=member_id)
-        self.write(key, record_of_current(current))
-
-    def write_target(self, member_id: str, tasks: TaskSet) -> None:
-        key = StreamsGroupTargetAssignmentMemberKey(group=self.group.group_id, member_id=member_id)
-        self.write(key, tasks.recorded())
+class StreamsStep(EpochStep[StreamsGroup]):
+    """One event on its way through one streams group."""
 
     def write_topology(self, topology: StreamsGroupTopologyValue) -> None:
         self.write(StreamsGroupTopologyKey(group=self.group.group_id), topology)
 
-    def write_metadata(self, value: StreamsGroupMetadataValue) -> None:
-        self.write(StreamsGroupMetadataKey(group=self.group.group_id), value)
-
-    # --- timers --------------------------------------------------------------------------------------
+    def write_epoch(self, value: StreamsGroupMetadataValue) -> None:
+        """Begin the next epoch; the value's own does not count."""
+        key = self.group.records.epoch_key(group=self.group.group_id)
+        self.write(key, replace(value, epoch=self.group.epoch + 1))
 
     def restart_session(self, member_id: str) -> None:
         deadline_ms = self.step.now.monotonic_ms + self.own.streams_session_timeout_ms
-        self.step.timers.set(self._timer(TimerKind.SESSION, member_id), deadline_ms)
-
-    def time_task_revocation(self, member_id: str) -> None:
-        """A member that is to give up tasks has its rebalance timeout for that."""
-        member = self.group.members[member_id]
-        if member.current.state != TaskState.UNREVOKED_TASKS or member.metadata is None:
-            self.step.timers.cancel(self._timer(TimerKind.REVOCATION, member_id))
-            return
-        timeout_ms = min(member.metadata.rebalance_timeout_ms, self.step.config.rebalance_timeout_ms_max)
-        self.step.timers.set(self._timer(TimerKind.REVOCATION, member_id), self.step.now.monotonic_ms + timeout_ms)
-
-    def stop_timers(self, member_id: str) -> None:
-        for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
-            self.step.timers.cancel(self._timer(kind, member_id))
-
-    def _timer(self, kind: int, member_id: str) -> TimerKey:
-        return TimerKey(kind, self.group.group_id, member_id)
+        self.step.timers.set(self.timer(TimerKind.SESSION, member_id), deadline_ms)
 
     # --- topics and settings -------------------------------------------------------------------------
 
@@ -112,7 +58,7 @@ def look_at_topics(it: StreamsStep) -> tuple[ConfiguredTopology, int]:
     due = group.topics_checked_ms is None or now_ms - group.topics_checked_ms >= TOPICS_CHECK_MS
     if group.configured is None or due:
         group.topics_checked_ms = now_ms
-        found = hash_of(it.topics.known(topics_of(group.topology)))
+        found = it.topics_hash()
         if group.configured is None or found != group.topics_hash:
             group.configured, group.topics_hash = configure(group.topology, it.partitions_of), found
     return group.configured, group.topics_hash
@@ -129,7 +75,7 @@ def follow_topology(it: StreamsStep, *, changed: bool) -> ConfiguredTopology:
         last_assignment_configs=it.settings(),
     )
     if changed or wanted != metadata:
-        it.write_metadata(replace(wanted, epoch=metadata.epoch + 1))
+        it.write_epoch(wanted)
     return configured
 
 
@@ -141,7 +87,7 @@ def is_delayed(it: StreamsStep) -> str | None:
             delay_ms = config.streams_initial_rebalance_delay_ms
             return f"the group is new, and waits {delay_ms} ms for more members"
         group.delayed_until_ms = None
-    since_ms = it.step.now.wall_ms - group.assigned_at.assignment_timestamp
+    since_ms = it.step.now.wall_ms - group.assigned_at_ms
     if 0 <= since_ms < config.streams_assignment_interval_ms:
         return f"tasks are assigned every {config.streams_assignment_interval_ms} ms at most"
     return None
@@ -158,17 +104,10 @@ def assign_group(it: StreamsStep, configured: ConfiguredTopology) -> None:
         if member.metadata is not None and member.metadata.topology_epoch == configured.epoch
     }
     found = assign_tasks(members, TaskKinds(configured.sizes, stateful), it.own.streams_num_standby_replicas)
-    for member_id in group.members:
-        tasks = found.get(member_id, TaskSet())
-        if group.targets.get(member_id) != tasks:
-            it.write_target(member_id, tasks)
-    it.write(
-        StreamsGroupTargetAssignmentMetadataKey(group=group.group_id),
-        StreamsGroupTargetAssignmentMetadataValue(
-            assignment_epoch=group.epoch, assignment_timestamp=it.step.now.wall_ms
-        ),
+    it.write_targets(
+        {member_id: found.get(member_id, NO_TASKS) for member_id in group.members},
+        assignment_timestamp=it.step.now.wall_ms,
     )
-    it.step.counts.rebalances += 1
 
 
 def remove_streams_members(it: StreamsStep, member_ids: Iterable[str]) -> None:
@@ -177,10 +116,12 @@ def remove_streams_members(it: StreamsStep, member_ids: Iterable[str]) -> None:
         member = it.group.members[member_id]
         if member.metadata is not None and member.metadata.user_endpoint is not None:
             it.group.endpoint_epoch += 1
-        it.stop_timers(member_id)
-        for key in streams_member_keys(it.group.group_id, member_id):
-            it.write(key, None)
-    it.write_metadata(replace(it.group.metadata, epoch=it.group.epoch + 1))
+        it.stop_revocation(member_id)
+        it.step.timers.cancel(it.timer(TimerKind.SESSION, member_id))
+        it.forget_member(member_id)
+    if it.group.empty:
+        it.group.shutdown_by = None
+    it.write_epoch(it.group.metadata)
 
 
 def streams_time_over(it: StreamsStep, kind: int, member_id: str) -> None:
@@ -191,5 +132,5 @@ def streams_time_over(it: StreamsStep, kind: int, member_id: str) -> None:
         return
     if kind == TimerKind.SESSION:
         it.step.counts.sessions_expired += 1
-    if kind == TimerKind.SESSION or member.current.state == TaskState.UNREVOKED_TASKS:
+    if kind == TimerKind.SESSION or member.current.state == ReconciliationState.UNREVOKED_PARTITIONS:
         remove_streams_members(it, [member_id])

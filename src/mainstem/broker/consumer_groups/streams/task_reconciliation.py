@@ -1,28 +1,18 @@
 """Leads one member toward its target tasks, a heartbeat at a time: a member gives up tasks before it gets others, and
 gets a task only when no other member is in its way.
 
-    Stable ── the target has changed ──► what must go is revoked: UnrevokedTasks, in the old epoch
-    UnrevokedTasks ── the member no longer names them as its own ──► on to the target's epoch
-    what others still hold ──► UnreleasedTasks, in the target's epoch, until they are free ──► Stable
+    Stable ── the target has changed ──► what must go is revoked: UnrevokedPartitions, in the old epoch
+    UnrevokedPartitions ── the member no longer names them as its own ──► on to the target's epoch
+    what others still hold ──► UnreleasedPartitions, in the target's epoch, until they are free ──► Stable
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
 from mainstem.broker.consumer_groups.streams.tasks import NO_TASKS, TaskId, Tasks, TaskSet, ids_of, tasks_of
-
-
-class TaskState(enum.IntEnum):
-    """Kafka's numbers, as records have them."""
-
-    STABLE = 1
-    UNREVOKED_TASKS = 2
-    """The member has yet to confirm that it gave up tasks."""
-    UNRELEASED_TASKS = 3
-    """Tasks of the member's target are still with others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +21,7 @@ class CurrentTasks:
 
     epoch: int = 0
     previous_epoch: int = 0
-    state: int = TaskState.STABLE
+    state: int = ReconciliationState.STABLE
     assigned: TaskSet = NO_TASKS
     revoking: TaskSet = NO_TASKS
     """Tasks that the member was told to give up, until it confirms that."""
@@ -54,16 +44,18 @@ def next_tasks(
 ) -> CurrentTasks:
     """The member's next tasks; the same object when there is nothing to do yet. `owned`: the tasks that the member
     says it has; None: it did not say."""
-    if current.state == TaskState.STABLE and current.epoch == target_epoch:
+    if current.state == ReconciliationState.STABLE and current.epoch == target_epoch:
         return current
-    if current.state == TaskState.UNREVOKED_TASKS and (owned is None or owned.overlaps(current.revoking)):
+    if current.state == ReconciliationState.UNREVOKED_PARTITIONS and (
+        owned is None or owned.overlaps(current.revoking)
+    ):
         return current
     kept, gone = _split(current.assigned, target)
     if not gone.empty and (owned is None or owned.overlaps(gone)):
         return CurrentTasks(
             epoch=current.epoch,
             previous_epoch=current.previous_epoch,
-            state=TaskState.UNREVOKED_TASKS,
+            state=ReconciliationState.UNREVOKED_PARTITIONS,
             assigned=kept,
             revoking=gone,
             since={task: epoch for task, epoch in current.since.items() if task in set(ids_of(kept.active))},
@@ -75,7 +67,7 @@ def next_tasks(
     reached = CurrentTasks(
         epoch=target_epoch,
         previous_epoch=current.previous_epoch if current.epoch == target_epoch else current.epoch,
-        state=TaskState.UNRELEASED_TASKS if waits else TaskState.STABLE,
+        state=ReconciliationState.UNRELEASED_PARTITIONS if waits else ReconciliationState.STABLE,
         assigned=TaskSet(active=active, standby=standby, warmup=warmup),
         since={task: current.since.get(task, target_epoch) for task in ids_of(active)},
     )
