@@ -68,6 +68,13 @@ def test_sizes_go_through_chains_of_repartition_topics() -> None:
     assert sizes_of_missing(found) == {"first": 3, "second": 4, "log": 4}
 
 
+def test_a_long_chain_costs_its_length() -> None:
+    links = [part(str(number), reads=[internal(f"t{number}")], writes=[f"t{number + 1}"]) for number in range(998)]
+    topology = application(*reversed(links), part("first", "lines", writes=["t0"]))
+    found = configured(topology, {"lines": 3})
+    assert sizes_of_missing(found) == {f"t{number}": 3 for number in range(998)}
+
+
 def test_topics_that_are_joined_are_alike() -> None:
     topology = application(
         part("0", "lines", writes=["made"]),

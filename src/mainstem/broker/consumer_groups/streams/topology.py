@@ -9,6 +9,7 @@ topology's record and the topics: nothing here is in the log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -29,8 +30,9 @@ SUBTOPOLOGIES_MAX = 1_000
 TOPIC_NAMES_MAX = 10_000
 """Names of topics in one topology, those that stand in it more than once included."""
 
-TASKS_MAX = 100_000
-"""Tasks of one application: the assignor takes about a second for so many, and nobody runs them."""
+TASKS_MAX = 10_000
+"""Tasks of one application: the assignor takes half a second for so many with standbys, and holds up its node
+meanwhile."""
 
 NAMES_TOLD_MAX = 20
 """Names of topics in one line of a status."""
@@ -178,7 +180,7 @@ def _configure(
     _derive(parts, known, set(infos))
     for part in parts:
         _make_alike(part, known, infos)
-    sizes = {part.subtopology_id: max(known[name] for name in _sources(part)) for part in parts}
+    sizes = {part.subtopology_id: max((known[name] for name in _sources(part)), default=0) for part in parts}
     if sum(sizes.values()) > TASKS_MAX:
         why = f"the topology has {sum(sizes.values())} tasks; {TASKS_MAX} are the most"
         raise _Fault(Status.INCORRECTLY_PARTITIONED_TOPICS, why)
@@ -196,23 +198,38 @@ def _sources(part: StreamsSubtopology) -> list[str]:
 
 
 def _derive(parts: Iterable[StreamsSubtopology], known: dict[str, int], repartition: set[str]) -> None:
-    """Find the sizes of repartition topics that say none: of the subtopologies that write to them. Raises `_Fault`."""
-    missing = repartition - known.keys()
-    while missing:
-        found = {name: _size_by_writers(name, parts, known) for name in missing}
-        settled = {name: size for name, size in found.items() if size is not None}
-        if not settled:
-            why = f"the partitions of repartition topics follow from each other: {told(sorted(missing))}"
-            raise _Fault(Status.INCORRECTLY_PARTITIONED_TOPICS, why)
-        known |= settled
-        missing -= settled.keys()
-
-
-def _size_by_writers(name: str, parts: Iterable[StreamsSubtopology], known: Mapping[str, int]) -> int | None:
-    """None: of a subtopology that writes to it, the size of a source is not known yet."""
-    sizes = [known.get(source) for part in parts if name in part.repartition_sink_topics for source in _sources(part)]
-    present = [size for size in sizes if size is not None]
-    return max(present) if present and len(present) == len(sizes) else None
+    """Find the sizes of repartition topics that say none: of the subtopologies that write to them, each of which is
+    looked at once, when the sizes of all its sources are known. Raises `_Fault`."""
+    unknown = repartition - known.keys()
+    readers: dict[str, list[StreamsSubtopology]] = {}
+    writers: Counter[str] = Counter()
+    waits_for: Counter[str] = Counter()
+    ready: list[StreamsSubtopology] = []
+    for part in parts:
+        awaited = unknown.intersection(_sources(part))
+        waits_for[part.subtopology_id] = len(awaited)
+        for name in awaited:
+            readers.setdefault(name, []).append(part)
+        writers.update(unknown.intersection(part.repartition_sink_topics))
+        if not awaited:
+            ready.append(part)
+    largest: dict[str, int] = {}
+    while ready:
+        part = ready.pop()
+        size = max((known[name] for name in _sources(part)), default=0)
+        for name in unknown.intersection(part.repartition_sink_topics):
+            largest[name] = max(size, largest.get(name, 0))
+            writers[name] -= 1
+            if writers[name]:
+                continue
+            known[name] = largest[name]
+            for reader in readers.get(name, ()):
+                waits_for[reader.subtopology_id] -= 1
+                if not waits_for[reader.subtopology_id]:
+                    ready.append(reader)
+    if missing := sorted(unknown - known.keys()):
+        why = f"the partitions of repartition topics follow from each other: {told(missing)}"
+        raise _Fault(Status.INCORRECTLY_PARTITIONED_TOPICS, why)
 
 
 def _make_alike(part: StreamsSubtopology, known: dict[str, int], infos: Mapping[str, StreamsTopicInfo]) -> None:
