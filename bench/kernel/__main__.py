@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
-from mainstem.model import SLOTS
+from mainstem.model import SLOTS_OF_ALL
 
 HERE = Path(__file__).parent
 HEADERS = HERE.parent.parent / "src/mainstem/kernel/compiled"
@@ -94,7 +94,7 @@ def kernel_loop(kernel: ModuleType, bodies: list[bytes], names: list[bytes], par
         return blocks[-1]
 
     log = kernel.WriteGroupLog(0, table, producers, open_block, block_bytes_max=4 << 20, batch_bytes_max=4 << 20)
-    slots = memoryview(array("H", [0] * SLOTS))
+    slots = memoryview(array("H", [0] * SLOTS_OF_ALL))
     errors = [(0, None)] * 64
     applied = 0
     position = 4096

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
 
 SLOTS = 4096
-"""Queues hash to this many fixed slots; a write group owns slots, so the number of groups can change."""
+"""Queues of a class hash to this many fixed slots; a write group owns slots, so the number of groups can change."""
+
+CLASSES_MAX = 8
+"""Classes of write groups by their number of replicas: the table of all slots stays within 64 KiB."""
+
+SLOTS_OF_ALL = SLOTS * CLASSES_MAX
+"""The slots of one class after those of another."""
+
+FACTOR_OF_CLUSTER = -1
+"""The replication factor of topics that ask for none: that of the write groups with which the cluster began."""
+
+CLASSED = 1 << 30
+"""Topic numbers from here on name the class of their queues in their last three bits. Those below are of the first
+class, the only one of clusters that gave them out."""
 
 PARTITION_BITS = 32
 
@@ -86,6 +99,9 @@ class FeatureLevel(enum.IntEnum):
     MOVABLE = 11
     """Slots that move between write groups with their queues: fences and arrivals in the logs of write groups,
     histories of queues in checkpoints."""
+
+    CLASSED = 12
+    """Classes of write groups that have other numbers of replicas, and topics that choose among them."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:
@@ -179,9 +195,29 @@ def slots_in_turns(write_groups: int) -> list[int]:
     return [slot % write_groups for slot in range(SLOTS)]
 
 
+def class_of(topic_number: int) -> int:
+    """The class of the write groups that a topic's queues are in, counted from 0."""
+    return topic_number & CLASSES_MAX - 1 if topic_number & CLASSED else 0
+
+
 def slot_of(queue_id: int) -> int:
-    """The slot (0 to `SLOTS` - 1) of a queue: the top bits of a Fibonacci hash, so that neighbours spread."""
-    return (queue_id * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 52
+    """The slot (0 to `SLOTS_OF_ALL` - 1) of a queue: within those of its class the top bits of a Fibonacci hash, so
+    that neighbours spread."""
+    return class_of(topic_number_of(queue_id)) * SLOTS + ((queue_id * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 52)
+
+
+def is_slot_table(slots: Sequence[int], write_groups: int) -> bool:
+    """Whether these are the write groups of all slots of one or more classes."""
+    classes, rest = divmod(len(slots), SLOTS)
+    return not rest and 1 <= classes <= CLASSES_MAX and all(0 <= group < write_groups for group in slots)
+
+
+def all_slots(slots: Sequence[int]) -> list[int]:
+    """The write groups of the slots of all classes that there can be. For a class that a node has not heard of, they
+    are those of the first class: none of its queues is known there, so that this answers no more than what has to be
+    answered for queues that are not known."""
+    first = list(slots[:SLOTS])
+    return [*slots, *first * (CLASSES_MAX - len(slots) // SLOTS)]
 
 
 class Durability(enum.Enum):
@@ -298,7 +334,8 @@ class TopicsAsOf(NamedTuple):
     """How many write groups the cluster has."""
     topics: tuple[Topic, ...]
     slots: tuple[int, ...] = ()
-    """The write group of each slot; empty: they are in turns, as in a cluster whose write groups are its first ones."""
+    """The write group of each slot, class by class; empty: they are in turns, as in a cluster whose write groups are
+    its first ones."""
 
 
 class NewTopic(NamedTuple):

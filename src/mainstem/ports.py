@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
@@ -375,9 +375,9 @@ class LeadershipHealth(Protocol):
         """Whether this node knows of no leader in any of the write groups in which it takes part."""
         ...
 
-    def in_sync_fewest(self) -> int:
-        """The number of in-sync replicas of that write group led here which has the fewest; 0 when this node
-        leads none."""
+    def in_sync_fewest(self, classes: Collection[int]) -> int:
+        """The number of in-sync replicas of that write group of these classes led here which has the fewest; 0 when
+        this node leads none."""
         ...
 
 

@@ -15,7 +15,7 @@ from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.nearer_replicas import NearerReplicas
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, FetchPlan, FollowedLog, QueueTable, RecentIndex
-from mainstem.model import SLOTS, Topic
+from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
 from mainstem.ports import ReadPlan
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
@@ -40,7 +40,7 @@ class ReplicaStore(MemoryStore):
         super().__init__(LoopClock())
         self._table = QueueTable()
         self._index = RecentIndex(self._table, 0)
-        self._groups = [LED] * SLOTS
+        self._groups = [LED] * SLOTS_OF_ALL
         self.waits = 0
 
     def place(self, topic: Topic) -> None:
@@ -50,7 +50,7 @@ class ReplicaStore(MemoryStore):
             self._table.set(slot, COMMITTED_END, 3)
             self._table.set(slot, NEXT_OFFSET, 3)
         followed = topic.queue_id(FOLLOWED)
-        self._groups[followed * 0x9E3779B97F4A7C15 % (1 << 64) >> 52] = FOLLOWED
+        self._groups[slot_of(followed)] = FOLLOWED
 
     def read_at_once(self, plan: ReadPlan) -> None:
         assert isinstance(plan, FetchPlan)

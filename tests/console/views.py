@@ -192,7 +192,7 @@ class FakeViews:
     async def _known(self) -> ExplainedCluster:
         return ExplainedCluster(await self.cluster(), [], None, unplanned="this node is a cluster of its own")
 
-    async def add_write_groups(self, total: int) -> str | None:
+    async def add_write_groups(self, total: int, replication_factor: int | None) -> str | None:
         return None
 
     async def move_queue(self, topic: str, partition: int, group: int) -> str | None:

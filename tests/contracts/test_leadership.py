@@ -187,7 +187,7 @@ def test_who_leads_knows_it_and_says_so(tell: Tell) -> None:
             others = leadership.abreast()[group]
             assert sorted(others) == sorted(set(replicas.replicas) - {nodes.leader_id}), "they lack nothing"
         assert not leadership.leaderless
-        assert leadership.in_sync_fewest() == len(replicas.in_sync)
+        assert leadership.in_sync_fewest({0}) == len(replicas.in_sync)
 
     tell(story)
 
@@ -207,7 +207,7 @@ def test_who_follows_names_the_leader_and_confirms_nothing(tell: Tell) -> None:
             with pytest.raises(LeaderMissing):
                 await nodes.confirmed(leadership, group)
         assert not leadership.leaderless
-        assert leadership.in_sync_fewest() == 0, "of those that it leads"
+        assert leadership.in_sync_fewest({0}) == 0, "of those that it leads"
         assert not leadership.abreast(), "the leader knows"
 
     tell(story)
@@ -221,7 +221,7 @@ def test_where_nobody_leads_that_is_told(tell: Tell) -> None:
         assert not leadership.serves_here(QUEUES[0])
         assert leadership.replicas(group).leader == -1
         assert leadership.leaderless
-        assert leadership.in_sync_fewest() == 0
+        assert leadership.in_sync_fewest({0}) == 0
         with pytest.raises(LeaderMissing):
             await nodes.confirmed(leadership, group)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy
 import numpy.typing
 from tests.fakes.memory_store import MemoryStore
@@ -58,6 +60,6 @@ class FakeLeadership:
         found = {group: self.replicas(group).in_sync for group in self.store.queues if self.leads(group)}
         return {group: [node_id for node_id in nodes if node_id != self._node_id] for group, nodes in found.items()}
 
-    def in_sync_fewest(self) -> int:
+    def in_sync_fewest(self, classes: Collection[int]) -> int:
         counts = [len(self.replicas(group).in_sync) for group in self.store.queues if self.leads(group)]
         return min(counts, default=0)

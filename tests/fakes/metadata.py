@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
-from mainstem.model import NewTopic, Node, Topic
+from mainstem.model import FACTOR_OF_CLUSTER, NewTopic, Node, Topic
 from mainstem.nameserver.errors import UnknownTopic
 from mainstem.nameserver.state.commands import AddPartitions, ChangeTopicConfigs, CreateTopic, DeleteTopic
 from mainstem.nameserver.state.topic_config import topic_settings
@@ -153,6 +153,7 @@ class FakeMetadata:
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], internal: bool
     ) -> CreateTopic:
         number = self._table.next_number
+        replication_factor = 1 if replication_factor == FACTOR_OF_CLUSTER else replication_factor
         topic_id = uuid.UUID(int=0xFACADE << 64 | number)
         return CreateTopic(name, number, topic_id, partitions, replication_factor, dict(configs), internal)
 
@@ -167,6 +168,6 @@ class FakeMetadata:
     ) -> Topic:
         """The topic as it would be, behind those that are pending, of which it is one from now on."""
         command = self._creation(name, partitions, replication_factor, configs, internal)
-        self._table.check_new(command, pending, len(self.nodes_known), copies=0)
+        self._table.check_new(command, pending, len(self.nodes_known), ())
         pending.add(command)
         return topic_of(command, topic_settings(configs, {}))

@@ -9,7 +9,7 @@ may be told late: then its appends hang until it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -242,5 +242,5 @@ class NodeStore:
         others = [node_id for node_id in self._shared.nodes if node_id != self._node_id]
         return dict.fromkeys(self._shared.serving[self._node_id], others)
 
-    def in_sync_fewest(self) -> int:
+    def in_sync_fewest(self, classes: Collection[int]) -> int:
         return len(self._shared.nodes) if self._shared.serving[self._node_id] else 0

@@ -18,7 +18,7 @@ import mainstem.kernel.pure as pure
 from mainstem.kernel.layout import CELLS, ENTRIES, ROW_BYTES, WATCHED, Verdict
 from mainstem.kernel.pure.group_log import VERDICT_OF_OUTCOME
 from mainstem.kernel.pure.producer_states import PATIENCE
-from mainstem.model import SLOTS, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
+from mainstem.model import SLOTS_OF_ALL, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
 
 GROUPS = 3
 PARTITIONS = 5
@@ -63,7 +63,7 @@ class Node:
         for log in self.logs:
             log.term = 4
         self.applied = [0] * GROUPS
-        self.slots = memoryview(array("H", [number % GROUPS for number in range(SLOTS)]))
+        self.slots = memoryview(array("H", [number % GROUPS for number in range(SLOTS_OF_ALL)]))
 
     def opener(self, group: int) -> Any:
         def open_block() -> Block:
@@ -367,7 +367,7 @@ def test_what_is_no_batch_or_does_not_fit_is_refused(kernel: ModuleType) -> None
 @both
 def test_slots_of_a_group_that_is_not_there(kernel: ModuleType) -> None:
     node = Node(kernel)
-    slots = memoryview(array("H", [GROUPS] * SLOTS))
+    slots = memoryview(array("H", [GROUPS] * SLOTS_OF_ALL))
     with pytest.raises(IndexError):
         kernel.append_all([append_of(0, 100, 1, -1, -1, -1, False)], node.logs, slots, 0)
     name, data = b"there", append_of(0, 100, 1, -1, -1, -1, False).data

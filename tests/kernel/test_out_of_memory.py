@@ -14,7 +14,7 @@ import pytest
 
 import mainstem.kernel.compiled as kernel
 from mainstem.kernel.layout import COMMITTED_END, QUEUE_ID
-from mainstem.model import SLOTS, BatchAppend, queue_id_of
+from mainstem.model import SLOTS_OF_ALL, BatchAppend, queue_id_of
 
 FAILURES_MAX = 400
 TOPIC = 7
@@ -188,7 +188,9 @@ def test_plan_of_a_session(remembered: bool) -> None:
         for _ in range(2):
             plan.begin(lambda key: kernel.PlannedTopic(1, 40), 1000)
             assert len(plan.partitions()) == len(plan)
-            plan.read_cached(table, kernel.RecentIndex(table, 0), [log], memoryview(array("H", bytes(2 * SLOTS))))
+            plan.read_cached(
+                table, kernel.RecentIndex(table, 0), [log], memoryview(array("H", bytes(2 * SLOTS_OF_ALL)))
+            )
             assert plan.settled
             plan.response(7, 1, CODES)
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.errors import ConfigError
+from mainstem.model import FACTOR_OF_CLUSTER
 
 MIB = 1024 * 1024
 
@@ -18,8 +19,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     num_partitions: int = 1
     """num.partitions: for topics created without a count."""
 
-    default_replication_factor: int = 1
-    """default.replication.factor: for topics created without one."""
+    default_replication_factor: int = FACTOR_OF_CLUSTER
+    """default.replication.factor: for topics created without one; -1: that of the cluster's first write groups."""
 
     fetch_bytes_max: int = 55 * MIB
     """fetch.max.bytes: a fetch response is cut here, whatever the client asks for."""
@@ -61,11 +62,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             value = getattr(self, name)
             if not smallest <= value <= largest:
                 raise ConfigError(f"{name} = {value} is out of range; it is {smallest} to {largest}")
+        if not self.default_replication_factor:
+            raise ConfigError(
+                "default_replication_factor = 0 is out of range; it is 1 to 32767, or -1 for the cluster's"
+            )
 
 
 _BOUNDS = {
     "num_partitions": (1, 1_000_000),
-    "default_replication_factor": (1, 32_767),
+    "default_replication_factor": (FACTOR_OF_CLUSTER, 32_767),
     "fetch_bytes_max": (1024, 2**31 - 1),
     "fetch_disk_bytes_max": (1024, 2**31 - 1),
     "fetch_wait_ms_max": (1, 2**31 - 1),

@@ -173,7 +173,8 @@ class Console:
 
     async def _write_groups(self, request: Request) -> Response:
         wanted = await self._posted(request, WriteGroupsRequest)
-        return self._done(request, wanted, await self._views.cluster.add_write_groups(wanted.total))
+        added = await self._views.cluster.add_write_groups(wanted.total, wanted.replication_factor)
+        return self._done(request, wanted, added)
 
     async def _move_queue(self, request: Request) -> Response:
         wanted = await self._posted(request, MoveQueueRequest)

@@ -145,7 +145,7 @@ class MetadataLookups:
         return self._state.cluster.cluster_id
 
     def slots(self) -> Sequence[int]:
-        """The write group of each of the 4,096 slots."""
+        """The write group of each slot, class by class."""
         assert self._state.cluster is not None
         return self._state.cluster.slots
 

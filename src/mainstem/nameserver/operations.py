@@ -20,6 +20,7 @@ from mainstem.nameserver.quorum.member_change import CATCH_UP_SECONDS_MAX, chang
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Unsettled
 from mainstem.nameserver.requests import Requests
+from mainstem.nameserver.state.node_table import NODES_MAX
 from mainstem.nameserver.state.plans.replica_placement import replacement_for
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.errors import RpcError
@@ -109,12 +110,19 @@ class ClusterOperations:
         self._check_elastic("another preferred leader")
         await self._change(WantPreference(group, node_id, why))
 
-    async def add_write_groups(self, total: int) -> None:
-        """Have the cluster come to `total` write groups, which is more than it has; the new ones are elected within
-        seconds. Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+    async def add_write_groups(self, total: int, replication_factor: int = 0) -> None:
+        """Have the cluster come to `total` write groups, which is more than it has, the new ones with so many replicas
+        (0: as the first ones); they have leaders within seconds. Raises `InvalidPlacement`, `FeatureLevelTooLow`,
+        `MetadataUnavailable`."""
         self._check_level(FeatureLevel.REGROUPED, "more write groups")
+        if replication_factor:
+            self._check_level(FeatureLevel.CLASSED, "a replication factor of write groups")
+            if not 1 <= replication_factor <= NODES_MAX:
+                raise InvalidPlacement(
+                    f"a write group has 1 to {NODES_MAX} replicas, on as many nodes, not {replication_factor}"
+                )
         alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
-        await self._change(WantWriteGroups(total, alive))
+        await self._change(WantWriteGroups(total, alive, replication_factor))
 
     async def move_slot_of(self, name: str, partition: int, group: int) -> None:
         """Have the slot of a partition move to a write group, with all queues that hash to it. It begins at once; the

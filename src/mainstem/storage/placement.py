@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.model import SLOTS, slot_of
+from mainstem.model import CLASSED, CLASSES_MAX, PARTITION_BITS, SLOTS, all_slots, is_slot_table, slot_of
 from mainstem.storage.extents.extent_index import QueueIds
 
 WriteGroups = numpy.typing.NDArray[numpy.int64]
@@ -26,6 +26,10 @@ NOTHING_MOVED: Mapping[int, int] = {}
 _SPREAD = numpy.uint64(0x9E3779B97F4A7C15)
 _SLOT_SHIFT = numpy.uint64(64 - (SLOTS - 1).bit_length())
 """The steps of `model.slot_of`, on arrays."""
+_CLASSED = numpy.uint64(CLASSED << PARTITION_BITS)
+_TOPIC_SHIFT = numpy.uint64(PARTITION_BITS)
+_CLASS_MASK = numpy.uint64(CLASSES_MAX - 1)
+_SLOTS = numpy.uint64(SLOTS)
 
 
 class Stay(NamedTuple):
@@ -58,9 +62,11 @@ class Placement:
         """From now on there are so many write groups, and slots belong to them like this. `numbers`: of the slots that
         have moved, how often. No queue hashes to another slot that changes hands
         (`nameserver/state/plans/write_group_growth.py`)."""
-        assert len(slots) == SLOTS
+        assert is_slot_table(slots, groups)
         assert len(self._only) <= groups, "write groups stay"
-        self._of_metadata, self._numbers = slots, numbers
+        self._of_metadata, self._numbers = all_slots(slots), numbers
+        self._table_of_metadata = numpy.array(self._of_metadata, numpy.int64)
+        self._classes = {group: slot // SLOTS for slot, group in enumerate(slots)}
         self._only += [(Stay(group, 0),) for group in range(len(self._only), groups)]
         self._spread()
 
@@ -71,12 +77,11 @@ class Placement:
             self._spread()
 
     def _spread(self) -> None:
-        slots = list(self._of_metadata)
+        slots, table = list(self._of_metadata), self._table_of_metadata.copy()
         for slot, (group, number) in self._placed.items():
             if number >= self._numbers.get(slot, 0) and group < len(self._only):
-                slots[slot] = group
-        self.slots = slots
-        self._table = numpy.array(slots, numpy.int64)
+                slots[slot] = table[slot] = group
+        self.slots, self._table = slots, table
 
     def remember(self, queue_id: int, stays: Sequence[Stay]) -> None:
         """The history of a queue is this from now on."""
@@ -110,6 +115,10 @@ class Placement:
         """A queue is where its slot is, and was nowhere else."""
         if self._moved.pop(queue_id, None) is not None:
             self._rows = None
+
+    def class_of_group(self, group: int) -> int:
+        """The class of a write group; -1: no slot is known to be its own."""
+        return self._classes.get(group, -1)
 
     @property
     def groups(self) -> int:
@@ -259,4 +268,8 @@ class _MovedRows(NamedTuple):
 
 def slots_of(queue_ids: QueueIds) -> Places:
     """`model.slot_of` of each queue."""
-    return ((queue_ids * _SPREAD) >> _SLOT_SHIFT).astype(numpy.intp)
+    slots = (queue_ids * _SPREAD) >> _SLOT_SHIFT
+    classed = (queue_ids & _CLASSED) != 0
+    if classed.any():
+        slots = slots + numpy.where(classed, (queue_ids >> _TOPIC_SHIFT & _CLASS_MASK) * _SLOTS, numpy.uint64(0))
+    return slots.astype(numpy.intp)

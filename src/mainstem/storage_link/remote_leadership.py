@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mainstem.model import WriteGroupNodes
@@ -70,6 +70,6 @@ class RemoteLeadership:
     def leaderless(self) -> bool:
         return not any(self._leaders.now(group).node_id != -1 for group in range(self._placement.groups))
 
-    def in_sync_fewest(self) -> int:
+    def in_sync_fewest(self, classes: Collection[int]) -> int:
         """Unknown here: what a topic demands is checked where its queues are led."""
         return 0

@@ -9,7 +9,7 @@ import google_crc32c
 from tests.kernel.fetch.fetch_requests import KERNELS, key_of
 
 from mainstem.kernel import COMMITTED_END, FIRST_UNSTABLE, LOG_START, NEXT_OFFSET, FollowedLog, Verdict
-from mainstem.model import SLOTS, BatchAppend, slot_of
+from mainstem.model import SLOTS_OF_ALL, BatchAppend, slot_of
 from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -87,14 +87,14 @@ class World:
         """First offset, next offset and bytes of each batch, by queue id."""
         self.log_start: dict[int, int] = {}
         self.appended_ahead: dict[int, int] = {}
-        self.slots = bytes(2 * SLOTS)
+        self.slots = bytes(2 * SLOTS_OF_ALL)
         self.logs: list[Any] = []
         self.position = 4096
         self.blocks = 0
         self._place(groups)
 
     def _place(self, groups: int) -> None:
-        self.slots = b"".join((slot % groups).to_bytes(2, "little") for slot in range(SLOTS))
+        self.slots = b"".join((slot % groups).to_bytes(2, "little") for slot in range(SLOTS_OF_ALL))
         self.logs = [Log(7 + group) for group in range(groups - 1)] + [None]  # another node leads the last
 
     def led(self, queue_id: int) -> bool:

@@ -41,7 +41,7 @@ from mainstem.kernel import (
     scan_produce,
 )
 from mainstem.kernel.batch_header import TRANSACTIONAL_BIT
-from mainstem.model import AppendResult, AppendTransaction, Buffer, Outcome, Topic
+from mainstem.model import AppendResult, AppendTransaction, Buffer, Outcome, Topic, class_of
 from mainstem.ports import Session, joined
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol import codec
@@ -430,7 +430,8 @@ def _copies_demanded(broker: Broker, scan: ProduceScan) -> int | dict[int, int]:
     most = max(demanded, default=1)
     if most <= 1:
         return 0
-    if most <= broker.leadership.in_sync_fewest():
+    classes = {class_of(topic.number) for topic in topics if topic is not None}
+    if most <= broker.leadership.in_sync_fewest(classes):
         return most
     by_group = _refuse_where_replicas_lack(broker, scan, topics)
     return most if len(demanded) == 1 else by_group

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from mainstem.address import Address, AddressError, parsed
@@ -39,7 +41,7 @@ def command(http: str, as_json: bool) -> None:
         print_text(rebuilding(lost))
     for move in view.moves:
         print_text(moving(move))
-    for line in crowded(view):
+    for line in (*crowded(view), *classes(view)):
         print_text(line)
     print_text()
     print_table(
@@ -133,6 +135,17 @@ def crowded(view: ClusterView) -> list[str]:
         "on other machines, then mainstem cluster rebalance"
         for machine, groups in crowded_machines(placements, locations).items()
     ]
+
+
+def classes(view: ClusterView) -> list[str]:
+    """A line that tells the replication factors of write groups, where there are several."""
+    told = Counter(group.replication_factor for group in view.write_groups)
+    if len(told) < 2:
+        return []
+    each = (
+        f"{counted(count, 'write group')} with {counted(factor, 'replica')}" for factor, count in sorted(told.items())
+    )
+    return [f"replication factors: {', '.join(each)}"]
 
 
 def moving(move: MoveView) -> str:

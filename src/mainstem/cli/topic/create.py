@@ -21,7 +21,7 @@ from mainstem.cli.terminal.output import print_json
     "--replication-factor",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Copies of every partition. Default: the node's.",
+    help="Copies of every partition: those that a class of write groups keeps. Default: the node's.",
 )
 @options.configs
 @click.option("--if-not-exists", is_flag=True, help="Succeed where the topic exists already, and leave it as it is.")

@@ -75,6 +75,8 @@ class TopicTree(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str]
     """Explicit overrides only."""
     partitions: Sequence[PartitionTree]
+    replication_factor: int = 0
+    """How many nodes keep each partition: those of the partition that the fewest keep."""
 
 
 def lines(admin: AdminClient) -> list[TopicLine]:
@@ -128,6 +130,7 @@ def tree(admin: AdminClient, name: str) -> TopicTree:
             )
             for queue in queues
         ],
+        replication_factor=min(map(len, replicas.values()), default=0),
     )
 
 

@@ -130,6 +130,8 @@ class WriteGroupsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     """How many the cluster is to have."""
+    replication_factor: int | None = None
+    """How many replicas each new one has; None: as many as the first ones."""
 
     @property
     def operation(self) -> str:

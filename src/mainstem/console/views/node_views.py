@@ -55,8 +55,9 @@ class ClusterViews(Protocol):
         noted."""
         ...
 
-    async def add_write_groups(self, total: int) -> str | None:
-        """Have the cluster come to so many write groups. Returns why that cannot be, or None when they are about to
+    async def add_write_groups(self, total: int, replication_factor: int | None) -> str | None:
+        """Have the cluster come to so many write groups, the new ones with so many replicas (None: as the first ones).
+        Returns why that cannot be, or None when they are about to
         begin."""
         ...
 

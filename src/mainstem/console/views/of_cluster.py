@@ -79,7 +79,9 @@ class WriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Block index."""
     preferred_leader: int = -1
     slots: int = 0
-    """How many of the slots, to which queues hash, are its own."""
+    """How many of the slots, to which queues of its class hash, are its own."""
+    replication_factor: int = 0
+    """How many replicas it has, or is to have while one moves: its class."""
     replicas: Sequence[ReplicaView] = []
     load: WriteGroupLoadView | None = None
     """None: the metadata leader does not know it, or does not answer."""

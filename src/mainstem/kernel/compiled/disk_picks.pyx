@@ -22,10 +22,9 @@ from mainstem.kernel.compiled.fetch_plan cimport (
     UNKNOWN_TO_MEMORY,
     FetchPlan,
     check_groups,
-    group_slot,
 )
 from mainstem.kernel.compiled.fetch_rows cimport NOBODY, Part, PlanRow
-from mainstem.kernel.compiled.layout cimport Slot
+from mainstem.kernel.compiled.layout cimport Slot, group_slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable, stable_end
 from mainstem.kernel.compiled.recent_index cimport RecentIndex
 

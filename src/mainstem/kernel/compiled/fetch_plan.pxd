@@ -14,13 +14,6 @@ cdef enum:
     ANSWERED = 1             # settled without batches
     ANSWERED_WITH_BATCHES = 2
 
-cdef enum:
-    SLOT_SHIFT = 52          # `model.slot_of`
-
-cdef inline Py_ssize_t group_slot(uint64_t queue_id) noexcept nogil:
-    """`model.slot_of`."""
-    return <Py_ssize_t> (queue_id * <uint64_t> 0x9E3779B97F4A7C15 >> SLOT_SHIFT)
-
 cdef int check_groups(const Py_buffer *groups) except -1
 
 

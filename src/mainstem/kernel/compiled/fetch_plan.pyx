@@ -42,6 +42,7 @@ from mainstem.kernel.compiled.layout cimport (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_PARTITION,
     UNKNOWN_QUEUE,
+    group_slot,
 )
 from mainstem.kernel.compiled.queue_table cimport QueueTable, stable_end
 from mainstem.kernel.compiled.recent_index cimport (
@@ -55,7 +56,7 @@ from array import array
 
 from mainstem.kernel.layout import FollowedLog, Verdict
 from mainstem.kernel.pure.fetch_plan import VERDICT_OF_OUTCOME, EpochCheck, PlannedPartition
-from mainstem.model import SLOTS, QueueRead, WantedReads
+from mainstem.model import SLOTS_OF_ALL, QueueRead, WantedReads
 
 cdef extern from "Python.h":
     void drop "Py_XDECREF"(PyObject *data)
@@ -70,7 +71,6 @@ cdef enum:
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert max(Verdict) < VERDICTS_MAX
-assert SLOTS == 1 << (64 - SLOT_SHIFT)
 
 
 cdef inline int epoch_verdict(int32_t known_to_reader, int32_t present) noexcept nogil:
@@ -545,7 +545,7 @@ cdef class FetchPlan:
 
     def read_cached(self, QueueTable table not None, RecentIndex index not None, list logs not None, slots):
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
-        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it and its replica
+        each slot of all classes as u16; `logs` the log of each group, None where another node leads it and its replica
         here, if there is one, is not to be read. Returns how many partitions were answered with batches."""
         cdef Py_buffer groups
         cdef Py_ssize_t served = 0
@@ -1008,7 +1008,7 @@ cdef inline bint is_news(const PlanRow *row) noexcept nogil:
 
 
 cdef int check_groups(const Py_buffer *groups) except -1:
-    if groups.len != <Py_ssize_t> (SLOTS * sizeof(uint16_t)):
+    if groups.len != <Py_ssize_t> (SLOTS_OF_ALL * sizeof(uint16_t)):
         raise ValueError(f"groups of {groups.len} bytes")
     return 0
 

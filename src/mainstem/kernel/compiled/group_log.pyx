@@ -26,22 +26,26 @@ from mainstem.kernel.compiled.layout cimport (
     UNKNOWN_QUEUE,
     UNSTABLE_DISTANCE_MAX,
     WATCHED,
+    CLASSED_BIT,
+    CLASS_MASK,
+    SLOT_SHIFT,
     Batch,
     Row,
     Slot,
+    group_slot,
 )
 from mainstem.kernel.compiled.produce cimport ProduceScan, refuse_batch, sum_is_right
 from mainstem.kernel.compiled.producer_states cimport DUPLICATE, FRESH, ProducerStates, Seen
 from mainstem.kernel.compiled.queue_table cimport QueueTable
 from mainstem.kernel.pure import group_log as twin
-from mainstem.model import SLOTS, AppendResult, Outcome
+from mainstem.model import CLASSED, CLASSES_MAX, SLOTS, SLOTS_OF_ALL, AppendResult, Outcome
 
 cdef enum:
     AHEAD = 8                    # batches whose slots are asked for before they are needed: a power of two
-    SLOT_SHIFT = 52              # `model.slot_of`
-cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert SLOTS == 1 << (64 - SLOT_SHIFT)
+assert CLASSED == 1 << (CLASSED_BIT - 32)
+assert CLASSES_MAX == CLASS_MASK + 1
 
 ms_crc_prepare()     # every module has tables of its own
 
@@ -88,7 +92,7 @@ cdef class WriteGroupLog:
                 batch.verdict > OK or slot == NULL or batch.producer_id >= 0 or batch.log_append_time
                 or slot.first_unstable or size > largest or size > tail.room or tail.row == tail.rows_end
                 or size + <Py_ssize_t> sizeof(Row) > tail.budget
-                or groups[batch.queue_id * SPREAD >> SLOT_SHIFT] != group
+                or groups[group_slot(batch.queue_id)] != group
             ):
                 break
             memcpy(tail.next, frame + batch.start, size)
@@ -291,16 +295,16 @@ cdef class WriteGroupLog:
 
 
 def append_all(batches, list logs, const uint16_t[::1] slots, now_ms):
-    """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the log of
-    each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan itself,
+    """Append batches of any queues, in order. `slots` has the group of each slot of all classes as u16; `logs` the log
+    of each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan itself,
     settled) and the blocks to wait for, as (group, index), each once."""
-    assert slots.shape[0] == SLOTS
+    assert slots.shape[0] == SLOTS_OF_ALL
     if isinstance(batches, ProduceScan):
         return batches, append_scan(batches, logs, slots, now_ms)
     results = []
     waiting = {}
     for batch in batches:
-        group = slots[<uint64_t> batch.queue_id * SPREAD >> SLOT_SHIFT]
+        group = slots[group_slot(batch.queue_id)]
         if group >= len(logs):
             raise IndexError(f"no write group {group}")
         log = logs[group]
@@ -344,7 +348,7 @@ cdef list append_scan(ProduceScan scan, list logs, const uint16_t[::1] slots, in
     while place < count:
         batch = &batches[place]
         if batch.verdict <= OK:
-            group = groups[batch.queue_id * SPREAD >> SLOT_SHIFT]
+            group = groups[group_slot(batch.queue_id)]
             if group != log_group:
                 if group >= len(logs):
                     raise IndexError(f"no write group {group}")

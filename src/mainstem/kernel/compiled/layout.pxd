@@ -15,6 +15,17 @@ cdef enum:
     REMEMBERED_BATCHES = 5
 
 cdef enum:
+    # `model.slot_of`
+    SLOT_SHIFT = 52
+    CLASSED_BIT = 62             # of a queue id
+    CLASS_MASK = 7
+
+cdef inline Py_ssize_t group_slot(uint64_t queue_id) noexcept nogil:
+    """`model.slot_of`: behind the slots of the classes before its own."""
+    cdef uint64_t before = (queue_id >> 32 & CLASS_MASK) << (64 - SLOT_SHIFT) if queue_id >> CLASSED_BIT & 1 else 0
+    return <Py_ssize_t> (before + (queue_id * <uint64_t> 0x9E3779B97F4A7C15 >> SLOT_SHIFT))
+
+cdef enum:
     UNSTABLE_DISTANCE_MAX = 4293918720
 
 cdef struct Slot:

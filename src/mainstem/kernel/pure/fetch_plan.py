@@ -27,7 +27,7 @@ from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
 from mainstem.kernel.pure.queue_table import QueueTable
 from mainstem.kernel.pure.recent_index import RecentIndex
 from mainstem.kernel.pure.scattered_bytes import ScatteredBytes
-from mainstem.model import SLOTS, Buffer, Outcome, QueueRead, QueueSlice, WantedReads, queue_id_of, slot_of
+from mainstem.model import SLOTS_OF_ALL, Buffer, Outcome, QueueRead, QueueSlice, WantedReads, queue_id_of, slot_of
 
 VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
     Outcome.OK: Verdict.OK,
@@ -300,7 +300,7 @@ class FetchPlan:
         self, table: QueueTable, index: RecentIndex, logs: Sequence[WriteGroupLog | FollowedLog | None], slots: Buffer
     ) -> int:
         """Settle partitions, in order, up to the first that memory alone cannot answer. `slots` has the write group of
-        each of the 4,096 slots as u16; `logs` the log of each group, None where another node leads it and its replica
+        each slot of all classes as u16; `logs` the log of each group, None where another node leads it and its replica
         here, if there is one, is not to be read. Returns how many partitions were answered with batches."""
         groups = groups_of_slots(slots)
         served = 0
@@ -501,7 +501,7 @@ def _before(end: int, records: Sequence[Buffer]) -> list[Buffer]:
 def groups_of_slots(slots: Buffer) -> memoryview:
     """The write group of each slot. ValueError unless there is one for each."""
     groups = memoryview(slots).cast("B").cast("H")
-    if len(groups) != SLOTS:
+    if len(groups) != SLOTS_OF_ALL:
         raise ValueError(f"groups of {2 * len(groups)} bytes")
     return groups
 

@@ -30,7 +30,7 @@ from mainstem.kernel.pure.block import BlockBuilder
 from mainstem.kernel.pure.produce import ProduceScan
 from mainstem.kernel.pure.producer_states import ProducerStates
 from mainstem.kernel.pure.queue_table import QueueTable
-from mainstem.model import SLOTS, AppendResult, BatchAppend, Buffer, Outcome, slot_of
+from mainstem.model import SLOTS_OF_ALL, AppendResult, BatchAppend, Buffer, Outcome, slot_of
 
 VERDICT_OF_OUTCOME = {
     Outcome.OK: Verdict.OK,
@@ -230,11 +230,11 @@ class WriteGroupLog:
 def append_all(
     batches: Sequence[BatchAppend], logs: Sequence[WriteGroupLog | None], slots: memoryview, now_ms: int
 ) -> tuple[list[AppendResult], list[tuple[int, int]]]:
-    """Append batches of any queues, in order. `slots` has the group of each of the 4,096 slots as u16; `logs` the
+    """Append batches of any queues, in order. `slots` has the group of each slot of all classes as u16; `logs` the
     log of each group, None where another node leads it. Returns one result per batch (for a `ProduceScan`: the scan
     itself, settled) and the blocks to wait for, as (group, index), each once."""
     groups = memoryview(slots)
-    assert len(groups) == SLOTS
+    assert len(groups) == SLOTS_OF_ALL
     results: list[AppendResult] = []
     blocks: list[tuple[int, int]] = []
     for batch in batches:

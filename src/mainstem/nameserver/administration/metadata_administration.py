@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
-from mainstem.model import NewTopic, Topic
+from mainstem.model import FACTOR_OF_CLUSTER, FeatureLevel, NewTopic, Topic
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import (
     MetadataUnavailable,
@@ -62,15 +62,22 @@ class MetadataAdministration:
         validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
-        topic = WantedTopic(name, partitions, replication_factor, dict(configs), internal)
+        topic = WantedTopic(name, partitions, self._factor(replication_factor), dict(configs), internal)
         (outcome,) = await self._create([topic], validate_only=validate_only)
         return _or_raise(outcome)
 
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | MainstemError]:
-        topics = (WantedTopic(it.name, it.partitions, it.replication_factor, dict(it.configs)) for it in wanted)
+        topics = (
+            WantedTopic(it.name, it.partitions, self._factor(it.replication_factor), dict(it.configs)) for it in wanted
+        )
         return await self._create(topics, validate_only=validate_only)
+
+    def _factor(self, asked: int) -> int:
+        """A leader of an older version takes no factor that leaves the choice to it, and has none."""
+        is_old = self._replica.state.feature_level < FeatureLevel.CLASSED
+        return 1 if asked == FACTOR_OF_CLUSTER and is_old else asked
 
     async def _create(self, wanted: Iterable[WantedTopic], *, validate_only: bool) -> list[Topic | MainstemError]:
         if validate_only:

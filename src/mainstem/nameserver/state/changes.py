@@ -11,7 +11,7 @@ import asyncio
 import base64
 import random
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -63,6 +63,7 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 from mainstem.nameserver.state.plans.write_group_growth import grown
+from mainstem.nameserver.state.replica_classes import class_for, factor_for, number_for
 from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
 from mainstem.nameserver.state.tenant_changes import removal_of, setting_of
@@ -173,8 +174,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: MoveReplica(group, old, new)]
         case WantPreference(group=group, node_id=node_id):
             return [lambda _: PreferLeader(group, node_id)]
-        case WantWriteGroups(total=total, node_ids=node_ids):
-            return [lambda _: _more_write_groups(total, node_ids, state)]
+        case WantWriteGroups():
+            return [lambda _: _more_write_groups(wanted, state)]
         case WantSlotMove(name=name, partition=partition, group=group):
             return [lambda _: _slot_move(name, partition, group, state)]
         case WantSlotMoved(slot=slot, group=group, number=number, others=others):
@@ -215,12 +216,14 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
 
 
 def _creation(topic: WantedTopic, state: MetadataState, ids: Ids) -> Callable[[int], Command]:
+    factor, factors, internal = topic.replication_factor, state.factors, topic.internal
+    which = class_for(factor, factors, internal=internal)
     return lambda accepted: CreateTopic(
         name=topic.name,
-        number=state.next_topic_number + accepted,
+        number=number_for(state.next_topic_number, accepted, which, len(factors)),
         topic_id=ids.topic_id(),
         partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
+        replication_factor=factor_for(factor, factors, which, internal=internal),
         configs=topic.configs if topic.internal else state.tenant_rules.capped(topic.name, topic.configs),
         internal=topic.internal,
     )
@@ -297,16 +300,18 @@ def _slot_move(name: str, partition: int, group: int, state: MetadataState) -> M
     return MoveSlot(slot, group, state.moving_slots.next_number(slot))
 
 
-def _more_write_groups(total: int, node_ids: Collection[int], state: MetadataState) -> AddWriteGroups:
+def _more_write_groups(wanted: WantWriteGroups, state: MetadataState) -> AddWriteGroups:
     table = state.node_table
     if state.cluster is None or not state.placements:
         raise InvalidPlacement("the cluster has not placed its first write groups yet")
     locations = {
         node.node_id: node.location
         for node in table.with_role(NodeRole.STORAGE)
-        if node.node_id in node_ids and node.node_id not in table.draining
+        if node.node_id in wanted.node_ids and node.node_id not in table.draining
     }
-    return grown(total, state.cluster.slots, state.used_slots(), state.placements, locations, table.copies)
+    return grown(
+        wanted.total, state.cluster.slots, state.used_slots(), state.placements, locations, wanted.replication_factor
+    )
 
 
 def registration_of(wanted: WantNode, level: int) -> RegisterNode:

@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from mainstem.model import Buffer, FeatureLevel, ScramCredential, ScramMechanism, Topic
+from mainstem.model import SLOTS, Buffer, FeatureLevel, ScramCredential, ScramMechanism, Topic
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
 from mainstem.security.quotas.quota import TENANT
 from mainstem.security.tokens.delegation_token import DelegationToken
@@ -30,7 +30,8 @@ INCARNATION_BYTES = 16
 
 
 class CreateCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="create_cluster"):
-    """Always the first command. `slots` gives the write group of each of the 4,096 slots."""
+    """Always the first command. `slots` gives the write group of each of the 4,096 slots; of a cluster
+    that was adopted, of those of each class that it had."""
 
     cluster_id: str
     write_groups: int
@@ -72,7 +73,8 @@ class AddWriteGroups(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     """Per new write group the nodes that begin its log, preferred leader first. They stay on record: a node that hears
     late of the write group has to begin with the same members as the others did."""
     slots: list[int]
-    """The write group of each of the 4,096 slots from now on."""
+    """The write group of each of the 4,096 slots from now on, of the first class and then of each further one: from
+    `CLASSED` on there may be several. A class has as many replicas as its write groups have."""
 
 
 class MoveSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="move_slot"):
@@ -384,8 +386,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.TENANTED
         case SetDraining() | RemoveNode() | PreferLeader():
             return FeatureLevel.ELASTIC
-        case AddWriteGroups():
-            return FeatureLevel.REGROUPED
+        case AddWriteGroups(slots=slots):
+            return FeatureLevel.CLASSED if len(slots) > SLOTS else FeatureLevel.REGROUPED
         case ChangeResourceConfigs():
             return FeatureLevel.CONFIGURED
         case MoveSlot() | SlotMoved() | SettleSlot():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.model import SLOTS, Topic, slot_of
+from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement
 from mainstem.nameserver.state.commands import Command, MoveSlot, SettleSlot, SlotMoved
 
@@ -117,12 +117,12 @@ class MovingSlots:
     # after the log
 
     def wish(self, command: MoveSlot) -> None:
-        if not 0 <= command.slot < SLOTS:
+        if not 0 <= command.slot < SLOTS_OF_ALL:
             raise InconsistentCommand(f"there is no slot {command.slot}")
         self.wishes[command.slot] = WishedMove(command.group, command.number)
 
     def moved(self, command: SlotMoved) -> None:
-        if not 0 <= command.slot < SLOTS or command.number <= self.numbers.get(command.slot, 0):
+        if not 0 <= command.slot < SLOTS_OF_ALL or command.number <= self.numbers.get(command.slot, 0):
             raise InconsistentCommand(f"slot {command.slot} moves for the time {command.number}, or there is none")
         self.wishes.pop(command.slot, None)
         self.numbers[command.slot] = command.number

@@ -52,11 +52,6 @@ class NodeTable:
         self.removed: dict[int, None] = {}
         """Ids of nodes that are no part of the cluster any more, in the order in which they were removed."""
 
-    @property
-    def copies(self) -> int:
-        """How many replicas every write group has at least; 0 until the write groups are placed."""
-        return min(map(len, self.placements.values()), default=0)
-
     def with_role(self, role: NodeRole) -> list[Node]:
         """The nodes that have a role."""
         return [node for node in self.nodes.values() if role in node.roles]
@@ -99,10 +94,6 @@ class NodeTable:
             self._check_replicas(group, replicas)
             if drained := self.draining.intersection(replicas):
                 raise InvalidPlacement(f"node {min(drained)} is drained, and takes nothing")
-            if len(replicas) < self.copies:
-                raise InvalidPlacement(
-                    f"write group {group} would have {len(replicas)} replicas, the others have {self.copies}"
-                )
 
     def check_move(self, command: MoveReplica) -> None:
         replicas = self.placements.get(command.group)

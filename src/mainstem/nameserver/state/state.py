@@ -33,6 +33,7 @@ from mainstem.model import (
     ResourceType,
     Topic,
     TopicSettings,
+    is_slot_table,
     slot_of,
 )
 from mainstem.nameserver.errors import (
@@ -91,7 +92,8 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
-from mainstem.nameserver.state.plans.write_group_growth import check_slots, check_total, used_slots
+from mainstem.nameserver.state.plans.write_group_growth import check_class, check_slots, check_total, used_slots
+from mainstem.nameserver.state.replica_classes import Factors, factors_of
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
@@ -230,9 +232,16 @@ class MetadataState:
         """The topic as it would be with these configs set (a value) and removed (None)."""
         return self.topic_table.with_configs(topic, changes)
 
+    @property
+    def factors(self) -> Factors:
+        """The replication factors of the classes of write groups, by class; empty until they are placed."""
+        return factors_of(self._cluster.slots, self.placements) if self._cluster is not None else ()
+
     def write_group(self, queue_id: int) -> int:
+        """The write group of a queue, whether or not it exists."""
         assert self._cluster is not None, "no cluster was created yet"
-        return self._cluster.slots[slot_of(queue_id)]
+        slots, slot = self._cluster.slots, slot_of(queue_id)
+        return slots[slot if slot < len(slots) else slot % SLOTS]  # as `model.all_slots` has it
 
     # before the log
 
@@ -281,8 +290,8 @@ class MetadataState:
             case RemoveNode():
                 self.node_table.check_removal(command)
             case CreateTopic():
-                nodes, copies = len(self.node_table.with_role(NodeRole.STORAGE)), self.node_table.copies
-                self.topic_table.check_new(command, pending, nodes, copies)
+                nodes = len(self.node_table.with_role(NodeRole.STORAGE))
+                self.topic_table.check_new(command, pending, nodes, self.factors)
                 self.tenant_rules.check_new(command, pending)
                 self._check_tiering_level(command)
             case AddPartitions():
@@ -374,12 +383,11 @@ class MetadataState:
 
     def _check_cluster(self, command: CreateCluster) -> None:
         assert self._cluster is None, "a cluster is created once"
-        assert len(command.slots) == SLOTS, "one write group per slot"
-        assert all(0 <= group < command.write_groups for group in command.slots), "a slot without its group"
+        assert is_slot_table(command.slots, command.write_groups), "one write group per slot"
 
     def used_slots(self) -> set[int]:
         """The slots that no new write group takes over: queues hash to them, or they move, or have moved."""
-        return used_slots(self.topic_table.by_number.values()) | self.moving_slots.known
+        return used_slots(self.topic_table.by_number.values(), len(self._slots)) | self.moving_slots.known
 
     @property
     def _slots(self) -> Sequence[int]:
@@ -388,10 +396,10 @@ class MetadataState:
 
     def _check_added(self, command: AddWriteGroups) -> None:
         assert self._cluster is not None, "the cluster comes first"
-        assert len(command.slots) == SLOTS, "one write group per slot"
         check_total(command.first + len(command.founders), self._cluster.write_groups)
         self.node_table.check_added(command)
-        check_slots(command, self._cluster.slots, self.used_slots())
+        check_slots(command, self._slots, self.used_slots())
+        check_class(command, self._slots, self.placements, self.next_topic_number)
 
     # after the log
 
@@ -402,7 +410,7 @@ class MetadataState:
             raise InconsistentCommand("the first command does not create the cluster")
         match command:
             case CreateCluster():
-                if self._cluster is not None or len(command.slots) != SLOTS:
+                if self._cluster is not None or not is_slot_table(command.slots, command.write_groups):
                     raise InconsistentCommand("the cluster is created twice, or its slot table is not whole")
                 self._cluster = command
                 return None
@@ -489,8 +497,7 @@ class MetadataState:
     def _add_write_groups(self, command: AddWriteGroups) -> WriteGroupsAdded:
         assert self._cluster is not None, "the cluster comes first"
         total = command.first + len(command.founders)
-        whole = len(command.slots) == SLOTS and set(command.slots) <= set(range(total))
-        if not whole or command.first > self._cluster.write_groups:
+        if not is_slot_table(command.slots, total) or command.first > self._cluster.write_groups:
             raise InconsistentCommand(
                 f"write groups from {command.first} on, where there are "
                 f"{self._cluster.write_groups}, or slots of write groups that there are not"
@@ -501,7 +508,7 @@ class MetadataState:
 
     def _move_slot(self, command: SlotMoved) -> WriteGroupsAdded:
         assert self._cluster is not None, "the cluster comes first"
-        if not 0 <= command.group < self._cluster.write_groups:
+        if not 0 <= command.group < self._cluster.write_groups or command.slot >= len(self._slots):
             raise InconsistentCommand(f"slot {command.slot} moves to write group {command.group}, which there is not")
         self.moving_slots.moved(command)
         slots = list(self._cluster.slots)

@@ -22,7 +22,6 @@ from mainstem.model import Topic, TopicSettings
 from mainstem.nameserver.errors import (
     InconsistentCommand,
     InvalidPartitions,
-    InvalidReplicationFactor,
     InvalidTopicName,
     TopicExists,
     UnknownTopic,
@@ -41,6 +40,7 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from mainstem.nameserver.state.replica_classes import Factors, check_factor
 from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
 from mainstem.nameserver.state.topic_config import check_configs, config_named
 from mainstem.security.acls.acl import Acl
@@ -150,8 +150,8 @@ class TopicTable:
 
     # before the log
 
-    def check_new(self, command: CreateTopic, pending: PendingChanges, nodes: int, copies: int) -> None:
-        """`copies`: how many replicas each write group has; 0: they are not placed yet."""
+    def check_new(self, command: CreateTopic, pending: PendingChanges, nodes: int, factors: Factors) -> None:
+        """`nodes`: how many store; `factors`: those of the classes of write groups."""
         check_topic_name(command.name)
         key = collision_key(command.name)
         like = self._name_by_collision_key.get(key) or pending.name_by_collision_key.get(key)
@@ -164,17 +164,7 @@ class TopicTable:
             raise InvalidPartitions(f"the cluster has {topics} topics, the most it takes")
         others = 0 if command.internal else self.partitions_total + pending.partitions
         self._check_partitions(command.name, command.partitions, others)
-        if not 1 <= command.replication_factor <= nodes:
-            raise InvalidReplicationFactor(
-                f"topic {command.name!r}: replication factor {command.replication_factor}, "
-                f"allowed is 1 to {nodes}, the number of nodes that store"
-            )
-        if 0 < copies < command.replication_factor and not command.internal:
-            raise InvalidReplicationFactor(
-                f"topic {command.name!r}: replication factor {command.replication_factor}, but the write groups keep "
-                f"{copies} copies of every topic: ask for {copies} or fewer (broker.default_replication_factor is what "
-                "topics get that ask for none)"
-            )
+        check_factor(command, nodes, factors)
         check_configs(command.configs)
         self._check_tiering(command.configs, None)
 

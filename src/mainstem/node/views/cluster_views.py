@@ -177,6 +177,7 @@ class LocalClusterViews:
             committed=led.committed if led is not None else own.applied_index if own is not None else -1,
             preferred_leader=self._nameserver.lookups.preferred_leader(number),
             slots=slots,
+            replication_factor=len(placed),
             replicas=replicas,
             load=next((write_group_load_view(it) for it in loads.write_groups if it.group == number), None),
         )
@@ -230,9 +231,9 @@ class LocalClusterViews:
             return str(error)
         return None
 
-    async def add_write_groups(self, total: int) -> str | None:
+    async def add_write_groups(self, total: int, replication_factor: int | None) -> str | None:
         try:
-            await self._nameserver.operations.add_write_groups(total)
+            await self._nameserver.operations.add_write_groups(total, replication_factor or 0)
         except NameserverError as error:
             return str(error)
         return None

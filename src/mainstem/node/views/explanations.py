@@ -16,6 +16,7 @@ from mainstem.console.views.of_cluster import (
     WriteGroupView,
 )
 from mainstem.console.views.of_explanation import BegunMoveView, ExplanationView
+from mainstem.model import SLOTS
 
 BEGUN_SHOWN_MAX = 10
 """Moves that were begun, in one explanation: who wants to know more has the log."""
@@ -34,7 +35,7 @@ class ExplainedCluster(NamedTuple):
     by_load: bool = False
     unplanned: str = ""
     slots: Sequence[int] = ()
-    """The write group of each slot."""
+    """The write group of each slot, class by class."""
 
 
 def explain_node(known: ExplainedCluster, node_id: int) -> ExplanationView | None:
@@ -243,7 +244,17 @@ def _waits_of(known: ExplainedCluster, node_id: int) -> list[str]:
 def _slots(known: ExplainedCluster, number: int) -> Iterator[str]:
     if known.slots:
         held = sum(group == number for group in known.slots)
-        yield f"Write group {number} has {held} of the {len(known.slots)} slots, to which queues hash."
+        factors = {it.group: it.replication_factor for it in known.view.write_groups}
+        factor = factors.get(number, 0)
+        if len(set(factors.values())) == 1:
+            yield f"Write group {number} has {held} of the {len(known.slots)} slots, to which queues hash."
+            return
+        yield (
+            f"Write group {number} has {held} of the {SLOTS} slots to which queues of topics with replication factor "
+            f"{factor} hash."
+        )
+        if factor == 1:
+            yield "No other node has a copy: its queues are away while its node is, and lost with that node's disks."
 
 
 def _traffic(group: WriteGroupView) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from mainstem.model import LISTENERS_MAX, SLOTS, FeatureLevel
+from mainstem.model import LISTENERS_MAX, SLOTS_OF_ALL, FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.forwarded import ClientTold
 from mainstem.rpc.messages.loads import ToldLoad
@@ -136,6 +136,8 @@ class WantWriteGroups(msgspec.Struct, frozen=True, tag="write groups"):
 
     total: Annotated[int, msgspec.Meta(ge=1, le=65_536)]
     node_ids: NodeIds
+    replication_factor: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 0
+    """How many replicas each new one has; 0: as many as those with which the cluster began. From `CLASSED` on."""
 
 
 class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
@@ -149,7 +151,7 @@ class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
 class WantSlotMoved(msgspec.Struct, frozen=True, tag="slot moved"):
     """A slot has moved, says the node that leads its write group; the others have records of its queues."""
 
-    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS)]
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS_OF_ALL)]
     group: WriteGroupNumber
     number: Annotated[int, msgspec.Meta(ge=1)]
     others: Annotated[list[WriteGroupNumber], msgspec.Meta(max_length=1_000)]
@@ -158,7 +160,7 @@ class WantSlotMoved(msgspec.Struct, frozen=True, tag="slot moved"):
 class WantSlotSettled(msgspec.Struct, frozen=True, tag="slot settled"):
     """All that there is of a slot's queues is in its write group, after its move of this number."""
 
-    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS)]
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS_OF_ALL)]
     number: Annotated[int, msgspec.Meta(ge=1)]
 
 

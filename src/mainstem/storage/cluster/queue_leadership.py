@@ -6,7 +6,7 @@ reported. The leader epoch is the write group's term.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mainstem.model import WriteGroupNodes
 from mainstem.raft import RaftCore, Role
@@ -118,11 +118,11 @@ class WriteGroupLeadership:
                 found[number] = [peer.node_id for peer in sorted(able, key=lambda peer: -peer.match_index)]
         return found
 
-    def in_sync_fewest(self) -> int:
+    def in_sync_fewest(self, classes: Collection[int]) -> int:
         fewest = 0
         for group in self._groups:
             core = group.consensus.core
-            if group.serving and core is not None:
+            if group.serving and core is not None and self._placement.class_of_group(group.group) in classes:
                 voters = core.membership.voters
                 late = sum(peer.node_id in voters for peer in late_peers(core))
                 fewest = min(fewest or len(voters), len(voters) - late)

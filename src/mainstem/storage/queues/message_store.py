@@ -28,6 +28,7 @@ from mainstem.model import (
     QueueRead,
     QueueSlice,
     TimestampOffset,
+    all_slots,
     slot_of,
 )
 from mainstem.ports import Clock, ReadPlan
@@ -84,10 +85,10 @@ class LocalMessageStore:
         self._groups = groups
         self._logs: list[WriteGroupLog | None] = [None for _ in groups]
         """The logs of the write groups that this node serves; changed in place."""
-        self._slots = memoryview(array("H", slots))
+        self._slots = memoryview(array("H", all_slots(slots)))
         self._takers: list[WriteGroupLog | None] = [*self._logs, None]
         """The same for appends; behind them nobody, who has the slots that are fenced."""
-        self._taking = memoryview(array("H", slots))
+        self._taking = memoryview(array("H", all_slots(slots)))
         """The write group that takes the batches of each slot."""
         self._write_loop = write_loop
         self._read_path = read_path
@@ -117,7 +118,7 @@ class LocalMessageStore:
         no batches. The tables of slots and logs change in place, for all that hold them."""
         self._logs += [None for _ in range(len(self._logs), len(self._groups))]
         self._takers[:] = [*self._logs, None]
-        self._slots[:] = memoryview(array("H", slots))
+        self._slots[:] = memoryview(array("H", all_slots(slots)))
         self._taking[:] = self._slots
         for slot in fenced:
             self._taking[slot] = len(self._logs)

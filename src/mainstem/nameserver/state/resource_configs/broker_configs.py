@@ -33,11 +33,12 @@ _OF_BROKERS = (
     DeclaredConfig(
         name="default.replication.factor",
         type=ConfigType.INT,
-        default="1",
-        minimum=1,
+        default="-1",
+        minimum=-1,
         maximum=32_767,
-        documentation="Replicas of topics that are created without a count. The cluster keeps as many copies of every "
-        "topic as its write groups have replicas; CreateTopics answers how many, and refuses more.",
+        documentation="Replicas of topics that are created without a count; -1: as many as the write groups have with "
+        "which the cluster began. A topic has as many copies as the write groups that it is in have replicas; "
+        "CreateTopics answers how many, and refuses a number that none of them has.",
     ),
     DeclaredConfig(
         name="fetch.max.bytes",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainstem.model import SLOTS, Buffer, Topic, TopicsAsOf
+from mainstem.model import Buffer, Topic, TopicsAsOf, is_slot_table
 from mainstem.storage.errors import FormatError
 from mainstem.storage.remote.chain.chain_format import decoded, frame, frames, only_frame
 
@@ -48,7 +48,7 @@ class TopicListStart(msgspec.Struct, frozen=True, array_like=True):
     topics: int
     """How many follow."""
     slots: list[int] = []
-    """The write group of each slot, where they are not in turns."""
+    """The write group of each slot, class by class, where they are not in turns."""
 
 
 class TopicHead(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +66,7 @@ class TopicList(NamedTuple):
     topics: tuple[ListedTopic, ...]
     """By their numbers."""
     slots: tuple[int, ...] = ()
-    """The write group of each slot; empty: they are in turns."""
+    """The write group of each slot, class by class; empty: they are in turns."""
 
 
 def listed(topic: Topic) -> ListedTopic:
@@ -105,8 +105,7 @@ def decode_topic_list(content: Buffer, where: str, version: int) -> TopicList:
             raise FormatError(f"{where}: goes on behind its end")
         ended = not some
         topics += some
-    in_turns_or_whole = len(start.slots) in (0, SLOTS) and all(0 <= it < start.write_groups for it in start.slots)
-    if not in_turns_or_whole:
+    if start.slots and not is_slot_table(start.slots, start.write_groups):
         raise FormatError(f"{where}: slots of write groups that there are not, or not all slots")
     if start.version != version or not ended or len(topics) != start.topics:
         raise FormatError(

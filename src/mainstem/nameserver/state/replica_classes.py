@@ -1,0 +1,83 @@
+"""The classes of write groups: the write groups of a class have equally many replicas, and a topic's replication factor
+chooses the class that its queues are in. No I/O.
+
+Nothing says so but what is there anyway. The table of slots has 4,096 for each class, one class after another; a class
+has as many replicas as its write groups have, and a move leaves their number as it is. Which class a queue is in
+follows from its id: once there are several classes, topics get numbers that name one (`model.class_of`). Numbers
+still only go up, so that whoever asks whether a number was given out needs to know of no class.
+
+Invariant: no two classes are added for the same factor. An adopted cluster has its classes with one factor for all of
+them, as its write groups are placed anew; topics are then made in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mainstem.model import CLASSED, CLASSES_MAX, FACTOR_OF_CLUSTER, SLOTS, class_of
+from mainstem.nameserver.errors import InvalidReplicationFactor
+from mainstem.nameserver.state.commands import CreateTopic
+
+Factors = tuple[int, ...]
+"""By class, how many replicas its write groups have. Empty: they are not placed yet."""
+
+
+def factors_of(slots: Sequence[int], placements: Mapping[int, Sequence[int]]) -> Factors:
+    """The factors of the classes of a table of slots."""
+    if not placements:
+        return ()
+    return tuple(len(placements[slots[first]]) for first in range(0, len(slots), SLOTS))
+
+
+def class_for(factor: int, factors: Factors, *, internal: bool) -> int:
+    """The class of a new topic; 0 as well where there is none of this factor, which `check_factor` refuses. Internal
+    topics get no fewer copies than the cluster's first write groups keep: what their settings ask for was written down
+    when there was nothing to choose from."""
+    if len(factors) < 2 or factor not in factors or (internal and factor < factors[0]):
+        return 0
+    return factors.index(factor)
+
+
+def factor_for(factor: int, factors: Factors, which: int, *, internal: bool) -> int:
+    """The factor of a new topic in class `which`, to be kept in the metadata."""
+    if factor == FACTOR_OF_CLUSTER or (internal and len(factors) > 1):
+        return factors[which] if factors else 1
+    return factor
+
+
+def number_for(next_number: int, accepted: int, which: int, classes: int) -> int:
+    """The number of a new topic in class `which`, behind `next_number` and `accepted` topics of the same request."""
+    if classes < 2:
+        return next_number + accepted
+    begin = max(next_number, CLASSED)
+    return begin + -begin % CLASSES_MAX + accepted * CLASSES_MAX + which
+
+
+def check_factor(command: CreateTopic, nodes: int, factors: Factors) -> None:
+    """Raises `InvalidReplicationFactor`. `nodes`: how many store."""
+    factor, which = command.replication_factor, class_of(command.number)
+    told = f"topic {command.name!r}: replication factor {factor}"
+    if len(factors) > 1 and factor != factors[which]:
+        raise InvalidReplicationFactor(
+            f"{told}, but the cluster has write groups with {_either(factors)} replicas only: ask for one of these, or "
+            f"-1 for {factors[0]}{_adding(factor, nodes)}"
+        )
+    if not 1 <= factor <= nodes:
+        raise InvalidReplicationFactor(f"{told}, allowed is 1 to {nodes}, the number of nodes that store")
+    if len(factors) == 1 and factor > factors[0] and not command.internal:
+        raise InvalidReplicationFactor(
+            f"{told}, but the write groups keep {factors[0]} copies of every topic: ask for {factors[0]} or fewer "
+            f"(broker.default_replication_factor is what topics get that ask for none){_adding(factor, nodes)}"
+        )
+
+
+def _either(factors: Factors) -> str:
+    *others, last = map(str, sorted(set(factors)))
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _adding(factor: int, nodes: int) -> str:
+    """The remedy, where there are nodes enough."""
+    if not 1 <= factor <= nodes:
+        return ""
+    return f"; mainstem cluster write-groups TOTAL --replication-factor {factor} adds write groups for it"
