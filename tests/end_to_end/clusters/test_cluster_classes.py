@@ -1,0 +1,145 @@
+"""Three nodes whose write groups have three replicas come to some with one while they run: topics choose among them by
+their replication factor, clients are told the truth, and each class keeps what it promises while nodes are drained,
+die, and start again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.admin import NewTopic as PythonTopic
+from kafka.errors import InvalidReplicationFactorError
+from tests.clients.drivers import kafka_python
+from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import check, goes_on, load_on
+from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import eventually
+
+NODES = {1, 2, 3}
+PARTITIONS = 8
+SAFE, SINGLE = "kept-thrice", "kept-once"
+SINGLES = {2, 3, 4}
+"""The write groups with one replica."""
+LEFT, DYING = 3, 2
+"""The node that is drained, and the one that dies later."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    settings = ("pipeline.mode=off", "nameserver.write_groups=2", "groups.rebalance_delay_ms=0")
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), *settings)
+    try:
+        cluster.start()
+        cluster.wait_until_well()
+        mainstem(cluster.nodes[1], "cluster", "write-groups", "5", "--replication-factor", "1")
+        cluster.wait_until_well()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+
+
+def replicas(admin: AdminClient, topic: str) -> list[set[int]]:
+    partitions = admin.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions.values()
+    assert all(set(partition.isrs) == set(partition.replicas) for partition in partitions)
+    return [set(partition.replicas) for partition in partitions]
+
+
+def in_write_groups(cluster: Cluster, topic: str) -> set[int]:
+    return {one["write_group"] for one in cluster.get(f"/v1/topics/{topic}", 1)["partitions"]}
+
+
+def members(cluster: Cluster) -> dict[int, set[int]]:
+    groups = cluster.get("/v1/cluster", 1)["write_groups"]
+    return {group["group"]: {one["node"] for one in group["replicas"] if one["voter"]} for group in groups}
+
+
+def leaderless(cluster: Cluster) -> set[int]:
+    return {group["group"] for group in cluster.get("/v1/cluster", 1)["write_groups"] if group["leader"] < 0}
+
+
+def test_a_topics_factor_chooses_its_write_groups_and_clients_are_told_the_truth(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    asked = {"once": 1, "thrice": 3, "left-to-the-cluster": -1}
+    for made in admin.create_topics([NewTopic(name, PARTITIONS, factor) for name, factor in asked.items()]).values():
+        made.result(PATIENCE_SECONDS)
+    cluster.wait_until_well()
+    assert [len(nodes) for nodes in replicas(admin, "once")] == [1] * PARTITIONS
+    assert set().union(*replicas(admin, "once")) == NODES, "each node has one of the new write groups"
+    assert replicas(admin, "thrice") == replicas(admin, "left-to-the-cluster") == [NODES] * PARTITIONS
+    assert in_write_groups(cluster, "once") == SINGLES
+    assert in_write_groups(cluster, "thrice") == {0, 1}
+    told = {it["name"]: it["replication_factor"] for it in mainstem_json(cluster.nodes[2], "topic", "list")["topics"]}
+    assert {name: told[name] for name in asked} == {"once": 1, "thrice": 3, "left-to-the-cluster": 3}
+    assert mainstem_json(cluster.nodes[2], "topic", "describe", "once")["replication_factor"] == 1
+    assert "2 write groups with 3 replicas" in mainstem(cluster.nodes[1], "cluster", "status")
+    assert "No other node has a copy" in mainstem(cluster.nodes[1], "cluster", "explain", "once:0")
+
+
+def test_a_factor_that_no_class_has_is_refused_with_those_there_are(cluster: Cluster, admin: AdminClient) -> None:
+    with pytest.raises(KafkaException) as refused:
+        admin.create_topics([NewTopic("twice", 1, 2)])["twice"].result(PATIENCE_SECONDS)
+    assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+    assert "1 or 3 replicas" in refused.value.args[0].str()
+    assert "write-groups TOTAL --replication-factor 2" in refused.value.args[0].str()
+    python = kafka_python.admin(cluster.bootstrap)
+    try:
+        with pytest.raises(InvalidReplicationFactorError):
+            python.create_topics([PythonTopic("five-times", num_partitions=1, replication_factor=5)])
+        python.create_topics([PythonTopic("by-kafka-python", num_partitions=1, replication_factor=1)])
+        (described,) = python.describe_topics(["by-kafka-python"])
+        (partition,) = described["partitions"]
+        replicas_key = next(key for key in partition if key.startswith("replica"))
+        assert len(partition[replicas_key]) == 1
+    finally:
+        python.close()
+
+
+def test_each_class_keeps_its_promise_while_a_node_is_drained_dies_and_returns(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    asked = cluster.nodes[1]
+    with (
+        load_on(cluster, SAFE, PARTITIONS, replication_factor=3) as safe,
+        load_on(cluster, SINGLE, PARTITIONS, replication_factor=1) as single,
+    ):
+        assert [{LEFT}] == [nodes for nodes in members(cluster).values() if LEFT in nodes and len(nodes) == 1]
+        mainstem(asked, "cluster", "drain", str(LEFT))
+        eventually(
+            lambda: all(LEFT not in members(cluster)[group] for group in SINGLES),
+            seconds=PATIENCE_SECONDS,
+            what="the only replica of a write group moves to another node",
+        )
+        now = members(cluster)
+        assert all(len(now[group]) == 1 for group in SINGLES)
+        assert now[0] == now[1] == NODES, "there is no fourth node for these"
+        goes_on(single, SINGLE, range(PARTITIONS))
+        mainstem(asked, "cluster", "drain", str(LEFT), "--cancel")
+        cluster.kill(DYING)
+        goes_on(safe, SAFE, range(PARTITIONS))
+        only_there = {group for group, nodes in now.items() if nodes == {DYING}}
+        assert only_there
+        eventually(
+            lambda: leaderless(cluster) == only_there,
+            seconds=PATIENCE_SECONDS,
+            what="only the write groups that no other node has without a leader",
+        )
+        cluster.start(DYING)
+        cluster.wait_until_well()
+        goes_on(safe, SAFE, range(PARTITIONS))
+        goes_on(single, SINGLE, range(PARTITIONS))
+    cluster.kill(*NODES)
+    cluster.start(*NODES)
+    cluster.wait_until_well()
+    for load in (safe, single):
+        check(cluster, load)
+    assert in_write_groups(cluster, SINGLE) == SINGLES
