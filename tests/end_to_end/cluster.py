@@ -150,11 +150,11 @@ class Cluster:
         with ThreadPoolExecutor(len(asked)) as threads:
             return dict(zip(asked, threads.map(partial(self.get, "/v1/cluster"), asked), strict=True))
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int = -1, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int, *, copies: int = -1, **configs: str) -> None:
         """Returns when every running node knows it and who leads each of its partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **KEEP_TRYING})
         config = {key.replace("_", "."): value for key, value in configs.items()}
-        topic = NewTopic(name, partitions, replication_factor, config=config)
+        topic = NewTopic(name, partitions, copies, config=config)
         admin.create_topics([topic], request_timeout=PATIENCE_SECONDS)[name].result(PATIENCE_SECONDS)
 
         def known(node_id: int) -> bool:

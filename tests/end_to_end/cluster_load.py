@@ -25,14 +25,14 @@ def load_on(
     topic: str,
     partitions: int = PARTITIONS,
     *,
-    replication_factor: int = -1,
+    copies: int = -1,
     by_leader: bool = False,
     gives_up_ms: int = GIVES_UP_MS,
 ) -> Iterator[Load]:
     """A load from before to after what is done within; then everything acknowledged is read back. `by_leader`: the
     client is told no other node than the one that leads partition 0. `gives_up_ms`: after which it asks again what a
     node does not answer."""
-    cluster.create_topic(topic, partitions, replication_factor)
+    cluster.create_topic(topic, partitions, copies=copies)
     bootstrap = cluster.nodes[cluster.leader(topic, 0)].kafka if by_leader else cluster.bootstrap
     load = Load(bootstrap, [topic], MESSAGES_PER_SECOND, gives_up_ms)
     load.start()

@@ -109,8 +109,8 @@ def test_each_class_keeps_its_promise_while_a_node_is_drained_dies_and_returns(
 ) -> None:
     asked = cluster.nodes[1]
     with (
-        load_on(cluster, SAFE, PARTITIONS, replication_factor=3) as safe,
-        load_on(cluster, SINGLE, PARTITIONS, replication_factor=1) as single,
+        load_on(cluster, SAFE, PARTITIONS, copies=3) as safe,
+        load_on(cluster, SINGLE, PARTITIONS, copies=1) as single,
     ):
         assert [{LEFT}] == [nodes for nodes in members(cluster).values() if LEFT in nodes and len(nodes) == 1]
         mainstem(asked, "cluster", "drain", str(LEFT))

@@ -112,7 +112,7 @@ def lost_by(node: Serving) -> str:
 
 
 def test_three_nodes_give_up_only_what_none_of_them_has(cluster: Cluster) -> None:
-    cluster.create_topic("busy", PARTITIONS, **{"min.insync.replicas": "3"})
+    cluster.create_topic("busy", PARTITIONS, min_insync_replicas="3")
     cluster.wait_until_well()
     producer = librdkafka.producer(cluster.bootstrap)
     send(producer, "busy", [b"0"])

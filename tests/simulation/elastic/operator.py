@@ -139,7 +139,7 @@ class Operator:
         newest = self._cluster.newest_metadata()
         present = newest.lookups.write_groups() if newest is not None else WRITE_GROUPS_MAX
         total = present + self._rng.randint(1, 3)
-        if total <= WRITE_GROUPS_MAX and await self._changed(lambda views: views.add_write_groups(total)):
+        if total <= WRITE_GROUPS_MAX and await self._changed(lambda views: views.add_write_groups(total, None)):
             self._did("grown")
 
     async def _rebalance(self) -> None:

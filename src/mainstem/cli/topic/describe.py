@@ -68,7 +68,7 @@ def print_topic(topic: TopicTree, *, all_files: bool) -> None:
     configs = ", ".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
     fields = [
         ("id", topic.topic_id + (", internal" if topic.internal else "")),
-        ("replication factor", topic.replication_factor),
+        ("replication factor", str(topic.replication_factor)),
         ("configs", configs or "all defaults"),
     ]
     if any(one.unsplit_bytes is not None for one in topic.partitions):
