@@ -359,7 +359,7 @@ def test_a_removal_tells_the_documented_keys_or_why_it_cannot_be(capsys: pytest.
 
 def test_write_groups_are_shown_and_added(capsys: pytest.CaptureFixture[str]) -> None:
     view = json.loads(cluster_of("127.0.0.1"))
-    group = {"leader": -1, "term": 1, "committed": 2, "slots": 4096, "replicas": []}
+    group = {"leader": -1, "term": 1, "committed": 2, "slots": 4096, "replication_factor": 3, "replicas": []}
     view["write_groups"] = [{"group": 0, **group}, {"group": 1, **group, "leader": 3, "slots": 7}]
     words = ["cluster", "write-groups", "--token", "t", "--http"]
     shown = {"/v1/cluster": (200, json.dumps(view).encode())}
@@ -376,12 +376,16 @@ def test_write_groups_are_shown_and_added(capsys: pytest.CaptureFixture[str]) ->
         assert run([*words, address, "2"]) == 0
         out = capsys.readouterr().out
         assert "the cluster has 2" in out
-        assert [line.split() for line in out.splitlines()[-2:]] == [["0", "none", "4096", "1"], ["1", "3", "7"]]
+        assert [line.split() for line in out.splitlines()[-2:]] == [
+            ["0", "none", "3", "4096", "1"],
+            ["1", "3", "3", "7"],
+        ]
     refused = {**shown, "/v1/cluster/write-groups": (409, b'{"error": "every slot has queues"}')}
     with serving(refused) as address:
         assert run([*words, address, "3"]) == 1
         assert "every slot has queues" in capsys.readouterr().err
         assert run([*words, address, "0"]) == 2
+        assert run([*words, address, "--replication-factor", "1"]) == 2, "no new ones are asked for"
 
 
 def test_a_queue_moves_and_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

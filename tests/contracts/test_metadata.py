@@ -114,7 +114,7 @@ class TestTopics:
             (new("t", -1), InvalidPartitions),
             (new("t", PARTITIONS_PER_TOPIC_MAX + 1), InvalidPartitions),
             (new("t", 1, 0), InvalidReplicationFactor),
-            (new("t", 1, -1), InvalidReplicationFactor),
+            (new("t", 1, -2), InvalidReplicationFactor),
             (new("t", 1, 2), InvalidReplicationFactor),
             (new("t", retention_ms="soon"), InvalidConfig),
             (new("t", no_such_config="1"), InvalidConfig),
