@@ -11,7 +11,11 @@ from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
 from mainstem.kernel.compiled.fetch_plan import FetchPlan, PlannedTopic
-from mainstem.kernel.compiled.group_log import WriteGroupLog, append_all
+from mainstem.kernel.compiled.group_log import (
+    SLOTS_OF_ALL,  # noqa: F401  # a kernel that was compiled before slots had classes counts as not there
+    WriteGroupLog,
+    append_all,
+)
 from mainstem.kernel.compiled.held_extents import take_extents
 from mainstem.kernel.compiled.produce import (
     TOPIC_IDS_FROM,
