@@ -30,7 +30,7 @@ from mainstem.model import (
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidPlacement, InvalidReplicationFactor
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
 from mainstem.nameserver.state.commands import AddWriteGroups, AdvanceCounters, CreateTopic, MoveReplica, SetDraining
-from mainstem.nameserver.state.drain_plan import GroupStanding, plan_drains
+from mainstem.nameserver.state.plans.drain_plan import GroupStanding, plan_drains
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.rpc.messages.metadata import Wanted, WantedTopic, WantTopics, WantWriteGroups
 from mainstem.storage.placement import Placement
