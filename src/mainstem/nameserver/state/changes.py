@@ -61,9 +61,9 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from mainstem.nameserver.state.plans.replica_classes import class_for, factor_for, number_for
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 from mainstem.nameserver.state.plans.write_group_growth import grown
-from mainstem.nameserver.state.replica_classes import class_for, factor_for, number_for
 from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import PRODUCER_IDS_PER_BLOCK, MetadataState
 from mainstem.nameserver.state.tenant_changes import removal_of, setting_of

@@ -92,8 +92,8 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
+from mainstem.nameserver.state.plans.replica_classes import Factors, factors_of
 from mainstem.nameserver.state.plans.write_group_growth import check_class, check_slots, check_total, used_slots
-from mainstem.nameserver.state.replica_classes import Factors, factors_of
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of

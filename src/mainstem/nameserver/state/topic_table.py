@@ -40,7 +40,7 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.state.replica_classes import Factors, check_factor
+from mainstem.nameserver.state.plans.replica_classes import Factors, check_factor
 from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
 from mainstem.nameserver.state.topic_config import check_configs, config_named
 from mainstem.security.acls.acl import Acl

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mainstem.model import CLASSED, CLASSES_MAX, SLOTS, Location, Topic, is_slot_table, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
 from mainstem.nameserver.state.commands import AddWriteGroups
+from mainstem.nameserver.state.plans.replica_classes import factors_of
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
-from mainstem.nameserver.state.replica_classes import factors_of
 
 WRITE_GROUPS_MAX = 256
 """Write groups that a cluster can grow to. Each costs every node that has it ten heartbeats a second and an open block;
