@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError as AsyncioTooLarge
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as ConfluentMessage
 from kafka.errors import MessageSizeTooLargeError
 from tests.clients.conftest import SETTINGS, MakeTopic
 from tests.clients.drivers import asyncio_client, kafka_python, kcat, librdkafka
@@ -201,3 +202,21 @@ def test_without_automatic_creation_an_unknown_topic_is_an_error(strict_node: Se
     sender.flush(PATIENCE_SECONDS)
     assert [error and error.code() for error in results] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
     assert name not in sender.list_topics(timeout=PATIENCE_SECONDS).topics
+
+
+def test_a_compacted_topic_names_the_records_that_it_does_not_take(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(cleanup_policy="compact")
+    told: dict[bytes, int] = {}
+
+    def note(error: KafkaError | None, message: ConfluentMessage) -> None:
+        told[message.value() or b""] = KafkaError.NO_ERROR if error is None else error.code()
+
+    sender = librdkafka.producer(bootstrap, **{"linger.ms": 60_000})
+    for value, key in ((b"good", b"k"), (b"bad", None), (b"also good", b"k"), (b"bad too", None)):
+        sender.produce(topic, value, key, partition=0, on_delivery=note)
+    sender.flush(PATIENCE_SECONDS)
+    different = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001
+    assert told == {
+        b"good": different, b"bad": KafkaError.INVALID_RECORD,
+        b"also good": different, b"bad too": KafkaError.INVALID_RECORD,
+    }  # fmt: skip

@@ -8,16 +8,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
+from tests.broker.admin.admin_broker import versions_of
 from tests.broker.harness import Fakes, Serving, make_broker, serving
 from tests.broker.test_produce import request_for
 from tests.harness.crafted_batches import KEYED_RECORD, KEYLESS_RECORD, crafted_batch
 
-from mainstem.broker.topics.key_checks import AT_ONCE_BYTES, KeyChecks
+from mainstem.broker.record_errors import NAMED_FROM
+from mainstem.broker.topics.key_checks import AT_ONCE_BYTES, KeyChecks, KeyRefusal
 from mainstem.kernel import Verdict
 from mainstem.model import Outcome
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.produce import ProduceResponse
+from mainstem.protocol.messages.produce import ProduceRequest, ProduceResponse
 from mainstem.protocol.records import Compression, NewRecord, build_batch
+from mainstem.protocol.records.lookup import KEYLESS_NAMED_MAX, keyless_records
 
 T = TypeVar("T")
 
@@ -49,7 +52,7 @@ def test_a_bomb_is_not_inflated_within_the_loop(batch: bytes, verdict: Verdict |
         checks = KeyChecks()
         asked = [(7, memoryview(batch))]
         assert checks.at_once(asked, inflate=True) is None
-        assert await checks.beside_the_loop(asked) == ([] if verdict is None else [(7, verdict)])
+        assert await checks.beside_the_loop(asked) == ([] if verdict is None else [KeyRefusal(7, verdict)])
         assert checks.beside == 1
 
     asyncio.run(story())
@@ -167,6 +170,46 @@ def test_a_topic_that_comes_to_be_compacted_while_another_is_looked_into_is_look
             await story(node)
 
     asyncio.run(run())
+
+
+MIXED = [NewRecord(1, b"k", b"0"), NewRecord(1, None, b"1"), NewRecord(1, b"", b"2"), NewRecord(1, None, b"3")]
+
+
+@pytest.mark.parametrize("version", versions_of(ProduceRequest))
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+def test_the_answer_names_the_records_without_a_key(version: int, compression: Compression) -> None:
+    """Of requests that come alone, and of some that come together; the other batches are taken."""
+
+    async def run() -> None:
+        async with serving() as node:
+            await node.topic(partitions=3, cleanup_policy="compact")
+            topic = node.metadata.topic("t")
+            assert topic is not None
+            mixed, sound = (bytes(build_batch(records, compression=compression).data) for records in (MIXED, MIXED[:1]))
+            asked = request_for(topic.topic_id if version >= 13 else "t", sound, mixed, sound)
+            client = await node.connect()
+            for _ in range(3):
+                await client.request(asked, version)
+            for answered in [await client.response(0, version) for _ in range(3)]:
+                (first, refused, last) = answered.responses[0].partition_responses
+                assert (first.error_code, last.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+                assert first.record_errors == last.record_errors == ()
+                assert refused.error_code == ErrorCode.INVALID_RECORD
+                named = [(it.batch_index, it.batch_index_error_message) for it in refused.record_errors]
+                message = "a compacted topic takes no record without a key"
+                assert named == ([(1, message), (3, message)] if version >= NAMED_FROM else [])
+            assert [len(queue.batches) for queue in node.store.queues.values()] == [3, 0, 3]
+
+    asyncio.run(run())
+
+
+def test_so_many_records_are_named_and_no_more() -> None:
+    keyless = [NewRecord(1, None if number % 2 else b"k", b"") for number in range(3 * KEYLESS_NAMED_MAX)]
+    named = keyless_records(build_batch(keyless).data)
+    assert named == tuple(range(1, 2 * KEYLESS_NAMED_MAX, 2))
+    assert keyless_records(KEYLESS_AND_LARGE) == (), "it has too many to be looked into one by one"
+    assert keyless_records(crafted_batch(KEYLESS_RECORD, 2)) == (), "two records of one offset"
+    assert keyless_records(build_batch(keyless).data[:-1]) == ()
 
 
 def _base_offset(response: ProduceResponse | Any) -> int:

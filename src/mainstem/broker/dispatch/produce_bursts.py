@@ -60,7 +60,8 @@ class ProduceBursts:
         scan = scan_burst(frames, start, stop, requests_max, frame_bytes_max, by_name, by_id, self._now_ms())
         if scan is None:
             return None
-        if not produce.keys_checked(self._broker, scan, inflate=False):
+        keyless = produce.keys_checked(self._broker, scan, inflate=False)
+        if keyless is None or keyless:  # an answer that names records is written one by one
             scan.release()
             return None
         started_at = self._monotonic()

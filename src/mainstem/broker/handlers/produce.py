@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -28,9 +28,11 @@ from mainstem.broker.errors import (
     UnanswerableRequest,
     UnreadableRequest,
 )
+from mainstem.broker.record_errors import with_record_errors
 from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later
+from mainstem.broker.topics.key_checks import KeyRefusal
 from mainstem.broker.topics.known_topics import ProduceTopics, ProduceTopicsOf
 from mainstem.kernel import (
     TOPIC_IDS_FROM,
@@ -74,6 +76,12 @@ _LENGTH_BYTES = 4
 _THROTTLE_MS_BYTES = 4
 _COUNT = struct.Struct(">i")
 
+KEYLESS_MESSAGE = "a compacted topic takes no record without a key"
+
+Keyless = Mapping[int, Sequence[int]]
+"""By the number of a batch in its request, the numbers of its records for which it is refused."""
+NOTHING_KEYLESS: Keyless = {}
+
 _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
     Verdict.NO_BATCH: (ErrorCode.INVALID_RECORD, "the partition has no record batch"),
     Verdict.OLD_FORMAT: (ErrorCode.INVALID_RECORD, "record formats 0 and 1 are no longer accepted"),
@@ -102,7 +110,7 @@ _REFUSALS: dict[int, tuple[ErrorCode, str | None]] = {
         "a record's timestamp lies further from the broker's clock than message.timestamp.before.max.ms or "
         "message.timestamp.after.max.ms of the topic allow",
     ),
-    Verdict.KEYLESS: (ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"),
+    Verdict.KEYLESS: (ErrorCode.INVALID_RECORD, KEYLESS_MESSAGE),
     Verdict.UNREADABLE: (ErrorCode.INVALID_RECORD, "the batch's records cannot be read, and the topic is compacted"),
     Verdict.INVALID_ACKS: (ErrorCode.INVALID_REQUIRED_ACKS, None),
     Verdict.TRANSACTIONAL_ID: (
@@ -132,7 +140,7 @@ ERRORS = tuple(_error_of(number) for number in range(max(Verdict) + 1))
 class StartedProduce:
     """Implements `Started`: the batches are appended."""
 
-    __slots__ = ("_broker", "_call", "_redirects", "_scan", "_throttle_ms", "future", "holds", "last")
+    __slots__ = ("_broker", "_call", "_keyless", "_redirects", "_scan", "_throttle_ms", "future", "holds", "last")
 
     def __init__(
         self,
@@ -141,10 +149,12 @@ class StartedProduce:
         future: PromptFuture[list[AppendResult]] | None,
         call: RequestContext,
         *,
+        keyless: Keyless,
         redirects: bool = True,
         throttle_ms: int = 0,
     ) -> None:
         self._broker = broker
+        self._keyless = keyless
         self._throttle_ms = throttle_ms
         self._redirects = redirects
         self._scan = scan
@@ -168,6 +178,10 @@ class StartedProduce:
         if self._redirects:
             listener = self._call.session.listener
             response = redirected_where_needed(self._broker, scan, response, errors, listener)
+        if self._keyless:
+            response = (
+                with_record_errors(response, scan.version, scan.batch_count, self._keyless, KEYLESS_MESSAGE) or response
+            )
         return EncodedFrame(response, errors)
 
 
@@ -179,11 +193,13 @@ def start(
         scan = _scan(broker, frame, position, call)
     except ManyTopics:
         return partial(_start_in_parts, broker, bytes(frame[position:]), call)
-    if not keys_checked(broker, scan, inflate=True):
+    keyless = keys_checked(broker, scan, inflate=True)
+    if keyless is None:
         scan.release()
         return partial(_start_later, broker, bytes(frame[position:]), call)
     throttle_ms = _charged(broker, call, len(frame))
-    return StartedProduce(broker, scan, append(broker, scan, call.session), call, throttle_ms=throttle_ms)
+    future = append(broker, scan, call.session)
+    return StartedProduce(broker, scan, future, call, keyless=keyless, throttle_ms=throttle_ms)
 
 
 def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
@@ -197,9 +213,9 @@ def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
 async def _start_later(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
     """Begin a request for a compacted topic whose records take long to check. Later requests of the
     connection wait, so that batches keep their order."""
-    scan = await _keys_looked_into(broker, body, call)
+    scan, keyless = await _keys_looked_into(broker, body, call)
     throttle_ms = _charged(broker, call, len(body))
-    return await _append_and_finish(broker, scan, call, throttle_ms=throttle_ms)
+    return await _append_and_finish(broker, scan, call, keyless, throttle_ms=throttle_ms)
 
 
 async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> EncodedFrame | None:
@@ -217,8 +233,8 @@ async def _start_in_parts(broker: Broker, body: bytes, call: RequestContext) -> 
     throttle_ms = _charged(broker, call, len(body))
     for first in range(0, len(topics), TOPICS_PER_PART):
         part = replace(request, topic_data=topics[first : first + TOPICS_PER_PART])
-        scan = await _keys_looked_into(broker, codec.write(part, call.version), call)
-        answer = await _append_and_finish(broker, scan, call, redirects=False)
+        scan, keyless = await _keys_looked_into(broker, codec.write(part, call.version), call)
+        answer = await _append_and_finish(broker, scan, call, keyless, redirects=False)
         if answer is not None:
             parts.append(answer)
         await broker.turns.take()
@@ -262,9 +278,9 @@ def _topics_of(frame: memoryview, version: int) -> tuple[int, memoryview]:
     return count, frame[position : len(frame) - _THROTTLE_MS_BYTES - flexible]
 
 
-async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -> ProduceScan:
+async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -> tuple[ProduceScan, Keyless]:
     """The scan of a request, with the batches refused that lack keys."""
-    checked: dict[int, Verdict] = {}
+    checked: dict[int, KeyRefusal | None] = {}
     while True:  # once, or again where another topic has become compacted meanwhile
         scan = _scan(broker, memoryview(body), 0, call)
         compacted = scan.compacted()
@@ -272,19 +288,23 @@ async def _keys_looked_into(broker: Broker, body: bytes, call: RequestContext) -
         if not unchecked:
             break
         scan.release()
-        refused = dict(await broker.key_checks.beside_the_loop(unchecked))
-        checked |= {number: refused.get(number, Verdict.OK) for number, _ in unchecked}
-    for number, _ in compacted:
-        if checked[number] != Verdict.OK:
-            scan.refuse(number, checked[number])
-    return scan
+        refused = {refusal.batch: refusal for refusal in await broker.key_checks.beside_the_loop(unchecked)}
+        checked |= {number: refused.get(number) for number, _ in unchecked}
+    refusals = [refusal for number, _ in compacted if (refusal := checked[number]) is not None]
+    return scan, _refuse(scan, refusals)
 
 
 async def _append_and_finish(
-    broker: Broker, scan: ProduceScan, call: RequestContext, *, redirects: bool = True, throttle_ms: int = 0
+    broker: Broker,
+    scan: ProduceScan,
+    call: RequestContext,
+    keyless: Keyless,
+    *,
+    redirects: bool = True,
+    throttle_ms: int = 0,
 ) -> EncodedFrame | None:
     future = append(broker, scan, call.session)
-    started = StartedProduce(broker, scan, future, call, redirects=redirects, throttle_ms=throttle_ms)
+    started = StartedProduce(broker, scan, future, call, keyless=keyless, redirects=redirects, throttle_ms=throttle_ms)
     if future is not None:
         await settled(future)
     try:
@@ -312,18 +332,24 @@ def topics_of(broker: Broker, session: Session) -> ProduceTopics | ProduceTopics
     return ProduceTopicsOf(broker.produce_topics, may_write)
 
 
-def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> bool:
+def keys_checked(broker: Broker, scan: ProduceScan, *, inflate: bool) -> Keyless | None:
     """Refuse the batches of compacted topics that have records without keys: compaction keeps the latest
-    record of each key. False: the check takes too long to be done at once, or would have to inflate
-    records."""
+    record of each key. Returns these records. None: the check takes too long to be done at once, or would have to
+    inflate records."""
     compacted = scan.compacted()
-    if compacted:
-        refused = broker.key_checks.at_once(compacted, inflate=inflate)
-        if refused is None:
-            return False
-        for number, refusal in refused:
-            scan.refuse(number, refusal)
-    return True
+    if not compacted:
+        return NOTHING_KEYLESS
+    refused = broker.key_checks.at_once(compacted, inflate=inflate)
+    return None if refused is None else _refuse(scan, refused)
+
+
+def _refuse(scan: ProduceScan, refused: Iterable[KeyRefusal]) -> Keyless:
+    keyless: dict[int, Sequence[int]] = {}
+    for number, verdict, records in refused:
+        scan.refuse(number, verdict)
+        if records:
+            keyless[number] = records
+    return keyless
 
 
 def append(broker: Broker, scan: ProduceScan, session: Session) -> PromptFuture[list[AppendResult]] | None:

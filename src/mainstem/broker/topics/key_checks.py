@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from mainstem.kernel import Verdict
 from mainstem.ports import SideWork
-from mainstem.protocol.records.lookup import Keys, is_compressed, keys_of
+from mainstem.protocol.records.lookup import Keys, is_compressed, keyless_records, keys_of
 from mainstem.side_thread import AtOnce
 
 AT_ONCE_BYTES = 512 * 1024
@@ -30,6 +31,15 @@ _VERDICTS = {
 }
 
 
+class KeyRefusal(NamedTuple):
+    """A batch that is refused, by its number."""
+
+    batch: int
+    verdict: Verdict
+    keyless: tuple[int, ...] = ()
+    """The numbers of its records without a key, as far as they are told."""
+
+
 class KeyChecks:
     """Runs the checks. `beside` counts the requests that were checked beside the loop."""
 
@@ -37,10 +47,9 @@ class KeyChecks:
         self._side_work = side_work or AtOnce()
         self.beside = 0
 
-    def at_once(self, batches: Sequence[tuple[int, memoryview]], *, inflate: bool) -> list[tuple[int, Verdict]] | None:
-        """The numbers of the batches whose records do not all have keys, each with its verdict. None: the
-        check takes too long to be done at once, as it does for compressed batches unless they may be
-        inflated."""
+    def at_once(self, batches: Sequence[tuple[int, memoryview]], *, inflate: bool) -> list[KeyRefusal] | None:
+        """The batches whose records do not all have keys. None: the check takes too long to be done at once, as it
+        does for compressed batches unless they may be inflated."""
         refused = []
         room = AT_ONCE_BYTES
         compressed_room = COMPRESSED_AT_ONCE_BYTES if inflate else 0
@@ -54,15 +63,19 @@ class KeyChecks:
             if keys is Keys.TOO_LARGE:
                 return None
             if keys is not Keys.ALL:
-                refused.append((number, _VERDICTS[keys]))
+                refused.append(_refusal(number, data, keys))
         return refused
 
-    async def beside_the_loop(self, batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
+    async def beside_the_loop(self, batches: Sequence[tuple[int, memoryview]]) -> list[KeyRefusal]:
         """Check as `at_once` does, however long it takes, in a thread."""
         self.beside += 1
         return await self._side_work.run(partial(_refused, batches))
 
 
-def _refused(batches: Sequence[tuple[int, memoryview]]) -> list[tuple[int, Verdict]]:
-    found = [(number, keys_of(data)[0]) for number, data in batches]
-    return [(number, _VERDICTS[keys]) for number, keys in found if keys is not Keys.ALL]
+def _refused(batches: Sequence[tuple[int, memoryview]]) -> list[KeyRefusal]:
+    found = [(number, data, keys_of(data)[0]) for number, data in batches]
+    return [_refusal(number, data, keys) for number, data, keys in found if keys is not Keys.ALL]
+
+
+def _refusal(number: int, data: memoryview, keys: Keys) -> KeyRefusal:
+    return KeyRefusal(number, _VERDICTS[keys], keyless_records(data) if keys is Keys.MISSING else ())

@@ -14,11 +14,12 @@ Control batches hold no messages and are passed over.
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mainstem.kernel import first_keyless, walk_timestamps
+from mainstem.kernel import KEY_ROW_BYTES, RecordKind, first_keyless, key_rows, walk_timestamps
 from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import Buffer, TimestampType
 from mainstem.protocol.errors import ProtocolError, RecordsTooLarge
@@ -157,3 +158,35 @@ def keys_of(data: Buffer, bytes_max: int | None = None) -> tuple[Keys, int]:
     if damaged_at >= 0:
         return Keys.UNREADABLE, len(body)
     return (Keys.MISSING if keyless >= 0 else Keys.ALL), len(body)
+
+
+KEYLESS_NAMED_MAX = 1_000
+"""Records of a batch that are told by their numbers: some KB of an answer."""
+_RECORDS_LOOKED_INTO_MAX = 100_000
+"""Of a batch whose records are told one by one; a row of `KEY_ROW_BYTES` each is held meanwhile."""
+_PLACE = struct.Struct("=6q")
+_ANY_KEY = bytes(16)
+
+
+def keyless_records(data: Buffer) -> tuple[int, ...]:
+    """The numbers of the records of a batch that have no key, the first `KEYLESS_NAMED_MAX` of them; of a batch that
+    cannot be read, or has too many records, none are told."""
+    try:
+        header = read_batch_header(data)
+        if header.record_count > _RECORDS_LOOKED_INTO_MAX:
+            return ()
+        payload = memoryview(data)[HEADER_BYTES:]
+        body = decompress(header.compression, payload, inflated_bytes_max(len(payload)))
+    except ProtocolError:
+        return ()
+    place = _PLACE.pack(0, len(body), header.record_count, 0, header.last_offset_delta, 0)
+    rows, counts = bytearray(max(header.record_count, 0) * KEY_ROW_BYTES), bytearray(8)
+    if key_rows(body, place, _ANY_KEY, rows, counts) != header.record_count:
+        return ()
+    kinds = bytes(rows[KEY_ROW_BYTES - 1 :: KEY_ROW_BYTES])
+    found: list[int] = []
+    number = kinds.find(RecordKind.NO_KEY)
+    while number >= 0 and len(found) < KEYLESS_NAMED_MAX:
+        found.append(number)
+        number = kinds.find(RecordKind.NO_KEY, number + 1)
+    return tuple(found)
