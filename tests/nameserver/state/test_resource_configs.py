@@ -84,8 +84,10 @@ def test_changes_that_make_no_sense_are_refused(
 
 def test_there_are_configs_of_only_so_many_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has some already needs no room, nor does a removal."""
-    monkeypatch.setattr(config_table, "RESOURCES_MAX", 1)
+    few = config_table.RULES[METRICS]._replace(most=1)
+    monkeypatch.setattr(config_table, "RULES", {**config_table.RULES, METRICS: few})
     table = ConfigTable()
+    table.change(GROUP, "g", {"share.delivery.count.limit": "2"})
     table.change(METRICS, "s", {"metrics": "*"})
     before = table.version
     table.check(METRICS, "s", {"metrics": "a"})

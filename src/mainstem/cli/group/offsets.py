@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient
 from mainstem.cli.clients import kafka_node
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters.position import bounds, partitions_of
+
+LostQueues = Callable[[Collection[str]], Iterable[tuple[str, int]]]
 
 
 class ConsumerGroupOffset(NamedTuple):
@@ -35,20 +37,32 @@ def committed(admin: AdminClient, group: str) -> list[ConsumerGroupOffset]:
     return [ConsumerGroupOffset(*queue, offsets[queue], *ranges[queue]) for queue in ranges]
 
 
+class GroupOffsets(NamedTuple):
+    """A group's offsets in all partitions of the topics that it reads."""
+
+    led: list[ConsumerGroupOffset]
+    without_leader: list[tuple[str, int, int | None]]
+    """Topic, partition, and what is committed: nobody knows where these end."""
+
+
 def of_all_partitions(
-    admin: AdminClient, group: str, assigned: Collection[tuple[str, int]]
-) -> list[ConsumerGroupOffset]:
+    admin: AdminClient, group: str, assigned: Collection[tuple[str, int]], leaderless: LostQueues
+) -> GroupOffsets:
     """Every queue of the topics that the group has an offset in or a member reads, in order: one that nobody has
-    committed for has a lag, too. Topics that were deleted are left out. Raises RequestRefused."""
+    committed for has a lag, too. Topics that were deleted are left out. `leaderless` tells the queues of some topics
+    that have no leader. Raises RequestRefused."""
     offsets = _committed(admin, group)
     queues = set()
-    for topic in {topic for topic, _ in (*offsets, *assigned)}:
+    topics = {topic for topic, _ in (*offsets, *assigned)}
+    lost = set(leaderless(topics)) if topics else set()
+    for topic in topics:
         try:
             queues |= {(topic, partition) for partition in partitions_of(admin, topic)}
         except RequestRefused:
             continue
-    ranges = bounds(admin, sorted(queues))
-    return [ConsumerGroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
+    ranges = bounds(admin, sorted(queues - lost))
+    led = [ConsumerGroupOffset(*queue, offsets.get(queue), *ranges[queue]) for queue in ranges]
+    return GroupOffsets(led, [(*queue, offsets.get(queue)) for queue in sorted(queues & lost)])
 
 
 def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:

@@ -27,7 +27,9 @@ from mainstem.nameserver.state.resource_configs.client_metrics_configs import (
 from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS, check_group, group_name_fault
 
 RESOURCES_MAX = 10_000
-"""Resources for which something is set: each takes a kilobyte or two, and a line of each snapshot."""
+"""Resources of a kind for which something is set: each takes a kilobyte or two, and a line of each snapshot."""
+SUBSCRIPTIONS_MAX = 100
+"""The same of client metrics: a client that asks what to push is matched with each of them."""
 NAME_LENGTH_MAX = 249
 """As of a topic, and what tools show in one line."""
 TEXT_LENGTH_MAX = 4096
@@ -44,6 +46,8 @@ class ResourceRules(NamedTuple):
     """Says in words what is wrong with the name of a resource."""
     check: Callable[[Mapping[str, str]], None]
     """Raises `InvalidConfig` for values that do not go together."""
+    most: int = RESOURCES_MAX
+    """Resources of the kind for which something may be set."""
 
 
 def _metrics_name_fault(name: str) -> str | None:
@@ -55,7 +59,9 @@ def _metrics_name_fault(name: str) -> str | None:
 RULES: Mapping[ResourceType, ResourceRules] = {
     ResourceType.BROKER: ResourceRules(BROKER_CONFIGS, broker_name_fault, check_broker),
     ResourceType.GROUP: ResourceRules(GROUP_CONFIGS, group_name_fault, check_group),
-    ResourceType.CLIENT_METRICS: ResourceRules(CLIENT_METRICS_CONFIGS, _metrics_name_fault, check_subscription),
+    ResourceType.CLIENT_METRICS: ResourceRules(
+        CLIENT_METRICS_CONFIGS, _metrics_name_fault, check_subscription, SUBSCRIPTIONS_MAX
+    ),
 }
 
 
@@ -96,11 +102,9 @@ class ConfigTable:
         if sum(map(len, after.values())) > TEXT_LENGTH_MAX:
             raise InvalidConfig(f"the values of one resource have at most {TEXT_LENGTH_MAX} characters together")
         rules.check(after)
-        if after and (kind, name) not in self._configs and len(self._configs) >= RESOURCES_MAX:
-            raise InvalidConfig(
-                f"the cluster has configs of {RESOURCES_MAX} client metrics, groups and brokers, and takes no more: "
-                "remove some"
-            )
+        if after and (kind, name) not in self._configs and len(self.names(kind)) >= rules.most:
+            what = ResourceType(kind).name.lower().replace("_", " ")
+            raise InvalidConfig(f"the cluster has configs of {rules.most} {what}, and takes no more: remove some")
 
     def change(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set configs (value) and remove them (None)."""
