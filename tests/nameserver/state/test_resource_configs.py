@@ -14,6 +14,7 @@ from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidConfig
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import (
+    BrokerConfigsChanged,
     ChangeResourceConfigs,
     LoggedChange,
     decode_change,
@@ -21,6 +22,7 @@ from mainstem.nameserver.state.commands import (
     encode_change,
     encode_command,
 )
+from mainstem.nameserver.state.replica import differences
 from mainstem.nameserver.state.resource_configs import config_table
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
 from mainstem.nameserver.state.state import MetadataState
@@ -98,6 +100,17 @@ def test_there_are_configs_of_only_so_many_resources(monkeypatch: pytest.MonkeyP
     table.change(METRICS, "s", {"metrics": None})
     assert table.version is not before
     assert table.names(METRICS) == []
+
+
+def test_brokers_are_told_of_theirs_by_the_log_and_by_a_snapshot() -> None:
+    before, after = secured(FeatureLevel.CONFIGURED), secured(FeatureLevel.CONFIGURED)
+    assert after.apply(CHANGE) is None
+    assert differences(before, after) == []
+    command = ChangeResourceConfigs(ResourceType.BROKER, "", {"num.partitions": "3"})
+    assert after.apply(command) == BrokerConfigsChanged()
+    assert differences(before, after) == [BrokerConfigsChanged()]
+    assert before.apply(command) == BrokerConfigsChanged()
+    assert differences(before, after) == []
 
 
 def test_a_node_has_them_after_a_restart(tmp_path: Path) -> None:
