@@ -57,7 +57,7 @@ COMPACT_SHARE = 0.7
 """How often one that has merged, or has found nothing to merge, asks what to compact."""
 
 MERGES_MAX = 200
-"""Of one node at the end of a run: they come to an end."""
+"""Of one node at the end of a run, besides one of each file per write group: they come to an end."""
 
 COMPACTION = "compaction"
 """Named among the faults of a run: some of its topics are compacted."""
@@ -447,7 +447,8 @@ class Run:
         if mergers is None:
             return False
         before = mergers.outcomes.get("merged", 0)
-        for _ in range(MERGES_MAX):
+        files = len(node.storage.queue_store.manifest.files)
+        for _ in range(MERGES_MAX + self.cluster.settings.groups * files):
             try:
                 if not await node.call(mergers.merge(well_behaved=True, drain=True), patience=60):
                     return mergers.outcomes.get("merged", 0) > before
