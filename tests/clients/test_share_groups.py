@@ -9,13 +9,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import AcknowledgeType, Message
+from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.conftest import SETTINGS
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.clients.drivers.share_offsets import ShareOffsets
 from tests.clients.drivers.sharing import Sharing
+from tests.end_to_end.shell import mainstem
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
@@ -170,6 +171,48 @@ def test_a_group_begins_where_it_was_told_to_before_it_had_members(node: Serving
     with Sharing(node.kafka, "late", "told") as member:
         until(lambda: len(member.accepted) == 8, member.take, "what is behind the offset")
         assert set(member.seen) == {(0, offset) for offset in range(12, 20)}
+
+
+def test_a_group_of_committed_readers_gets_nothing_of_other_transactions(node: Serving) -> None:
+    """Neither of one that was aborted, nor, until it ends, of one that is open and what is behind it."""
+    filled(node, "banked", 0)
+    mainstem(node, "config", "alter", "--group", "auditors", "--set", "share.isolation.level=read_committed")
+    senders = [
+        librdkafka.producer(node.kafka, **{"transactional.id": name, "batch.num.messages": 5})
+        for name in ("first", "second")
+    ]
+    for sender in senders:
+        sender.init_transactions(PATIENCE_SECONDS)
+
+    def sent(sender: Producer, text: bytes, records: int) -> None:
+        sender.begin_transaction()
+        for _ in range(records):
+            sender.produce("banked", text, partition=0)
+        assert sender.flush(PATIENCE_SECONDS) == 0
+
+    first, second = senders
+    sent(first, b"kept", 10)
+    first.commit_transaction(PATIENCE_SECONDS)
+    sent(first, b"undone", 300)
+    first.abort_transaction(PATIENCE_SECONDS)
+    sent(first, b"kept", 10)
+    sent(second, b"open", 10)
+    first.commit_transaction(PATIENCE_SECONDS)
+    texts: list[bytes | None] = []
+
+    def say(message: Message) -> AcknowledgeType:
+        texts.append(message.value())
+        return AcknowledgeType.ACCEPT
+
+    with Sharing(node.kafka, "auditors", "banked") as member:
+        until(lambda: len(texts) >= 20, lambda: member.take(say), "what was committed")
+        member.take(say)
+        assert texts == [b"kept"] * 20, "nothing that was undone, and nothing of the open transaction"
+        second.commit_transaction(PATIENCE_SECONDS)
+        until(lambda: len(texts) >= 30, lambda: member.take(say), "what has been committed now")
+        assert texts[20:] == [b"open"] * 10
+    with ShareOffsets(node.kafka, "auditors") as offsets:
+        assert offsets.described()["banked", 0].lag <= 1, "all but the last marker"
 
 
 def test_brokers_read_and_write_the_state_of_a_group(node: Serving) -> None:

@@ -33,6 +33,7 @@ SHARE_FIELDS = {
     "share.delivery.count.limit": "delivery_count_limit",
     "share.partition.max.record.locks": "record_locks_max",
     "share.auto.offset.reset": "auto_offset_reset",
+    "share.isolation.level": "isolation_level",
 }
 C = TypeVar("C", ConsumerGroupsConfig, ShareGroupsConfig)
 

@@ -95,7 +95,7 @@ class Table:
     def acquire(
         self, member: str, offset: int, spans: list[BatchSpan], records: int, mode: int = BATCH_OPTIMIZED
     ) -> list[Acquired]:
-        read, wanted = ReadBatches(offset, spans), WantedRecords(records, mode)
+        read, wanted = ReadBatches(offset, spans, spans[-1].last + 1 if spans else offset), WantedRecords(records, mode)
         answer = self.take(self.machine.acquire(1, KEY, member, read, wanted, self.now))
         assert isinstance(answer, list)
         return answer
@@ -337,6 +337,20 @@ def test_a_group_that_is_initialized_without_an_offset_begins_where_it_is_config
     table.failover()
     assert table.begin(20, log_start=6) == 6
     assert table.take(table.machine.read(1, [KEY], table.now)) == [WindowState(2, 0, 6, (), 0)]
+
+
+def test_records_that_are_hidden_from_a_group_hold_nobody_up() -> None:
+    """Batches of aborted transactions stand between, before and behind those that a read brings."""
+    table = Table()
+    assert table.begin(30) == 0
+    read = ReadBatches(0, [BatchSpan(5, 9), BatchSpan(15, 16)], 20)
+    answer = table.take(table.machine.acquire(1, KEY, "ada", read, WantedRecords(100, BATCH_OPTIMIZED), table.now))
+    assert answer == [Acquired(5, 9, 1), Acquired(15, 16, 1)]
+    assert table.acknowledge("ada", (5, 9, (ACCEPT,)), (15, 16, (ACCEPT,))) is ErrorCode.NONE
+    assert table.begin(30) == 20
+    hidden = ReadBatches(20, [], 30)
+    assert table.take(table.machine.acquire(1, KEY, "ada", hidden, WantedRecords(9, BATCH_OPTIMIZED), table.now)) == []
+    assert table.begin(30) == 30
 
 
 def test_what_a_broker_writes_is_sound_or_refused_as_a_whole() -> None:

@@ -8,13 +8,13 @@ this time. Batches go out whole, as producers sent them; the answer says which o
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 from mainstem.broker.broker import Broker
-from mainstem.broker.errors import ERROR_OF_OUTCOME, CoordinatorRefusal
-from mainstem.broker.partitions import FoundPartition, find_partition
+from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.partitions import find_partition
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.share_groups.config import READ_COMMITTED
 from mainstem.broker.share_groups.records import SharedPartition
 from mainstem.broker.share_groups.sessions import (
     FINAL_EPOCH,
@@ -23,7 +23,8 @@ from mainstem.broker.share_groups.sessions import (
     ShareSession,
 )
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
-from mainstem.broker.share_groups.state_machine import LogBounds, ReadBatches, WantedRecords
+from mainstem.broker.share_groups.state_machine import ReadBatches, WantedRecords
+from mainstem.broker.share_reading import read_shared, readable
 from mainstem.broker.share_requests import (
     PARTITIONS_PER_TURN,
     ShareRow,
@@ -37,7 +38,7 @@ from mainstem.broker.share_requests import (
     member_of,
     window_of,
 )
-from mainstem.model import Buffer, Outcome, QueueRead
+from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
     BATCH_OPTIMIZED,
@@ -48,7 +49,6 @@ from mainstem.protocol.messages.share_fetch import (
     ShareFetchResponse,
     SharePartitionData,
 )
-from mainstem.protocol.records import stored_batches
 
 READ_BYTES_MAX = 1 << 20
 """Read of one partition at a time: as much as consumers take of one by default."""
@@ -57,7 +57,11 @@ RECORDS_MAX = 100_000
 """Offsets that one request acquires at most, whatever it asks for."""
 
 LOADING_LOOK_SECONDS = 0.1
-"""How often a request looks again at a partition whose state is being loaded."""
+"""How often a request looks again at a partition whose state is being loaded, or that has a long stretch of records of
+aborted transactions."""
+
+HIDDEN_READS_MAX = 8
+"""Reads in a row of one partition that bring nothing but records of aborted transactions."""
 
 
 async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContext) -> ShareFetchResponse:
@@ -92,13 +96,6 @@ def _follow(broker: Broker, session: ShareSession, request: ShareFetchRequest) -
     return all(broker.shares.sessions.follow(session, each.partition) for each in asked(request))
 
 
-class _Readable(NamedTuple):
-    """A partition that was looked at, and where it ended then."""
-
-    queue_id: int
-    end: int
-
-
 class _ShareFetch:
     """One request on its way."""
 
@@ -120,7 +117,7 @@ class _ShareFetch:
         self._bytes_left = _bytes_max(broker, request, call)
         self._records_left = min(request.max_records, RECORDS_MAX)
         self._has_news = False
-        self._loading = False
+        self._comes_again = False
         self._ends: dict[int, int] = {}
         """Of the partitions that had nothing to give, by queue id."""
 
@@ -139,7 +136,7 @@ class _ShareFetch:
                 remaining = deadline - broker.clock.monotonic()
                 if self._has_news or at_once or remaining <= 0 or not keys or self._records_left <= 0:
                     return
-                if self._loading:
+                if self._comes_again:
                     remaining = min(remaining, LOADING_LOOK_SECONDS)
                 await self._wait(more, remaining)
         finally:
@@ -160,7 +157,7 @@ class _ShareFetch:
 
     async def _look(self) -> None:
         self._ends.clear()
-        self._loading = False
+        self._comes_again = False
         pace = self._broker.turns.pace(PARTITIONS_PER_TURN)
         for partition in list(self._session.followed):
             await pace.step()
@@ -179,41 +176,39 @@ class _ShareFetch:
         found = await find_partition(broker, partition.topic_id, partition.partition)
         if isinstance(found, ErrorCode):
             return found
-        try:
-            start = await broker.shares.begin(found.queue_id, key, _bounds(found))
-            if start.offset is None:
-                return ErrorCode.NONE
-            if start.offset >= found.offsets.high_watermark:
-                self._ends[found.queue_id] = found.offsets.high_watermark
-                return ErrorCode.NONE
-            bytes_max = min(self._bytes_left, READ_BYTES_MAX)
-            [read] = await broker.store.read([QueueRead(found.queue_id, start.offset, bytes_max)], bytes_max)
-            if read.outcome is not Outcome.OK:
-                return ERROR_OF_OUTCOME[read.outcome]
-            batches = [
-                (
-                    BatchSpan(batch.header.base_offset, batch.header.base_offset + batch.header.last_offset_delta),
-                    batch.data,
+        committed = broker.shares.config_of(key.group_id).isolation_level == READ_COMMITTED
+        bounds = readable(found, committed=committed)
+        for _ in range(HIDDEN_READS_MAX):
+            try:
+                start = await broker.shares.begin(found.queue_id, key, bounds)
+                if start.offset is None:
+                    return ErrorCode.NONE
+                if start.offset >= bounds.end:
+                    break
+                bytes_max = min(self._bytes_left, READ_BYTES_MAX)
+                read = await read_shared(broker, found, start.offset, bytes_max, committed=committed)
+                if isinstance(read, ErrorCode):
+                    return read
+                acquired = await broker.shares.acquire(
+                    found.queue_id,
+                    key,
+                    self._member.member_id,
+                    ReadBatches(start.offset, [span for span, _ in read.batches], read.end),
+                    WantedRecords(self._records_left, self._request.share_acquire_mode),
                 )
-                for data in read.batches
-                for batch in stored_batches(data)
-            ]
-            acquired = await broker.shares.acquire(
-                found.queue_id,
-                key,
-                self._member.member_id,
-                ReadBatches(start.offset, [span for span, _ in batches]),
-                WantedRecords(self._records_left, self._request.share_acquire_mode),
-            )
-        except CoordinatorRefusal as refusal:
-            if refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                self._loading = True
+            except CoordinatorRefusal as refusal:
+                if refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    self._comes_again = True
+                    return ErrorCode.NONE
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if acquired:
+                self._take(partition, acquired, read.batches)
                 return ErrorCode.NONE
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if acquired:
-            self._take(partition, acquired, batches)
+            if read.batches or read.end <= start.offset:  # others got them, or there is nothing
+                break
         else:
-            self._ends[found.queue_id] = found.offsets.high_watermark
+            self._comes_again = True
+        self._ends[found.queue_id] = found.offsets.high_watermark
         return ErrorCode.NONE
 
     def _take(
@@ -228,10 +223,6 @@ class _ShareFetch:
         self._records_left -= sum(run.last - run.first + 1 for run in acquired)
         self._session.rotate(partition)
         self._has_news = True
-
-
-def _bounds(found: FoundPartition) -> LogBounds:
-    return LogBounds(found.offsets.log_start, found.offsets.high_watermark)
 
 
 def _bytes_max(broker: Broker, request: ShareFetchRequest, call: RequestContext) -> int:

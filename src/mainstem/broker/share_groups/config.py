@@ -7,6 +7,8 @@ import msgspec
 from mainstem.errors import ConfigError
 
 RESETS = ("latest", "earliest")
+READ_COMMITTED = "read_committed"
+ISOLATION_LEVELS = ("read_uncommitted", READ_COMMITTED)
 
 
 class ShareGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +23,8 @@ class ShareGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     out, per group and partition."""
     auto_offset_reset: str = "latest"
     """`share.auto.offset.reset`: where a group begins to read a partition, `latest` or `earliest`."""
+    isolation_level: str = "read_uncommitted"
+    """`share.isolation.level`: whether a group gets all records, or those of transactions once they are committed."""
     sessions_max: int = 2_000
     """`group.share.max.share.sessions`: share sessions on this node."""
     session_partitions_max: int = 10_000
@@ -47,7 +51,7 @@ class ShareGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ConfigError(f"shares.{name} is {value}; it must be at least 1")
-        if self.auto_offset_reset not in RESETS:
-            raise ConfigError(
-                f"shares.auto_offset_reset is {self.auto_offset_reset!r}; it is one of: {', '.join(RESETS)}"
-            )
+        for name, choices in (("auto_offset_reset", RESETS), ("isolation_level", ISOLATION_LEVELS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(f"shares.{name} is {value!r}; it is one of: {', '.join(choices)}")

@@ -52,10 +52,12 @@ class LogBounds(NamedTuple):
 
 
 class ReadBatches(NamedTuple):
-    """A read of a partition: the offset that was asked for, and the batches found."""
+    """A read of a partition: the offset that was asked for, the batches found that readers may get, and the offset
+    behind all that was looked at."""
 
     offset: int
     spans: Sequence[BatchSpan]
+    end: int
 
 
 class WantedRecords(NamedTuple):
@@ -137,6 +139,8 @@ class ShareStateMachine(WindowLog):
                 )
                 room -= sum(run.last - run.first + 1 for run in given)
                 taken += given
+            else:
+                window.skip(position, min(read.end, window.start + own.record_locks_max) - 1)
             self._counts.acquired += sum(run.last - run.first + 1 for run in taken)
             self._arm(key, window)
         result.answers.append(Answer(ticket, taken))

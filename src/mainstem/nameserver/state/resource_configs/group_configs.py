@@ -124,9 +124,9 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
         DeclaredConfig(
             name="share.isolation.level",
             type=ConfigType.STRING,
-            choices=("read_uncommitted",),
+            choices=("read_uncommitted", "read_committed"),
             default="read_uncommitted",
-            documentation="The records of transactions that a share group reads: all of them.",
+            documentation="The records of transactions that a share group reads: all, or those of committed ones.",
         ),
     )
 }
