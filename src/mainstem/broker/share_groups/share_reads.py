@@ -121,7 +121,7 @@ class ShareReads:
 
     def samples(self) -> Iterable[Sample]:
         machines = [partition.runtime.machine for partition in list(self.served.partitions.values())]
-        windows = [window for machine in machines if machine is not None for window in list(machine.windows.values())]
+        windows = [item for machine in machines if machine is not None for item in list(machine.windows.items())]
         return samples_of(windows, len(self.sessions), self._counts)
 
     async def _submit(self, queue_id: int, key: WindowKey, event: Event) -> Any:

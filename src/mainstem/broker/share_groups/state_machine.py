@@ -141,7 +141,7 @@ class ShareStateMachine(WindowLog):
                 taken += given
             else:
                 window.skip(position, min(read.end, window.start + own.record_locks_max) - 1)
-            self._counts.acquired += sum(run.last - run.first + 1 for run in taken)
+            self._counts.of(key.group_id).acquired += sum(run.last - run.first + 1 for run in taken)
             self._arm(key, window)
         result.answers.append(Answer(ticket, taken))
         return self._finish(result)
@@ -177,7 +177,7 @@ class ShareStateMachine(WindowLog):
                 changes += window.given_back(first, last, self._config_of(key.group_id).delivery_count_limit)
             else:
                 changes += window.settled(first, last, _STATE_OF[kind])
-            self._counts.acknowledged[kind] += last - first + 1
+            self._counts.of(key.group_id).acknowledged[kind] += last - first + 1
         self._update(result, key, window, changes)
         result.answers.append(Answer(ticket, ErrorCode.NONE))
         return self._finish(result)
@@ -206,6 +206,8 @@ class ShareStateMachine(WindowLog):
         gone = [key for key in self.windows if of in (key.group_id, key.topic_id)]
         for key in gone:
             self._forget(result, key)
+        if isinstance(of, str):
+            self._counts.forget(of)
         result.answers.append(Answer(ticket, len(gone)))
         return self._finish(result)
 
@@ -221,7 +223,7 @@ class ShareStateMachine(WindowLog):
             changes: list[ShareStateBatch] = []
             for run in window.overdue(now.monotonic_ms):
                 changes += window.given_back(run.first, run.last, self._config_of(key.group_id).delivery_count_limit)
-                self._counts.locks_expired += run.last - run.first + 1
+                self._counts.of(key.group_id).locks_expired += run.last - run.first + 1
             self._update(result, key, window, changes)
         return self._finish(result)
 

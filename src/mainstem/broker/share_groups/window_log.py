@@ -123,7 +123,7 @@ class WindowLog:
     ) -> None:
         """Write what has changed, if anything has, and tell those who wait for records."""
         if changes or start is not None:
-            self._counts.archived += sum(
+            self._counts.of(key.group_id).archived += sum(
                 batch.last_offset - batch.first_offset + 1
                 for batch in changes
                 if batch.delivery_state == RecordState.ARCHIVED
