@@ -449,13 +449,19 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_quota_throttled_total",
     "mainstem_rpc_certificate_expires_seconds",
     "mainstem_rpc_revocation_list_expires_seconds",
+    "mainstem_share_group_acknowledgements_total",
+    "mainstem_share_group_acquisitions_total",
+    "mainstem_share_group_archived_total",
+    "mainstem_share_group_locks_expired_total",
+    "mainstem_share_group_records_acquired",
     "mainstem_shared_store_bytes",
     "mainstem_stale_verdicts_total",
     "mainstem_telemetry_dropped_total",
     "mainstem_telemetry_pushes_total",
 }
 """Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port and between nodes, that are
-no storage, with clients over their quotas or that push metrics, with a shared store, with other nodes."""
+no storage, with clients over their quotas or that push metrics, with share groups, with a shared store,
+with other nodes."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:
