@@ -38,6 +38,7 @@ KCAT: Mapping[str, Sequence[Call]] = {
 }
 
 _GROUP = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+_SHARE_GROUP = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 _AT = ["--bootstrap-server", "ADDRESS"]
 _TOPIC = ["--topic", "TOPIC"]
 
@@ -88,8 +89,15 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call(["org.apache.kafka.tools.VerifiableProducer", *_AT, *_TOPIC, "--max-messages", "50"], says="\"sent\":50"),
     ],
     "kafka-cluster": [Call(["org.apache.kafka.tools.ClusterTool", "cluster-id", *_AT], says="Cluster ID")],
-    "kafka-share-groups": [
-        Call(["org.apache.kafka.tools.consumer.group.ShareGroupCommand", *_AT, "--list"]),
+    "kafka-share-groups, console-share-consumer": [
+        Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--reset-offsets", "--to-earliest", *_TOPIC, "--execute"],
+             says="NEW-OFFSET"),
+        Call(["org.apache.kafka.tools.consumer.ConsoleShareConsumer", *_AT, *_TOPIC, "--group", "GROUP-share",
+              "--max-messages", "3", "--timeout-ms", "40000"], says="three"),
+        Call([_SHARE_GROUP, *_AT, "--list"], says="GROUP-share"),
+        Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--describe", "--offsets"], says="START-OFFSET"),
+        Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--delete-offsets", *_TOPIC], says="Successful"),
+        Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--delete"], says="successful"),
     ],
     "kafka-transactions": [Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "list"], says="TransactionalId")],
     "kafka-acls": _acls(_AT),
