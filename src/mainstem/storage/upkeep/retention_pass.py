@@ -155,6 +155,7 @@ class RetentionPass:
         if not len(queue_ids):
             return 0
         compactions = self._store.compactions.passes
+        histories = dict(self._placement.moved)
         live = StayBytes(self._placement, queue_ids, starts)
         if (retention_bytes != UNLIMITED).any():
             async for source in self._sources.units(limited, seen, None, sized=True):
@@ -190,7 +191,9 @@ class RetentionPass:
         for first in range(0, len(changed), MOVES_PER_TURN):
             part = changed[first : first + MOVES_PER_TURN]
             for queue_id, start in zip(queue_ids[part].tolist(), moved.log_starts[part].tolist(), strict=True):
-                moves.setdefault(self._placement.group_of(queue_id), []).append((queue_id, start))
+                # with another history, what was fed may have been out of order, or counted twice
+                if self._placement.moved.get(queue_id) is histories.get(queue_id):
+                    moves.setdefault(self._placement.group_of(queue_id), []).append((queue_id, start))
             await asyncio.sleep(0)
         await self._queues.move_log_starts(moves)
         return len(changed)
