@@ -74,17 +74,17 @@ class MovingSlots:
         if has_remote_store:
             raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
         for topic in topics:
+            if not topic.internal and "compact" not in topic.settings.cleanup_policy:
+                continue
             if (partition := _first_in(topic, {slot})) is None:
                 continue
             if topic.internal:
                 raise InvalidPlacement(
                     f"slot {slot} has a queue of {topic.name}, partition {partition}; internal topics do not move"
                 )
-            if "compact" in topic.settings.cleanup_policy:
-                raise InvalidPlacement(
-                    f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not "
-                    "move"
-                )
+            raise InvalidPlacement(
+                f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not move"
+            )
 
     def check_moved(self, command: SlotMoved) -> None:
         """Raises `InvalidPlacement` unless this is what is wished for."""

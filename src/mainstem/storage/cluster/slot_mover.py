@@ -198,8 +198,11 @@ class SlotMover:
         if self._has_objects:
             return "queues do not move between write groups in a cluster with an object store"
         rows = await self._rows_of(slot)
-        topics = {topic.number: topic for topic in self._topics()}
-        for topic in topics.values():
+        numbers = set(map(topic_number_of, _ids(rows)))
+        topics: dict[int, Topic] = {}
+        for topic in self._topics():
+            if topic.number in numbers:
+                topics[topic.number] = topic
             if topic.internal and any(slot_of(topic.queue_id(number)) == slot for number in range(topic.partitions)):
                 return f"queues of {topic.name} do not move"
         new = 0
