@@ -14,6 +14,7 @@ from tests.clients.drivers import librdkafka
 from tests.end_to_end.load import Load, Queue
 from tests.end_to_end.readers import read_all
 from tests.end_to_end.shell import mainstem, mainstem_json, refused
+from tests.end_to_end.tiering import split_and_merge
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
 
@@ -84,6 +85,7 @@ def test_queues_move_under_load(node: Serving) -> None:
         for partition in range(PARTITIONS):
             move(node, TOPIC, partition)
         goes_on(load)
+        split_and_merge(node)
         node.kill()
         node.start()
         goes_on(load)
@@ -104,6 +106,7 @@ def test_queues_move_under_load(node: Serving) -> None:
         load.finish()
     finally:
         load.stop()
+    split_and_merge(node)
     load.check_order()
     expected = load.expected()
     ends = {queue: len(records) for queue, records in expected.items()}
@@ -113,6 +116,8 @@ def test_queues_move_under_load(node: Serving) -> None:
     described = mainstem_json(node, "topic", "describe", TOPIC)["partitions"]
     stays = {one["partition"]: [stay["write_group"] for stay in one["stays"]] for one in described}
     assert all(len(groups) == 4 for groups in stays.values()), stays
+    of_files = {file["name"] for one in described for file in one["files"]}
+    assert of_files, "all that lies in sealed segments is split"
     assert "WAS IN GROUP" in mainstem(node, "topic", "describe", TOPIC)
     node.stop()
     node.start()
