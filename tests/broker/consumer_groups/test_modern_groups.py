@@ -11,6 +11,7 @@ from tests.broker.consumer_groups.heartbeats import GROUP, REBALANCE_MS, Consume
 from tests.broker.consumer_groups.transcript import protocols
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.modern.group_changes import LARGE_GROUP
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import JoinGroupRequest, LeaveGroupRequest, MemberIdentity
@@ -454,3 +455,45 @@ def test_after_a_restart_an_unrevoked_partition_still_has_its_deadline() -> None
     table.restart()
     table.wait(20_000)
     assert table.error(table.beat("a", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_large_group_is_assigned_anew_once_for_many_who_come_together() -> None:
+    members = LARGE_GROUP + 50
+    table = Table(flights=members)
+    consumers = [Consumer(table, f"{number:03}", ("flights",)) for number in range(members)]
+    epochs = set()
+    for consumer in consumers:
+        assert consumer.beat() is ErrorCode.NONE
+        epochs.add(table.group.assignment_epoch)
+    assert table.group.epoch == members
+    assert len(epochs) == LARGE_GROUP - 1, "until it is large, it is assigned anew with each"
+    assert table.group.state.value == "Assigning"
+    late = consumers[-1]
+    assert late.owned == frozenset()
+    interval_ms = table.config.consumer_assignment_interval_ms
+    assert table.beat(late.member_id, late.epoch).heartbeat_interval_ms == interval_ms
+    table.wait(interval_ms - 1)
+    assert late.beat() is ErrorCode.NONE
+    assert table.group.epoch > table.group.assignment_epoch
+    table.wait(1)
+    settle(*consumers, rounds=2)
+    assert table.group.state.value == "Stable"
+    assert [len(consumer.owned) for consumer in consumers] == [1] * members
+    usual_ms = table.config.consumer_heartbeat_interval_ms
+    assert table.beat(late.member_id, late.epoch).heartbeat_interval_ms == usual_ms
+
+    consumers.pop().leave()
+    table.wait(interval_ms)
+    settle(*consumers, rounds=2)
+    assert sum(len(consumer.owned) for consumer in consumers) == members
+
+
+def test_a_large_group_is_assigned_at_once_by_a_coordinator_that_has_just_loaded_it() -> None:
+    members = LARGE_GROUP + 1
+    table = Table(flights=members)
+    consumers = [Consumer(table, f"{number:03}", ("flights",)) for number in range(members)]
+    for consumer in consumers:
+        consumer.beat()
+    table.restart()
+    assert consumers[-1].beat() is ErrorCode.NONE
+    assert table.group.assignment_epoch == table.group.epoch

@@ -23,6 +23,9 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """`group.consumer.session.timeout.ms`: of members whose partitions the coordinator assigns."""
     consumer_heartbeat_interval_ms: int = 5_000
     """`group.consumer.heartbeat.interval.ms`: how often these members are told to send a heartbeat."""
+    consumer_assignment_interval_ms: int = 1_000
+    """`group.consumer.assignment.interval.ms`: partitions of a consumer group of a hundred members or more are assigned
+    anew no more often."""
     streams_session_timeout_ms: int = 45_000
     """`group.streams.session.timeout.ms`: of members of streams groups."""
     streams_heartbeat_interval_ms: int = 5_000
@@ -125,6 +128,7 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         not_negative = (
             "rebalance_delay_ms",
             "offset_metadata_bytes_max",
+            "consumer_assignment_interval_ms",
             "streams_initial_rebalance_delay_ms",
             "streams_assignment_interval_ms",
         )

@@ -21,6 +21,10 @@ from mainstem.protocol.messages.consumer_group_records import (
 ANSWER_WAIT_MS_MIN = 1_000
 """Clients choose rebalance timeouts; below this one, a member would be gone before it could answer."""
 
+LARGE_GROUP = 100
+"""Members. An assignment looks at all members and partitions: of so many it takes a millisecond or two, and one for
+each that joins a group of thousands takes minutes in all."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStep(EpochStep[ModernGroup]):
@@ -109,8 +113,17 @@ def assignor_of(group: ModernGroup) -> str:
     return min(votes, key=lambda name: (-votes[name], name or "")) or next(iter(ASSIGNORS))
 
 
+def is_delayed(it: GroupStep) -> bool:
+    """Whether no target is made now, as the last one of a large group is too young: members come and go together."""
+    since_ms = it.group.assigned_ms
+    if len(it.group.members) < LARGE_GROUP or since_ms is None:
+        return False
+    return it.step.now.monotonic_ms - since_ms < it.own.consumer_assignment_interval_ms
+
+
 def assign(it: GroupStep) -> None:
     """Make the target assignment of the group's epoch."""
+    it.group.assigned_ms = it.step.now.monotonic_ms
     group, topics = it.group, it.subscribed_topics()
     sizes = {topic.topic_id: topic.partitions for topic in topics.values()}
     subscribed: dict[tuple[object, ...], frozenset[UUID]] = {}

@@ -2,7 +2,8 @@
 
 A request goes through at most four changes, each a record: the member's metadata; the group's epoch, if members,
 subscriptions or topics have changed; the target assignment of that epoch; and one step of this member toward it.
-Nothing waits: a member hears of what others do at its own next heartbeat.
+Nothing waits: a member hears of what others do at its own next heartbeat. The target of a large group is made now and
+then, for all who have come and gone by then.
 """
 
 from __future__ import annotations
@@ -185,9 +186,17 @@ def _stay(
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=current.epoch,
-        heartbeat_interval_ms=it.own.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=_heartbeat_interval_ms(it),
         assignment=told(current.assigned) if tells else None,
     )
+
+
+def _heartbeat_interval_ms(it: GroupStep) -> int:
+    """Members of a group whose next target is delayed ask for it when it is due."""
+    usual_ms = it.own.consumer_heartbeat_interval_ms
+    if it.group.epoch == it.group.assignment_epoch:
+        return usual_ms
+    return min(usual_ms, max(it.own.consumer_assignment_interval_ms, 1))
 
 
 def _says_what(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -263,7 +272,9 @@ def settle(it: GroupStep, member_id: str, owned: Partitions | None, *, changed: 
     """Bring the group to the epoch of its members and topics, and one member a step closer to its target. Returns
     whether the member's partitions have changed."""
     it.follow_topics(changed=changed)
-    if it.group.epoch > it.group.assignment_epoch:
+    group = it.group
+    at_once = group.members[member_id].classic is not None  # it is told its partitions in this generation, or never
+    if group.epoch > group.assignment_epoch and (at_once or not group_changes.is_delayed(it)):
         group_changes.assign(it)
     return _reconcile(it, member_id, owned)
 

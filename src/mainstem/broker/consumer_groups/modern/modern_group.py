@@ -96,6 +96,8 @@ class ModernGroup(PartitionGroup[ModernMember]):
         """Regular expression → the topics that it stands for."""
         self.expressions_checked_ms: dict[str, int] = {}
         """When an expression was last matched with all topics; not in the log."""
+        self.assigned_ms: int | None = None
+        """When the target assignment was last made, monotonic; not in the log."""
         self._owners: dict[UUID, dict[int, str]] = {}
         self._classic_members = 0
         self._classic_protocols: Counter[str] = Counter()
