@@ -27,6 +27,7 @@ CONSUMER_FIELDS = {
     "streams.heartbeat.interval.ms": "streams_heartbeat_interval_ms",
     "streams.num.standby.replicas": "streams_num_standby_replicas",
     "streams.initial.rebalance.delay.ms": "streams_initial_rebalance_delay_ms",
+    "streams.assignment.interval.ms": "streams_assignment_interval_ms",
 }
 SHARE_FIELDS = {
     "share.record.lock.duration.ms": "lock_duration_ms",

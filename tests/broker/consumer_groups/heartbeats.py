@@ -45,6 +45,8 @@ class Table:
 
     def __init__(self, config: ConsumerGroupsConfig | None = None, **topics: int) -> None:
         self.config = config or ConsumerGroupsConfig(rebalance_delay_ms=0)
+        self.own: dict[str, ConsumerGroupsConfig] = {}
+        """The settings of groups that have some of their own."""
         self.topics: dict[str, Topic] = {}
         for name, partitions in topics.items():
             self.make_topic(name, partitions)
@@ -106,6 +108,7 @@ class Table:
             self.config,
             lambda: f"made-{next(self._uniques):04}",
             topic_id_of=lambda name: self.topics[name].topic_id if name in self.topics else None,
+            config_of=lambda group_id: self.own.get(group_id, self.config),
             topics=CurrentTopics(self.topics.get, by_id, lambda: self.topics.values()),
         )
 

@@ -182,13 +182,16 @@ def test_standbys_follow_in_other_processes() -> None:
 
 def test_other_standbys_than_before_begin_an_epoch() -> None:
     table = Table(AT_ONCE, lines=2)
-    client = StreamsClient(table, "m1")
-    settle(client)
-    before = client.epoch
-    table.config = with_standbys(1)
-    table.restart()
-    settle(client)
-    assert client.epoch == before + 1
+    one, two = StreamsClient(table, "m1"), StreamsClient(table, "m2")
+    settle(one, two)
+    before = one.epoch
+    table.own[GROUP] = with_standbys(1)
+    settle(one, two)
+    assert one.epoch == two.epoch == before + 1
+    assert one.standby | two.standby == {("1", 0), ("1", 1)}
+    table.own.clear()
+    settle(one, two)
+    assert not one.standby | two.standby
 
 
 def test_members_that_fall_silent_or_do_not_give_up_are_gone() -> None:

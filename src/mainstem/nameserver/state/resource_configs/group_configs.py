@@ -87,6 +87,15 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
             documentation="How long a streams group without members waits for more of them after the first.",
         ),
         DeclaredConfig(
+            name="streams.assignment.interval.ms",
+            type=ConfigType.INT,
+            minimum=0,
+            maximum=15_000,
+            default="1000",
+            broker_names=("group.streams.assignment.interval.ms",),
+            documentation="Tasks of a streams group are assigned anew no more often.",
+        ),
+        DeclaredConfig(
             name="share.record.lock.duration.ms",
             type=ConfigType.INT,
             minimum=1_000,
