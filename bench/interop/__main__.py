@@ -1,8 +1,7 @@
 """`python -m bench.interop`: prints one row per client and scenario; `--client` names some clients only.
 
-Environments are made in `~/.cache/mainstem-bench/interop`, once per client and version. Ends with 1 when a scenario
-went well with Kafka and not with Mainstem, but for those that fail as a limit of this version says they do (`LIMITS`).
-Scenarios that fail with Kafka prove nothing about Mainstem; they are named at the end.
+Ends with 1 when a scenario went well with Kafka and not with Mainstem. Scenarios that fail with Kafka prove nothing
+about Mainstem; they are named at the end. Clients in Go and JavaScript are left out where their tools are missing.
 
 Both nodes have an authorizer, and a listener for TLS and SASL beside the plain one, whose clients are super users.
 """
@@ -16,14 +15,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import venv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.interop import tools
+from bench.interop import connect, languages, tools
+from bench.interop.languages import ROOT, Words
 from bench.interop.programs.scenario import NOT_OFFERED, SECONDS_MAX
 from bench.systems import all_systems
 from bench.systems.guard import Guard
@@ -31,61 +30,15 @@ from bench.systems.kafka import Kafka
 from bench.systems.kafka_jars import VERSION
 from bench.systems.system import Durability, Node, Setup
 
-ROOT = Path(__file__).parent.parent.parent
-CACHE = Path.home() / ".cache" / "mainstem-bench"
 SCENARIO_SECONDS_MAX = 4 * SECONDS_MAX
-INSTALL_SECONDS_MAX = 300.0
 REASON_CHARACTERS_MAX = 160
 """Of what a client says; all of it is in the lines that come while it runs."""
 
-
-class Limit(NamedTuple):
-    reason: str
-    shown_by: Sequence[str]
-    """The text of a failure, one of them, that comes of the limit. Any other failure counts."""
-
-
-_NO_TRANSACTIONS = Limit(
-    "no transactions in this version",
-    ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationFailed", "not support LIST_TRANSACTIONS"),
-)
-"""A coordinator of transactions is asked for and refused, by whichever name the client has for that."""
-
-LIMITS: Mapping[str, Limit] = {
-    "transactions": _NO_TRANSACTIONS,
-    "kafka-transactions": _NO_TRANSACTIONS,
-    "kafka-metadata-quorum": Limit(
-        "Mainstem's metadata quorum is its own: mainstem cluster status", ("not support DESCRIBE_QUORUM",)
-    ),
-}
-"""Scenarios that need what this version has not (docs/operations.md, limits)."""
-
 SCENARIOS = (
-    "round trip", "idempotent producer", "consumer group", "two members", "offsets by time", "topics and configs",
-    "groups administered", "delete records", "transactions",
+    "round trip", "idempotent producer", "consumer group", "two members", "new group protocol", "offsets by time",
+    "topics and configs", "groups administered", "delete records", "transactions", "transactional copy",
+    "zombie fenced", "share group", "Streams, exactly once",
 )  # fmt: skip
-
-
-class Library(NamedTuple):
-    """A client that PyPI has, at one version; `requirements` may name what it needs besides."""
-
-    name: str
-    version: str
-    program: str
-    requirements: tuple[str, ...] = ()
-
-
-CODECS = ("lz4", "python-snappy", "zstandard", "crc32c")
-LIBRARIES = (
-    Library("confluent-kafka", "2.16.1", "confluent"),
-    Library("confluent-kafka", "2.4.0", "confluent"),
-    Library("kafka-python", "3.0.12", "kafka_python", CODECS),
-    Library("kafka-python", "2.2.15", "kafka_python", CODECS),
-    Library("kafka-python-ng", "2.2.3", "kafka_python", CODECS),
-    Library("aiokafka", "0.14.0", "asyncio_kafka", ("cramjam",)),
-    Library("aiokafka", "0.11.0", "asyncio_kafka", ("cramjam",)),
-)
-"""The newest of each, and older ones that are still met."""
 
 
 class Row(NamedTuple):
@@ -95,45 +48,19 @@ class Row(NamedTuple):
     outcomes: Mapping[str, str | None]
     """Per system why it failed: empty when it did not, None where the client has no such thing."""
 
-    @property
-    def limit(self) -> Limit | None:
-        """That which Mainstem's failure shows."""
-        limit, failure = LIMITS.get(self.scenario), self.outcomes["mainstem"]
-        if limit is None or not failure or not any(words in failure for words in limit.shown_by):
-            return None
-        return limit
-
     def regrets(self) -> bool:
-        """Whether Mainstem fails a client that Kafka serves, for no reason that is known."""
-        return self.outcomes["kafka"] == "" and bool(self.outcomes["mainstem"]) and self.limit is None
+        """Whether Mainstem fails a client that Kafka serves."""
+        return self.outcomes["kafka"] == "" and bool(self.outcomes["mainstem"])
 
     def proves_nothing(self) -> bool:
         """Whether Kafka itself fails the client."""
         return bool(self.outcomes["kafka"])
 
 
-def python_of(library: Library) -> Path:
-    """The interpreter of the library's own environment, made first if need be. Raises CalledProcessError."""
-    home = CACHE / "interop" / f"{library.name}-{library.version}"
-    python = home / "bin" / "python"
-    if not (home / "complete").exists():
-        shutil.rmtree(home, ignore_errors=True)
-        venv.create(home, with_pip=True)
-        wanted = [f"{library.name}=={library.version}", *library.requirements]
-        subprocess.run(
-            [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted],
-            check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX,
-        )  # fmt: skip
-        (home / "complete").touch()
-    return python
-
-
-def outcome_of(library: Library, scenario: str, address: str) -> str | None:
-    command = [str(python_of(library)), "-m", f"bench.interop.programs.{library.program}", scenario, address]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def outcome_of(words: Words, scenario: str, address: str) -> str | None:
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SCENARIO_SECONDS_MAX
+            [*words, scenario, address], cwd=ROOT, capture_output=True, text=True, timeout=SCENARIO_SECONDS_MAX
         )
     except subprocess.TimeoutExpired:
         return f"it did not end within {SCENARIO_SECONDS_MAX:.0f} s"
@@ -145,13 +72,17 @@ def outcome_of(library: Library, scenario: str, address: str) -> str | None:
 
 
 def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator[Row]:
-    for library in LIBRARIES:
+    for library in languages.clients():
         if not chosen or library.name in chosen:
+            words = library.built()
             for scenario in SCENARIOS:
-                found = {system: outcome_of(library, scenario, node.address) for system, node in nodes.items()}
+                found = {system: outcome_of(words, scenario, node.address) for system, node in nodes.items()}
                 if any(outcome is not None for outcome in found.values()):
                     yield Row(library.name, library.version, scenario, found)
-    java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path]
+    if not chosen or "Kafka Connect" in chosen:
+        found = {system: connect.outcome(node.address) for system, node in nodes.items()}
+        yield Row("Kafka Connect", VERSION, connect.SCENARIO, found)
+    java = [*languages.JAVA, kafka.class_path]
     sets = (
         ("kcat", tools.kcat_version() if shutil.which("kcat") else "", tools.KCAT, lambda tool: [tool]),
         ("Kafka's tools", VERSION, tools.KAFKA, lambda tool: [*java, tool]),
@@ -159,10 +90,10 @@ def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator
     )
     for client, version, scenarios, command in sets:
         if version and (not chosen or client in chosen):
-            words = {system: _words(node) for system, node in nodes.items()}
+            surroundings = {system: _words(node) for system, node in nodes.items()}
             for scenario, calls in scenarios.items():
                 yield Row(client, version, scenario, {
-                    system: tools.run(calls, words[system], command) for system in nodes
+                    system: tools.run(calls, surroundings[system], command) for system in nodes
                 })  # fmt: skip
 
 
@@ -191,10 +122,9 @@ def table(found: list[Row]) -> str:
     lines = ["| client | version | scenario | Kafka | Mainstem | why |", "| --- | --- | --- | --- | --- | --- |"]
     for row in found:
         kafka, mainstem = (row.outcomes[system] for system in ("kafka", "mainstem"))
-        who_failed = "mainstem" if row.limit is None else row.limit.reason
         reasons = [
             f"{who}: {outcome[:REASON_CHARACTERS_MAX]}"
-            for who, outcome in (("kafka", kafka), (who_failed, mainstem))
+            for who, outcome in (("kafka", kafka), ("mainstem", mainstem))
             if outcome
         ]
         why = "; ".join(reasons).replace("|", "\\|")
@@ -211,7 +141,7 @@ def main() -> int:
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     found: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="interop-") as directory:
-        systems = all_systems(CACHE)
+        systems = all_systems(languages.CACHE)
         nodes = {}
         try:
             for name, system in systems.items():
@@ -232,7 +162,7 @@ def main() -> int:
                 node.stop()
     print(table(found))
     regretted = [row for row in found if row.regrets()]
-    print(f"\n{len(found)} rows; Kafka serves and Mainstem does not, for no known reason: {len(regretted)}")
+    print(f"\n{len(found)} rows; Kafka serves and Mainstem does not: {len(regretted)}")
     for row in found:
         if row.proves_nothing():
             print(f"Kafka fails, so that the row proves nothing: {row.client} {row.version}, {row.scenario}")

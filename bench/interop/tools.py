@@ -100,6 +100,25 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--delete"], says="successful"),
     ],
     "kafka-transactions": [Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "list"], says="TransactionalId")],
+    "kafka-transactions, producers": [
+        Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "describe-producers", *_TOPIC, "--partition", "0"],
+             says="ProducerId"),
+    ],
+    "kafka-transactions, hanging": [
+        Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "find-hanging", *_TOPIC, "--partition", "0"]),
+    ],
+    "kafka-groups": [Call(["org.apache.kafka.tools.GroupsCommand", *_AT, "--list"], says="GROUP")],
+    "kafka-features": [
+        Call(["org.apache.kafka.tools.FeatureCommand", *_AT, "describe"], says="transaction.version"),
+    ],
+    "kafka-leader-election": [
+        Call(["org.apache.kafka.tools.LeaderElectionCommand", *_AT, "--election-type", "preferred",
+              "--all-topic-partitions"]),
+    ],
+    "kafka-reassign-partitions": [
+        Call(["org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *_AT, "--list"],
+             says="No partition reassignments"),
+    ],
     "kafka-acls": _acls(_AT),
     "kafka-metadata-quorum": [
         Call(["org.apache.kafka.tools.MetadataQuorumCommand", *_AT, "describe", "--status"], says="LeaderId"),

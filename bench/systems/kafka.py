@@ -120,6 +120,8 @@ def _properties(
         "offsets.topic.replication.factor": str(setup.nodes),
         "transaction.state.log.replication.factor": str(setup.nodes),
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": str(setup.nodes),
+        "share.coordinator.state.topic.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
         "file.delete.delay.ms": "1000",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -12,7 +13,8 @@ VERSION = "4.3.1"
 """The newest release of which Maven Central has every part, the performance tools included."""
 
 FETCH_SECONDS_MAX = 600.0
-_MODULES = ("kafka_2.13", "kafka-tools")
+BROKER = ("kafka_2.13", "kafka-tools")
+"""What a node runs with, and the tools that come with it."""
 _PROJECT = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -25,9 +27,10 @@ _DEPENDENCY = (
 )
 
 
-def fetch(cache: Path) -> Path:
-    """The directory with the jars, filled first if need be. Raises BenchError without Maven or network."""
-    jars = cache / f"kafka-{VERSION}"
+def fetch(cache: Path, name: str = "kafka", modules: Sequence[str] = BROKER) -> Path:
+    """The directory with the jars of these modules, filled first if need be. Raises BenchError without Maven or
+    network."""
+    jars = cache / f"{name}-{VERSION}"
     if jars.exists():
         return jars
     maven = shutil.which("mvn")
@@ -35,7 +38,7 @@ def fetch(cache: Path) -> Path:
         raise BenchError("Kafka's jars come by Maven, and there is no mvn on the PATH (Debian: apt install maven)")
     project = cache / "pom"
     project.mkdir(parents=True, exist_ok=True)
-    dependencies = "".join(_DEPENDENCY.format(module, VERSION) for module in _MODULES)
+    dependencies = "".join(_DEPENDENCY.format(module, VERSION) for module in modules)
     (project / "pom.xml").write_text(_PROJECT.format(dependencies))
     unfinished = cache / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 from bench.interop import tools
-from bench.interop.__main__ import LIMITS, Row, table
+from bench.interop.__main__ import Row, table
 from bench.interop.programs.scenario import NOT_OFFERED, shared_out
-
-TRANSACTIONS = LIMITS["transactions"]
-EXCUSED = TRANSACTIONS.shown_by[0]
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -28,8 +25,6 @@ def row(scenario: str, kafka: str | None, mainstem: str | None) -> Row:
         (row("round trip", "", "boom"), True, "| yes | **no** | mainstem: boom |"),
         (row("round trip", "a | b", "boom"), False, "| **no** | **no** | kafka: a \\| b; mainstem: boom |"),
         (row("round trip", None, None), False, "| not offered | not offered |  |"),
-        (row("transactions", "", "boom"), True, "| yes | **no** | mainstem: boom |"),
-        (row("transactions", "", f"E: {EXCUSED}"), False, f"| yes | **no** | {TRANSACTIONS.reason}: E: {EXCUSED} |"),
     ],
 )
 def test_a_row_says_who_serves_the_client_and_what_counts_against_mainstem(found: Row, counts: bool, says: str) -> None:

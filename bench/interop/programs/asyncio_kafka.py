@@ -9,6 +9,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 
 from bench.interop.programs.scenario import (
     COMPRESSIONS,
@@ -141,6 +142,45 @@ async def transactions(address: str) -> None:
     same([one.value for one in found], [b"1"], "what was committed")
 
 
+async def transactional_copy(address: str) -> None:
+    """Reads one topic and writes another, offsets within the transaction; the first try is aborted."""
+    source, target, group = await topic(address), await topic(address), new_name("group")
+    await send(address, source, count=10)
+    where, identity = TopicPartition(source, 0), new_name("transaction")
+    async with AIOKafkaProducer(bootstrap_servers=address, transactional_id=identity) as sender:
+        for commits in (False, True):
+            async with consumer(address, source, group_id=group, isolation_level="read_committed") as reader:
+                found = [one.value for one in await take(reader, 10)]
+            same(found, [b"%d" % number for number in range(10)], "read from the last commit on")
+            await sender.begin_transaction()
+            for value in found:
+                await sender.send_and_wait(target, value, partition=0)
+            await sender.send_offsets_to_transaction({where: 10}, group)
+            await (sender.commit_transaction() if commits else sender.abort_transaction())
+    found = [one.value for one in await read(address, target, 10, isolation_level="read_committed")]
+    same(found, [b"%d" % number for number in range(10)], "the copy")
+
+
+async def zombie_fenced(address: str) -> None:
+    name, identity = await topic(address), new_name("transaction")
+    old = AIOKafkaProducer(bootstrap_servers=address, transactional_id=identity)
+    await old.start()
+    await old.begin_transaction()
+    await old.send_and_wait(name, b"old")
+    successor = AIOKafkaProducer(bootstrap_servers=address, transactional_id=identity)
+    async with successor, successor.transaction():
+        await successor.send_and_wait(name, b"new")
+    try:
+        await old.commit_transaction()
+    except KafkaError as error:
+        same(isinstance(error, (ProducerFenced, InvalidProducerEpoch)), True, f"{error!r} fences")
+    else:
+        raise AssertionError("the older producer committed")
+    await old.stop()
+    found = await read(address, name, 1, isolation_level="read_committed")
+    same([one.value for one in found], [b"new"], "what was committed")
+
+
 def _run(scenario: Callable[[str], Coroutine[Any, Any, None]]) -> Callable[[str], None]:
     return lambda address: asyncio.run(asyncio.wait_for(scenario(address), 2 * SECONDS_MAX))
 
@@ -150,5 +190,6 @@ if __name__ == "__main__":
         "round trip": _run(round_trip), "idempotent producer": _run(idempotent_producer),
         "consumer group": _run(consumer_group), "two members": _run(two_members),
         "offsets by time": _run(offsets_by_time), "topics and configs": _run(topics_and_configs),
-        "transactions": _run(transactions),
+        "transactions": _run(transactions), "transactional copy": _run(transactional_copy),
+        "zombie fenced": _run(zombie_fenced),
     })  # fmt: skip

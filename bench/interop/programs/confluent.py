@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition, libversion
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from bench.interop.programs.scenario import (
     COMPRESSIONS,
@@ -184,9 +185,117 @@ def transactions(address: str) -> None:
     same([one.value() for one in found], [b"1"], "what was committed")
 
 
+def _transactional(address: str, identity: str) -> Producer:
+    sender = Producer({"bootstrap.servers": address, "transactional.id": identity})
+    sender.init_transactions(SECONDS_MAX)
+    return sender
+
+
+def transactional_copy(address: str) -> None:
+    """Reads one topic and writes another, offsets within the transaction; the first try is aborted."""
+    source, target, group = topic(address), topic(address), new_name("group")
+    send(address, source, count=10)
+    sender = _transactional(address, new_name("transaction"))
+    for commits in (False, True):
+        reader = consumer(address, group, **{"isolation.level": "read_committed"})
+        reader.subscribe([source])
+        found = [one.value() for one in take(reader, 10)]
+        same(found, [b"%d" % number for number in range(10)], "read from the last commit on")
+        sender.begin_transaction()
+        for value in found:
+            sender.produce(target, value=value, partition=0)
+        sender.send_offsets_to_transaction(
+            [TopicPartition(source, 0, 10)], reader.consumer_group_metadata(), SECONDS_MAX
+        )
+        (sender.commit_transaction if commits else sender.abort_transaction)(SECONDS_MAX)
+        reader.close()
+    found = [one.value() for one in read(address, target, 10, **{"isolation.level": "read_committed"})]
+    same(found, [b"%d" % number for number in range(10)], "the copy")
+
+
+def zombie_fenced(address: str) -> None:
+    name, identity = topic(address), new_name("transaction")
+    old = _transactional(address, identity)
+    old.begin_transaction()
+    old.produce(name, value=b"old")
+    same(old.flush(SECONDS_MAX), 0, "unacknowledged messages")
+    successor = _transactional(address, identity)
+    successor.begin_transaction()
+    successor.produce(name, value=b"new")
+    successor.commit_transaction(SECONDS_MAX)
+    try:
+        old.commit_transaction(SECONDS_MAX)
+    except KafkaException as error:
+        same(error.args[0].fatal(), True, f"whether {error} is fatal")
+    else:
+        raise AssertionError("the older producer committed")
+    found = read(address, name, 1, **{"isolation.level": "read_committed"})
+    same([one.value() for one in found], [b"new"], "what was committed")
+
+
+def new_group_protocol(address: str) -> None:
+    """Two members get the messages of a topic, and the partitions between them, by the protocol of KIP-848."""
+    if int(libversion()[0].split(".")[1]) < 10:  # released for use in 2.12, there from 2.10 on
+        raise NotOffered("group.protocol=consumer")
+    name, group = topic(address, 4), new_name("group")
+    send(address, name, count=10)
+    readers = [consumer(address, group, **{"group.protocol": "consumer"}) for _ in range(2)]
+    for reader in readers:
+        reader.subscribe([name])
+    shares: list[list[int]] = []
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline and not (shared_out(shares, 4) and len(found) == 10):
+        for reader in readers:
+            message = reader.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+        shares = [sorted(one.partition for one in reader.assignment()) for reader in readers]
+    same(shared_out(shares, 4), True, f"two members have {shares}, which are all partitions")
+    same(sorted(one or b"" for one in found), sorted(b"%d" % number for number in range(10)), "messages")
+    for reader in readers:
+        reader.close()
+
+
+def share_group(address: str) -> None:
+    """What a consumer releases comes again, what it rejects does not."""
+    if not hasattr(confluent_kafka, "ShareConsumer"):
+        raise NotOffered("share groups")
+    name, group = topic(address), new_name("share")
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.incremental_alter_configs([resource])[resource].result(SECONDS_MAX)
+    send(address, name, count=20)
+    reader = confluent_kafka.ShareConsumer({
+        "bootstrap.servers": address, "group.id": group, "share.acknowledgement.mode": "explicit",
+    })  # fmt: skip
+    reader.subscribe([name])
+    accepted: set[int] = set()
+    released: set[int] = set()
+    kinds = confluent_kafka.AcknowledgeType
+    deadline = time.monotonic() + SECONDS_MAX
+    while len(accepted) < 16 and time.monotonic() < deadline:
+        for message in reader.poll(0.2):
+            number = int(message.value() or b"")
+            if number % 5 == 0:
+                reader.acknowledge(message, kinds.REJECT)
+            elif number % 5 == 1 and number not in released:
+                released.add(number)
+                reader.acknowledge(message, kinds.RELEASE)
+            else:
+                accepted.add(number)
+                reader.acknowledge(message, kinds.ACCEPT)
+        reader.commit_sync()
+    reader.close()
+    same(sorted(accepted), [number for number in range(20) if number % 5], "accepted messages")
+
+
 if __name__ == "__main__":
     run({
         "round trip": round_trip, "idempotent producer": idempotent_producer, "consumer group": consumer_group,
         "two members": two_members, "offsets by time": offsets_by_time, "topics and configs": topics_and_configs,
         "groups administered": groups_administered, "delete records": delete_records, "transactions": transactions,
+        "transactional copy": transactional_copy, "zombie fenced": zombie_fenced,
+        "new group protocol": new_group_protocol, "share group": share_group,
     })  # fmt: skip

@@ -7,8 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+from kafka.errors import KafkaError
 
 from bench.interop.programs.scenario import (
     COMPRESSIONS,
@@ -191,9 +192,56 @@ def transactions(address: str) -> None:
     same([one.value for one in found], [b"1"], "what was committed")
 
 
+def transactional_copy(address: str) -> None:
+    """Reads one topic and writes another, offsets within the transaction; the first try is aborted."""
+    source, target, group = topic(address), topic(address), new_name("group")
+    send(address, source, count=10)
+    sender = producer(address, transactional_id=new_name("transaction"))
+    if not hasattr(KafkaConsumer, "group_metadata"):
+        raise NotOffered("offsets in transactions with the group's metadata")
+    sender.init_transactions()
+    for commits in (False, True):
+        reader = consumer(address, source, group_id=group, isolation_level="read_committed")
+        found = [one.value for one in take(reader, 10)]
+        same(found, [b"%d" % number for number in range(10)], "read from the last commit on")
+        sender.begin_transaction()
+        for value in found:
+            sender.send(target, value=value, partition=0)
+        offsets = {TopicPartition(source, 0): OffsetAndMetadata(10, "", -1)}
+        sender.send_offsets_to_transaction(offsets, reader.group_metadata())
+        sender.flush()
+        (sender.commit_transaction if commits else sender.abort_transaction)()
+        reader.close()
+    sender.close()
+    found = [one.value for one in read(address, target, 10, isolation_level="read_committed")]
+    same(found, [b"%d" % number for number in range(10)], "the copy")
+
+
+def zombie_fenced(address: str) -> None:
+    name, identity = topic(address), new_name("transaction")
+    old = producer(address, transactional_id=identity)
+    old.init_transactions()
+    old.begin_transaction()
+    old.send(name, value=b"old").get(timeout=SECONDS_MAX)
+    successor = producer(address, transactional_id=identity)
+    successor.init_transactions()
+    successor.begin_transaction()
+    successor.send(name, value=b"new")
+    successor.commit_transaction()
+    try:
+        old.commit_transaction()
+    except KafkaError as error:
+        same("Fenced" in type(error).__name__ or "ProducerEpoch" in type(error).__name__, True, f"{error!r} fences")
+    else:
+        raise AssertionError("the older producer committed")
+    found = read(address, name, 1, isolation_level="read_committed")
+    same([one.value for one in found], [b"new"], "what was committed")
+
+
 if __name__ == "__main__":
     run({
         "round trip": round_trip, "idempotent producer": idempotent_producer, "consumer group": consumer_group,
         "two members": two_members, "offsets by time": offsets_by_time, "topics and configs": topics_and_configs,
         "groups administered": groups_administered, "transactions": transactions,
+        "transactional copy": transactional_copy, "zombie fenced": zombie_fenced,
     })  # fmt: skip
