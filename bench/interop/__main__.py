@@ -37,7 +37,7 @@ REASON_CHARACTERS_MAX = 160
 SCENARIOS = (
     "round trip", "idempotent producer", "consumer group", "two members", "new group protocol", "offsets by time",
     "topics and configs", "groups administered", "delete records", "transactions", "transactional copy",
-    "zombie fenced", "share group", "Streams, exactly once",
+    "zombie fenced", "share group", "Streams, exactly once", "Streams, the new group protocol",
 )  # fmt: skip
 
 

@@ -39,10 +39,14 @@ interface Scenario {
 
     /** Calls until it says yes, and throws once that took too long. */
     static void until(String what, Condition condition) throws Exception {
-        long deadline = System.nanoTime() + MILLISECONDS_MAX * 1_000_000;
+        until(what, MILLISECONDS_MAX, condition);
+    }
+
+    static void until(String what, long milliseconds, Condition condition) throws Exception {
+        long deadline = System.nanoTime() + milliseconds * 1_000_000;
         while (!condition.holds()) {
             if (System.nanoTime() > deadline) {
-                throw new AssertionError("waited " + MILLISECONDS_MAX / 1_000 + " s in vain for " + what);
+                throw new AssertionError("waited " + milliseconds / 1_000 + " s in vain for " + what);
             }
         }
     }

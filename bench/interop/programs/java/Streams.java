@@ -34,6 +34,8 @@ public final class Streams {
     private static final int PARTITIONS = 2;
     private static final int KEYS = 7;
     private static final int EACH = 300;
+    /** A streams group waits 45 s for a member that was killed, at the least with Kafka. */
+    private static final long FOLLOW_MILLISECONDS_MAX = 45_000 + Scenario.MILLISECONDS_MAX;
     private static final Duration POLL = Duration.ofMillis(200);
 
     public static void main(String[] words) throws Exception {
@@ -99,7 +101,7 @@ public final class Streams {
 
     private static void follow(KafkaConsumer<String, Long> consumer, Map<String, List<Long>> counts, int wanted)
             throws Exception {
-        Scenario.until(wanted + " counts", () -> {
+        Scenario.until(wanted + " counts", FOLLOW_MILLISECONDS_MAX, () -> {
             consumer.poll(POLL).forEach(record -> keep(counts, record));
             return counts.values().stream().mapToInt(List::size).sum() >= wanted;
         });
