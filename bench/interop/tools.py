@@ -107,7 +107,7 @@ KAFKA: Mapping[str, Sequence[Call]] = {
     "kafka-transactions, hanging": [
         Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "find-hanging", *_TOPIC, "--partition", "0"]),
     ],
-    "kafka-groups": [Call(["org.apache.kafka.tools.GroupsCommand", *_AT, "--list"], says="GROUP")],
+    "kafka-groups": [Call(["org.apache.kafka.tools.GroupsCommand", *_AT, "--list"])],
     "kafka-features": [
         Call(["org.apache.kafka.tools.FeatureCommand", *_AT, "describe"], says="transaction.version"),
     ],

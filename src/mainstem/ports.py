@@ -348,6 +348,10 @@ class QueueLeadership(Protocol):
         """The write groups of these queues, in their order."""
         ...
 
+    def has_moved(self, queue_id: int) -> bool:
+        """Whether a queue was in another write group before, or queues of the same slot were."""
+        ...
+
     def replicas(self, group: int) -> WriteGroupNodes: ...
 
     def leads(self, group: int) -> bool:

@@ -4,13 +4,16 @@ go back."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import AcknowledgeType, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.clients.drivers import librdkafka
+from tests.clients.drivers.sharing import Sharing
 from tests.end_to_end.load import Load, Queue
 from tests.end_to_end.readers import read_all
 from tests.end_to_end.shell import mainstem, mainstem_json, refused
@@ -184,3 +187,37 @@ def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:
     compacted = refused(node, "topic", "alter", "plain", "--config", "cleanup.policy=compact")
     assert "cannot be compacted" in compacted
     assert "has moved: what its queues had before is in write groups" in mainstem(node, "cluster", "explain", "plain:0")
+
+
+def test_share_groups_go_on_where_they_were(node: Serving) -> None:
+    """Each record is accepted once, before moves and behind them, also when nothing is left of the write group that the
+    queue was in when the group began."""
+    mainstem(node, "topic", "create", "shared")
+    mainstem(node, "config", "alter", "--group", "team", "--set", "share.auto.offset.reset=earliest")
+    producer = librdkafka.producer(node.kafka)
+    accepted: Counter[int] = Counter()
+    for number, end in enumerate((25, 75, 150)):
+        for _ in range(50):
+            producer.produce("shared", b"a record", partition=0)
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        with Sharing(node.kafka, "team", "shared") as member:
+            eventually(
+                partial(has_all_before, member, end, sum(accepted.values())),
+                seconds=PATIENCE_SECONDS,
+                what=f"the records before {end}",
+            )
+            accepted.update(offset for _, offset in member.accepted)
+        move(node, "shared", 0)
+        if number == 1:
+            admin = AdminClient({"bootstrap.servers": node.kafka})
+            admin.delete_records([TopicPartition("shared", 0, 60)])[TopicPartition("shared", 0)].result(30)
+            node.kill()
+            node.start()
+    assert sorted(accepted) == list(range(150))
+    assert max(accepted.values()) == 1
+
+
+def has_all_before(member: Sharing, end: int, before: int) -> bool:
+    """Take records, and accept those below an offset; whether all are accepted, some of them by earlier members."""
+    member.take(lambda message: AcknowledgeType.ACCEPT if (message.offset() or 0) < end else AcknowledgeType.RELEASE)
+    return len(member.accepted) == end - before

@@ -30,6 +30,9 @@ class FakeLeadership:
     def group_of(self, queue_id: int) -> int:
         return queue_id
 
+    def has_moved(self, queue_id: int) -> bool:
+        return False
+
     def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
         return queue_ids.astype(numpy.int64)
 

@@ -214,6 +214,9 @@ class NodeStore:
     def group_of(self, queue_id: int) -> int:
         return self._shared.group_of(queue_id)
 
+    def has_moved(self, queue_id: int) -> bool:
+        return False
+
     def groups_of(self, queue_ids: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.int64]:
         return numpy.array([self.group_of(queue_id) for queue_id in queue_ids.tolist()], numpy.int64)
 

@@ -155,6 +155,11 @@ class Placement:
         """The write group that takes a queue's appends now."""
         return self.history(queue_id)[-1].group
 
+    def has_moved(self, queue_id: int) -> bool:
+        """Whether the slot of a queue has moved with its queues, be it known from the metadata or from a log."""
+        slot = slot_of(queue_id)
+        return slot in self._placed or slot in self._numbers
+
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group that takes the appends of each queue now, in their order."""
         groups: WriteGroups = self._table[slots_of(queue_ids)]

@@ -22,6 +22,8 @@ class QueuePlacement(Protocol):
 
     def group_of(self, queue_id: int) -> int: ...
 
+    def has_moved(self, queue_id: int) -> bool: ...
+
     def groups_of(self, queue_ids: NDArray[uint64]) -> NDArray[int64]: ...
 
 
@@ -38,6 +40,9 @@ class RemoteLeadership:
 
     def group_of(self, queue_id: int) -> int:
         return self._placement.group_of(queue_id)
+
+    def has_moved(self, queue_id: int) -> bool:
+        return self._placement.has_moved(queue_id)
 
     def groups_of(self, queue_ids: NDArray[uint64]) -> NDArray[int64]:
         return self._placement.groups_of(queue_ids)

@@ -2,7 +2,7 @@
 
 The state of a share group over a partition lies in the write group of that partition: in one of the partitions of
 `__share_group_state` that are in the same write group. So it moves with the partition's leadership, and no other node
-has to be asked.
+has to be asked. When a queue moves to another write group of its node, its state stays where it is.
 """
 
 from __future__ import annotations
@@ -100,9 +100,12 @@ class ServedStates(ServedTopic[StatePartition]):
         self._config_of = config_of
         self._told_missing: set[int] = set()
 
-    async def beside(self, queue_id: int, group_id: str) -> StatePartition:
-        """The partition that holds a share group's state over a queue. Raises `CoordinatorRefusal`."""
-        await self.open()
+    async def beside(self, queue_id: int, key: WindowKey) -> StatePartition:
+        """The partition that holds a share group's state over a queue: one beside the queue, or the one that had it
+        before the queue moved. Raises `CoordinatorRefusal`."""
+        topic = await self.open()
+        if self._leadership.has_moved(queue_id) and (kept := self._kept(topic, key)) is not None:
+            return kept
         write_group = self._leadership.group_of(queue_id)
         indexes = self._by_write_group.get(write_group)
         if not indexes:
@@ -114,7 +117,21 @@ class ServedStates(ServedTopic[StatePartition]):
                     STATE_TOPIC, write_group,
                 )  # fmt: skip
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self.led(indexes[coordinator_partition_of(f"{group_id}:{queue_id}", len(indexes))])
+        return self.led(indexes[coordinator_partition_of(f"{key.group_id}:{queue_id}", len(indexes))])
+
+    def _kept(self, topic: Topic, key: WindowKey) -> StatePartition | None:
+        """The partition that has a window already. A queue moves between write groups that have their only replica on
+        one node, so that all the partitions that may have it are here. Raises `CoordinatorRefusal` while one of them is
+        being loaded."""
+        for index in range(topic.partitions):
+            partition = self.partitions.get(index)
+            if partition is None or partition.machine is None:
+                group = self._leadership.group_of(topic.queue_id(index))
+                if self._leadership.replicas(group).replicas == (self._node_id,):
+                    raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            elif key in partition.machine.windows:
+                return partition
+        return None
 
     def _partition(self, topic: Topic, index: int) -> StatePartition:
         return StatePartition(

@@ -125,7 +125,7 @@ class ShareReads:
         return samples_of(windows, len(self.sessions), self._counts)
 
     async def _submit(self, queue_id: int, key: WindowKey, event: Event) -> Any:
-        partition = await self.served.beside(queue_id, key.group_id)
+        partition = await self.served.beside(queue_id, key)
         return await partition.runtime.submit(event)
 
 

@@ -301,5 +301,5 @@ class ShareStates:
         if queue_id is None:
             raise CoordinatorRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         key = WindowKey(group_id, *partition)
-        served = await self._served.beside(queue_id, group_id)
+        served = await self._served.beside(queue_id, key)
         return await served.runtime.submit(lambda machine, ticket, now: event(machine, ticket, key, now))

@@ -53,6 +53,9 @@ class WriteGroupLeadership:
     def group_of(self, queue_id: int) -> int:
         return self._placement.group_of(queue_id)
 
+    def has_moved(self, queue_id: int) -> bool:
+        return self._placement.has_moved(queue_id)
+
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         return self._placement.groups_of(queue_ids)
 
