@@ -1,7 +1,7 @@
 """Client libraries and the programs that play scenarios with them, a language each: how they are fetched, built and
 called.
 
-What is fetched and built is kept in `~/.cache/mainstem-bench/interop`, once per client and version. Versions are
+Downloads and binaries are kept in `~/.cache/mainstem-bench/interop`, once per client and version. Versions are
 written here, in `programs/go/go.mod`, and in `bench/systems/kafka_jars.py`.
 """
 

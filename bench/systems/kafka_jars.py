@@ -14,7 +14,7 @@ VERSION = "4.3.1"
 
 FETCH_SECONDS_MAX = 600.0
 BROKER = ("kafka_2.13", "kafka-tools")
-"""What a node runs with, and the tools that come with it."""
+"""A node, and the tools that come with it."""
 _PROJECT = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

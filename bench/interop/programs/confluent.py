@@ -258,7 +258,7 @@ def new_group_protocol(address: str) -> None:
 
 
 def share_group(address: str) -> None:
-    """What a consumer releases comes again, what it rejects does not."""
+    """Messages that a consumer releases come again, those that it rejects do not."""
     if not hasattr(confluent_kafka, "ShareConsumer"):
         raise NotOffered("share groups")
     name, group = topic(address), new_name("share")

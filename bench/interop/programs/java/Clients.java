@@ -325,7 +325,7 @@ public final class Clients {
         Scenario.same(read(address, topic, 1, COMMITTED), List.of("new"), "what was committed");
     }
 
-    /** Two consumers share a partition; what one releases comes again, what it rejects does not. */
+    /** Messages that a consumer releases come again, those that it rejects do not. */
     private static void shareGroup(String address) throws Exception {
         String topic = Scenario.topic(address, 1, Map.of());
         String group = Scenario.newName("share");
