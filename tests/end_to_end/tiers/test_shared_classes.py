@@ -36,7 +36,7 @@ def settings_with(s3: S3Server) -> tuple[str, ...]:
 
 
 def split(cluster: Cluster) -> None:
-    """What each node leads, as far as it does so meanwhile."""
+    """Leaderships of each node, as far as it keeps them meanwhile."""
     for node_id in sorted(cluster.running):
         with suppress(NamesRefused, MergeFailed), PlainSplitter(cluster.nodes[node_id].http, RUN_BYTES) as splitter:
             splitter.split(merging=False)
