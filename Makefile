@@ -3,7 +3,7 @@
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
 # make demo-cluster  the same year through a cluster that grows, loses nodes and shrinks under the load
 # make demo-transactions  a bank whose tellers and node are killed half-way through transactions, again and again, and that adds up
-# make test    the test suite, real clients and real Spark included, in about ten minutes on two cores; four files
+# make test    the test suite, real clients and real Spark included, in about nine minutes on two cores; five files
 #              at a time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)
@@ -25,10 +25,10 @@
 .PHONY: help demo demo-tiers demo-shared demo-cluster demo-transactions test test-all simulate bench interop check venv clean
 
 BIN := .venv/bin
-# Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. Four of them
+# Workers, each of which takes one file after the other, in the order that tests/conftest.py gives them. Five of them
 # keep two cores busy: half of the time tests wait, for processes that start and for elections. A test that
 # hangs, twice as long as any waits for anything, shows where, and costs its worker; another takes its place.
-WORKERS := 4
+WORKERS := 5
 # What tests are compiled to is kept: to compile them takes most of the time in which they are found.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
 	-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true

@@ -75,8 +75,7 @@ def test_librdkafka_is_told_that_it_is_throttled(node: Serving, make_topic: Make
         producer.produce(topic, bytes([number]) * MESSAGE_BYTES)
         producer.poll(0)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    assert told
-    assert all(event.throttle_time > 0 for event in told)
+    assert any(event.throttle_time > 0 for event in told), "an event of 0 says that it is over"
     produced = len(told)
     consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
     try:

@@ -65,6 +65,8 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A node that sends no heartbeat for this long is dead, for whatever reason."""
     rebuild_after_seconds: int = 900
     """Replicas of a node that has been dead for this long are rebuilt on others; 0: only when an operator says so."""
+    room_percent_min: int = 15
+    """A rebalance gives no replica to a node that has less of disk 1, or of a disk 2 of its own, free."""
     token_expiry_check_ms: int = 60_000
     """delegation.token.expiry.check.interval.ms: how often the metadata leader removes delegation tokens that have
     expired. They let nobody in meanwhile."""
@@ -93,6 +95,7 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "refused_ms": (self.refused_ms, self.heartbeat_ms, 3_600_000),
             "token_expiry_check_ms": (self.token_expiry_check_ms, 10, 86_400_000),
             "rebuild_after_seconds": (self.rebuild_after_seconds, 0, 30 * 86_400),
+            "room_percent_min": (self.room_percent_min, 0, 90),
             "dead_ms": (self.dead_ms, self.suspect_ms, 3_600_000),
         }
         for key, (value, least, most) in bounds.items():

@@ -20,7 +20,7 @@ from mainstem.protocol.error_codes import ErrorCode
 
 TOPIC = "staying"
 DRAINED, NEW = 3, 4
-SETTINGS = ("pipeline.mode=off", "nameserver.write_groups=3")
+SETTINGS = ("pipeline.mode=off", "nameserver.write_groups=3", "nameserver.room_percent_min=0")
 
 
 def held_by(cluster: Cluster, node_id: int) -> int:

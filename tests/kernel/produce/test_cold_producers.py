@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mainstem.kernel import ProducerStates, ProduceScan, Verdict, compiled, pure
 from mainstem.kernel.errors import MalformedImage
 from mainstem.kernel.pure.producer_states import COLD_FILES_MAX, KEY, PARTIAL_AT, ROW
-from mainstem.model import AppendResult, Outcome
+from mainstem.model import SLOTS_OF_ALL, AppendResult, Outcome
 
 QUEUE = 1 << 32
 LIMIT = 1000
@@ -184,7 +184,7 @@ def test_the_cold_ones_of_a_request_are_told_apart_and_settled_later(kernel: Mod
     states.set_cold([names_of(rows)])
     evict_all(states)
     scan = scan_of(kernel, [(1, 7), (2, 7), (3, 9)])
-    slots = memoryview(bytearray(2 * 4096)).cast("H")
+    slots = memoryview(bytearray(2 * SLOTS_OF_ALL)).cast("H")
     _results, waiting = kernel.append_all(scan, [log], slots, 5)
     assert states.asked == [(0, QUEUE + 2, 7)]
     assert waiting == [(0, 4)]

@@ -17,7 +17,6 @@ from mainstem.nameserver.state.plans.drain_plan import GroupStanding
 from mainstem.nameserver.state.plans.load_plan import (
     BAND,
     NONE,
-    ROOM_SHARE_MIN,
     LoadModel,
     Loads,
     Measure,
@@ -273,28 +272,29 @@ def test_loads_are_known_when_every_node_that_may_take_tells_its() -> None:
         ],
         [ToldWriteGroupLoad(0, 1.0, 2.0, 3.0)],
     )
-    known = loads_of(told, [1, 2], [])
+    known = loads_of(told, [1, 2], [], 15)
     assert known == Loads(
         {1: NodeMeasure(0.5, 0.0, True), 2: NodeMeasure(0.2, 0.0, False)}, {0: WriteGroupTraffic(1.0, 2.0, 3.0)}
     )
-    unsettled = loads_of(told, [1], [1])
+    unsettled = loads_of(told, [1], [1], 15)
     assert unsettled is not None
     assert unsettled.nodes == {1: NodeMeasure(None, None, True)}
-    assert loads_of(told, [1, 3], []) is None
-    assert loads_of(told, [], []) is None
+    assert loads_of(told, [1, 3], [], 15) is None
+    assert loads_of(told, [], [], 15) is None
 
 
-@pytest.mark.parametrize(("free", "takes"), [(ROOM_SHARE_MIN - 0.01, False), (ROOM_SHARE_MIN + 0.01, True)])
+@pytest.mark.parametrize(("free", "takes"), [(0.14, False), (0.16, True)])
 def test_a_node_with_little_room_on_either_disk_takes_no_replica(free: float, takes: bool) -> None:
     whole, part = 10_000, int(10_000 * free)
-    assert has_room(ToldLoad(write_free_bytes=part, write_total_bytes=whole)) is takes
+    assert has_room(ToldLoad(write_free_bytes=part, write_total_bytes=whole), 15) is takes
     assert (
         has_room(
-            ToldLoad(write_free_bytes=whole, write_total_bytes=whole, store_free_bytes=part, store_total_bytes=whole)
+            ToldLoad(write_free_bytes=whole, write_total_bytes=whole, store_free_bytes=part, store_total_bytes=whole),
+            15,
         )
         is takes
     )
-    assert has_room(ToldLoad()), "a node that does not say has room"
+    assert has_room(ToldLoad(), 15), "a node that does not say has room"
 
 
 def test_what_a_node_holds_is_summed_up() -> None:

@@ -64,7 +64,7 @@ def test_commands_stand_in_the_log_and_in_snapshots_as_they_were() -> None:
         (GROUP, "", {}, "a group has an id"),
         (GROUP, "g", {"consumer.session.timeout.ms": "999"}, "a whole number from 1000"),
         (GROUP, "g", {"consumer.heartbeat.interval.ms": "45000"}, "is not more than consumer.heartbeat"),
-        (GROUP, "g", {"share.isolation.level": "read_committed"}, "one of read_uncommitted"),
+        (GROUP, "g", {"share.isolation.level": "read"}, "one of read_uncommitted"),
         (METRICS, "", {}, "no name of such a resource"),
         (METRICS, "a b", {}, "no name of such a resource"),
         (METRICS, "a" * 250, {}, "at most 249"),

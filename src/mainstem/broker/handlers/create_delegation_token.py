@@ -59,6 +59,13 @@ async def _made(
     return token
 
 
+def _new_id() -> str:
+    """Letters and digits first: commands take what begins with a dash for an option."""
+    while (token_id := base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("=")).startswith("-"):
+        pass
+    return token_id
+
+
 def _token(
     broker: Broker, service: TokenService, request: CreateDelegationTokenRequest, owner: str, requester: str
 ) -> DelegationToken:
@@ -68,7 +75,7 @@ def _token(
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
     renewers = dict.fromkeys(f"{USER_TYPE}:{renewer.principal_name}" for renewer in request.renewers)
     return DelegationToken(
-        token_id=base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("="),
+        token_id=_new_id(),
         owner=owner,
         requester=requester,
         renewers=tuple(renewers),

@@ -59,6 +59,8 @@ def _print_plan(plan: BalanceView) -> None:
         [(move.group, "leader" if move.preferred else "replica", move.old, move.new, move.why) for move in plan.moves],
         empty="replicas are spread evenly: nothing is to move",
     )
+    for node in plan.without_room:
+        print_text(f"node {node} takes nothing: too little of a disk is free (nameserver.room_percent_min)")
     if not plan.moves:
         return
     print_text()

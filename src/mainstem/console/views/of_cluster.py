@@ -160,6 +160,8 @@ class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Moves of replicas that had begun before, whatever began them."""
     waits_for: Sequence[str] = []
     """Why some cannot begin, in words."""
+    without_room: Sequence[int] = []
+    """Nodes that take nothing, as too little of a disk is free."""
     bytes_per_second: int = 0
     """The pace at which each node takes a replica; 0: as fast as it goes."""
 

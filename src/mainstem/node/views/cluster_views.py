@@ -58,6 +58,8 @@ class PlannedBalance(NamedTuple):
     standings: Standings
     by_load: bool
     lately: list[ToldMove]
+    without_room: list[int]
+    """Nodes that take nothing, as too little of a disk is free."""
 
 
 class LocalClusterViews:
@@ -270,6 +272,7 @@ class LocalClusterViews:
             by_load=plan.by_load,
             under_way=len(moves_under_way(plan.placements, plan.standings)),
             waits_for=list(obstacles.values()),
+            without_room=plan.without_room,
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )
 
@@ -281,7 +284,9 @@ class LocalClusterViews:
             told, standings = loads_among(reports.values()), standings_of(led_groups(reports.values()))
             placements, takers = dict(lookups.placements()), self._draining.takers()
             lately = moves_among(reports.values())
-            loads = loads_of(told, takers, self._unsettled(placements, standings, lately))
+            loads = loads_of(
+                told, takers, self._unsettled(placements, standings, lately), self._config.nameserver.room_percent_min
+            )
             if loads is not None or not told.nodes or attempt == looks_max - 1:
                 break
             await asyncio.sleep(LOADS_LOOK_SECONDS)
@@ -292,7 +297,8 @@ class LocalClusterViews:
             resting={it.group for it in lately if it.age_seconds < REST_SECONDS},
         )  # fmt: skip
         moves = await asyncio.to_thread(plan)  # of very many: some seconds
-        return PlannedBalance(moves, placements, standings, loads is not None, lately)
+        without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
+        return PlannedBalance(moves, placements, standings, loads is not None, lately, without_room)
 
     def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
         """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another

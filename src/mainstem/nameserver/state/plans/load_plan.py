@@ -28,9 +28,6 @@ BAND = 0.2
 GAIN = 0.1
 """The fuller node of two becomes lighter by so much of the mean, or nothing shifts: a copy should be worth it."""
 
-ROOM_SHARE_MIN = 0.15
-"""A node with a smaller part of either disk free takes no replica: it would soon be the next to give some away."""
-
 REQUEST_BYTES = 4096
 """The bytes that cost about as much time of a processor as the request that brings them, besides its bytes."""
 
@@ -90,7 +87,9 @@ class LoadShift(NamedTuple):
     why: str = ""
 
 
-def loads_of(told: ToldLoads, takers: Collection[int], unsettled: Collection[int]) -> Loads | None:
+def loads_of(
+    told: ToldLoads, takers: Collection[int], unsettled: Collection[int], room_percent_min: int
+) -> Loads | None:
     """The loads of these nodes, if the metadata leader knows those of all; else None. `unsettled`: nodes that have
     given or taken something lately."""
     nodes = {it.node: it.load for it in told.nodes}
@@ -98,19 +97,22 @@ def loads_of(told: ToldLoads, takers: Collection[int], unsettled: Collection[int
         return None
     return Loads(
         {
-            node_id: NodeMeasure(None, None, has_room(nodes[node_id]))
+            node_id: NodeMeasure(None, None, has_room(nodes[node_id], room_percent_min))
             if node_id in unsettled
-            else NodeMeasure(nodes[node_id].cpu_share, nodes[node_id].sync_share, has_room(nodes[node_id]))
+            else NodeMeasure(
+                nodes[node_id].cpu_share, nodes[node_id].sync_share, has_room(nodes[node_id], room_percent_min)
+            )
             for node_id in takers
         },
         {it.group: WriteGroupTraffic(it.bytes_in, it.bytes_out, it.requests) for it in told.write_groups},
     )
 
 
-def has_room(load: ToldLoad) -> bool:
-    """Whether a node may take a replica: enough of each disk of its own is free."""
+def has_room(load: ToldLoad, percent_min: int) -> bool:
+    """Whether a node may take a replica: enough of each disk of its own is free. Otherwise it would soon be the next
+    to give some away."""
     disks = ((load.write_free_bytes, load.write_total_bytes), (load.store_free_bytes, load.store_total_bytes))
-    return all(free >= ROOM_SHARE_MIN * total for free, total in disks)
+    return all(100 * free >= percent_min * total for free, total in disks)
 
 
 class LoadModel:
