@@ -63,14 +63,20 @@ class AuditWriter:
         self._unsent: list[AuditRecord] = []
         """Records that the topic has not taken yet."""
         self._next = 0
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
+        """Write from time to time, until cancelled: a write that has begun goes on then, as it has records in hand."""
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
-            await self.write()
+            await asyncio.shield(asyncio.ensure_future(self.write()))
 
     async def write(self) -> None:
-        """Write what there is."""
+        """Write what there is, behind a write that is under way."""
+        async with self._turn:
+            await self._write()
+
+    async def _write(self) -> None:
         records = self._audit.take()
         if not self._unsent:  # of those that wait more may be dropped: it is told once they are through
             records += self._audit.take_missing()
