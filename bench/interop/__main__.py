@@ -1,7 +1,8 @@
 """`python -m bench.interop`: prints one row per client and scenario; `--client` names some clients only.
 
 Ends with 1 when a scenario went well with Kafka and not with Mainstem. Scenarios that fail with Kafka prove nothing
-about Mainstem; they are named at the end. Clients in Go and JavaScript are left out where their tools are missing.
+about Mainstem; they are named at the end. So are tools that are missing (javac, go, npm): clients of their language are
+left out then.
 
 Both nodes have an authorizer, and a listener for TLS and SASL beside the plain one, whose clients are super users.
 """
@@ -39,6 +40,9 @@ SCENARIOS = (
     "topics and configs", "groups administered", "delete records", "transactions", "transactional copy",
     "zombie fenced", "share group", "Streams, exactly once", "Streams, the new group protocol",
 )  # fmt: skip
+
+
+CONNECT = "Kafka Connect"
 
 
 class Row(NamedTuple):
@@ -79,16 +83,16 @@ def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator
                 found = {system: outcome_of(words, scenario, node.address) for system, node in nodes.items()}
                 if any(outcome is not None for outcome in found.values()):
                     yield Row(library.name, library.version, scenario, found)
-    if not chosen or "Kafka Connect" in chosen:
+    if not chosen or CONNECT in chosen:
         found = {system: connect.outcome(node.address) for system, node in nodes.items()}
-        yield Row("Kafka Connect", VERSION, connect.SCENARIO, found)
+        yield Row(CONNECT, VERSION, connect.SCENARIO, found)
     java = [*languages.JAVA, kafka.class_path]
     sets = (
-        ("kcat", tools.kcat_version() if shutil.which("kcat") else "", tools.KCAT, lambda tool: [tool]),
-        ("Kafka's tools", VERSION, tools.KAFKA, lambda tool: [*java, tool]),
-        ("Kafka's tools, secured", VERSION, tools.GUARDED, lambda tool: [*java, tool]),
+        (tools.kcat_version() if shutil.which("kcat") else "", tools.KCAT, lambda tool: [tool]),
+        (VERSION, tools.KAFKA, lambda tool: [*java, tool]),
+        (VERSION, tools.GUARDED, lambda tool: [*java, tool]),
     )
-    for client, version, scenarios, command in sets:
+    for client, (version, scenarios, command) in zip(tools.SETS, sets, strict=True):
         if version and (not chosen or client in chosen):
             surroundings = {system: _words(node) for system, node in nodes.items()}
             for scenario, calls in scenarios.items():
@@ -137,6 +141,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.interop", description=__doc__)
     parser.add_argument("--client", action="append", default=[], help="only this one; repeatable")
     asked = parser.parse_args()
+    if unknown := set(asked.client) - (names := {*(it.name for it in languages.clients()), CONNECT, *tools.SETS}):
+        parser.error(f"there is no client {', '.join(sorted(unknown))} here; there are {', '.join(sorted(names))}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no node is left behind
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     found: list[Row] = []
@@ -166,6 +172,8 @@ def main() -> int:
     for row in found:
         if row.proves_nothing():
             print(f"Kafka fails, so that the row proves nothing: {row.client} {row.version}, {row.scenario}")
+    for tool in languages.absent_tools():
+        print(f"Clients that need {tool} were left out: it is not on the PATH")
     return 1 if regretted else 0
 
 

@@ -38,16 +38,23 @@ class Client(NamedTuple):
     built: Callable[[], Words]
 
 
+def absent_tools() -> list[str]:
+    """The tools that this machine lacks, and without which programs of their language are left out."""
+    return [tool for tool in ("javac", "go", "npm") if shutil.which(tool) is None]
+
+
 def clients() -> Iterator[Client]:
-    """Python's, then those in Java, Go and JavaScript whose tools this machine has."""
+    """Python's, then those in Java, Go and JavaScript for which this machine has the tools."""
+    absent = absent_tools()
     for name, version, program, requirements in PYTHON:
         yield Client(name, version, partial(_python, name, version, program, requirements))
-    for name, main in _JAVA:
-        yield Client(name, kafka_jars.VERSION, partial(_java, main))
-    if shutil.which("go") is not None:
+    if "javac" not in absent:
+        for name, main in _JAVA:
+            yield Client(name, kafka_jars.VERSION, partial(_java, main))
+    if "go" not in absent:
         for name, module, folder in _GO:
             yield Client(name, _go_version(module), partial(_go, folder))
-    if shutil.which("npm") is not None:
+    if "npm" not in absent:
         for name, package, version, program in _JAVASCRIPT:
             yield Client(name, version, partial(_javascript, package, version, program))
 
@@ -87,8 +94,6 @@ def applications_class_path() -> str:
 def _java(main: str) -> Words:
     sources = sorted((PROGRAMS / "java").glob("*.java"))
     jars = applications_class_path()
-    if shutil.which("javac") is None:
-        raise BenchError("the programs in Java need a compiler: javac of a JDK 17 (Debian: apt install openjdk-17-jdk)")
     classes = _once(
         f"java-{kafka_jars.VERSION}-{_digest(sources)}",
         lambda home: _call(["javac", "-cp", jars, "-d", str(home), *map(str, sources)]),

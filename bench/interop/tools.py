@@ -168,6 +168,10 @@ GUARDED: Mapping[str, Sequence[Call]] = {
 """Over a listener with TLS and SCRAM, of a node with an authorizer. `SETTINGS` are those of the first user."""
 
 
+SETS = ("kcat", "Kafka's tools", "Kafka's tools, secured")
+"""The names of `KCAT`, `KAFKA` and `GUARDED` among the clients."""
+
+
 def kcat_version() -> str:
     said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, timeout=TOOL_SECONDS_MAX)
     return next((word for word in (said.stdout + said.stderr).split() if word[:1].isdigit() and "." in word), "?")
