@@ -8,120 +8,63 @@ from typing import cast
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
 
-_SESSION = "A member that sends no heartbeat for so long is gone. It holds from the member's next heartbeat on."
-_HEARTBEAT = "How often members are told to send a heartbeat; less than the session timeout."
+PROTOCOLS = {
+    "consumer": "consumers with group.protocol=consumer",
+    "share": "share groups",
+    "streams": "streams groups",
+}
+"""By the first word of their configs."""
+
+
+def _number(name: str, default: int, minimum: int, maximum: int, documentation: str) -> DeclaredConfig:
+    """A config whose default for all groups is a node's, under Kafka's name for that."""
+    return DeclaredConfig(
+        name=name,
+        type=ConfigType.INT,
+        minimum=minimum,
+        maximum=maximum,
+        default=str(default),
+        broker_names=(f"group.{name}",),
+        documentation=documentation,
+    )
+
+
+def _timeouts(protocol: str, members: str) -> tuple[DeclaredConfig, DeclaredConfig]:
+    session = "A member that sends no heartbeat for so long is gone. It holds from the member's next heartbeat on."
+    heartbeat = "How often members are told to send a heartbeat; less than the session timeout."
+    return (
+        _number(f"{protocol}.session.timeout.ms", 45_000, 1_000, 1_800_000, f"{session} Of {members}."),
+        _number(f"{protocol}.heartbeat.interval.ms", 5_000, 100, 600_000, f"{heartbeat} Of {members}."),
+    )
+
 
 GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
     config.name: config
     for config in (
-        DeclaredConfig(
-            name="consumer.session.timeout.ms",
-            type=ConfigType.INT,
-            minimum=1_000,
-            maximum=1_800_000,
-            default="45000",
-            broker_names=("group.consumer.session.timeout.ms",),
-            documentation=f"{_SESSION} Of consumers with group.protocol=consumer.",
+        *(config for protocol, members in PROTOCOLS.items() for config in _timeouts(protocol, members)),
+        _number(
+            "streams.num.standby.replicas", 0, 0, 2,
+            "How many members of a streams group follow each task with state, ready to take it over.",
         ),
-        DeclaredConfig(
-            name="consumer.heartbeat.interval.ms",
-            type=ConfigType.INT,
-            minimum=100,
-            maximum=600_000,
-            default="5000",
-            broker_names=("group.consumer.heartbeat.interval.ms",),
-            documentation=f"{_HEARTBEAT} Of consumers with group.protocol=consumer.",
+        _number(
+            "streams.initial.rebalance.delay.ms", 3_000, 0, 600_000,
+            "How long a streams group without members waits for more of them after the first.",
         ),
-        DeclaredConfig(
-            name="share.session.timeout.ms",
-            type=ConfigType.INT,
-            minimum=1_000,
-            maximum=1_800_000,
-            default="45000",
-            broker_names=("group.share.session.timeout.ms",),
-            documentation=f"{_SESSION} Of share groups.",
+        _number(
+            "streams.assignment.interval.ms", 1_000, 0, 15_000,
+            "Tasks of a streams group are assigned anew no more often.",
         ),
-        DeclaredConfig(
-            name="share.heartbeat.interval.ms",
-            type=ConfigType.INT,
-            minimum=100,
-            maximum=600_000,
-            default="5000",
-            broker_names=("group.share.heartbeat.interval.ms",),
-            documentation=f"{_HEARTBEAT} Of share groups.",
+        _number(
+            "share.record.lock.duration.ms", 30_000, 1_000, 3_600_000,
+            "How long a record belongs to the member of a share group that acquired it. Locks that are held already "
+            "keep the duration that they began with.",
         ),
-        DeclaredConfig(
-            name="streams.session.timeout.ms",
-            type=ConfigType.INT,
-            minimum=1_000,
-            maximum=1_800_000,
-            default="45000",
-            broker_names=("group.streams.session.timeout.ms",),
-            documentation=f"{_SESSION} Of streams groups.",
+        _number(
+            "share.delivery.count.limit", 5, 1, 100, "A record that was given out so often goes to nobody any more."
         ),
-        DeclaredConfig(
-            name="streams.heartbeat.interval.ms",
-            type=ConfigType.INT,
-            minimum=100,
-            maximum=600_000,
-            default="5000",
-            broker_names=("group.streams.heartbeat.interval.ms",),
-            documentation=f"{_HEARTBEAT} Of streams groups.",
-        ),
-        DeclaredConfig(
-            name="streams.num.standby.replicas",
-            type=ConfigType.INT,
-            minimum=0,
-            maximum=2,
-            default="0",
-            broker_names=("group.streams.num.standby.replicas",),
-            documentation="How many members of a streams group follow each task with state, ready to take it over.",
-        ),
-        DeclaredConfig(
-            name="streams.initial.rebalance.delay.ms",
-            type=ConfigType.INT,
-            minimum=0,
-            maximum=600_000,
-            default="3000",
-            broker_names=("group.streams.initial.rebalance.delay.ms",),
-            documentation="How long a streams group without members waits for more of them after the first.",
-        ),
-        DeclaredConfig(
-            name="streams.assignment.interval.ms",
-            type=ConfigType.INT,
-            minimum=0,
-            maximum=15_000,
-            default="1000",
-            broker_names=("group.streams.assignment.interval.ms",),
-            documentation="Tasks of a streams group are assigned anew no more often.",
-        ),
-        DeclaredConfig(
-            name="share.record.lock.duration.ms",
-            type=ConfigType.INT,
-            minimum=1_000,
-            maximum=3_600_000,
-            default="30000",
-            broker_names=("group.share.record.lock.duration.ms",),
-            documentation="How long a record belongs to the member of a share group that acquired it. Locks that are "
-            "held already keep the duration that they began with.",
-        ),
-        DeclaredConfig(
-            name="share.delivery.count.limit",
-            type=ConfigType.INT,
-            minimum=1,
-            maximum=100,
-            default="5",
-            broker_names=("group.share.delivery.count.limit",),
-            documentation="A record that was given out so often goes to nobody any more.",
-        ),
-        DeclaredConfig(
-            name="share.partition.max.record.locks",
-            type=ConfigType.INT,
-            minimum=100,
-            maximum=10_000,
-            default="2000",
-            broker_names=("group.share.partition.max.record.locks",),
-            documentation="Offsets of a partition that a share group has under way at a time.",
+        _number(
+            "share.partition.max.record.locks", 2_000, 100, 10_000,
+            "Offsets of a partition that a share group has under way at a time.",
         ),
         DeclaredConfig(
             name="share.auto.offset.reset",
@@ -138,7 +81,7 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
             documentation="The records of transactions that a share group reads: all, or those of committed ones.",
         ),
     )
-}
+}  # fmt: skip
 """Their defaults are Kafka's; a node may have others in its own configuration."""
 
 
@@ -148,7 +91,7 @@ def group_name_fault(name: str) -> str | None:
 
 def check_group(configs: Mapping[str, str]) -> None:
     """Raise `InvalidConfig` for values that do not go together."""
-    for kind in ("consumer", "share", "streams"):
+    for kind in PROTOCOLS:
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         session_ms, heartbeat_ms = (
             cast(int, GROUP_CONFIGS[name].parse(configs.get(name, GROUP_CONFIGS[name].default)))
