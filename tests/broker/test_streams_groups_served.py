@@ -4,6 +4,7 @@ node makes for it."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from tests.broker.consumer_groups.streams_clients import AT_ONCE, WORDS, StreamsMemory
@@ -47,11 +48,11 @@ async def beat_until_tasks(client: RawClient, member: StreamsMemory) -> None:
             assert await beat(client, member) is ErrorCode.NONE
 
 
-def on_a_node(story: object, acls: MemoryAcls | None = None) -> None:
+def on_a_node(story: Callable[[Serving, RawClient], Awaitable[None]], acls: MemoryAcls | None = None) -> None:
     async def scenario() -> None:
         async with serving(acls=acls, groups=AT_ONCE) as node:
             client = await node.connect()
-            await story(node, client)  # type: ignore[operator]
+            await story(node, client)
             await client.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 2 * PATIENCE_SECONDS))

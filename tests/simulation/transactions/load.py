@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.simulation.cluster.node import SimulatedNode
@@ -80,7 +81,7 @@ class TransactionLoad:
             if self._work.cluster.ledger.fates[topic_id].unwanted:
                 continue
             found = await self._told(
-                lambda place=place: self._asker.ask(place, stable=True),  # type: ignore[misc]
+                partial(self._asker.ask, place, stable=True),
                 f"{group} tells no stable offset of partition {partition}: a transaction hangs",
             )
             newest = self.atomicity.newest_committed(place)
