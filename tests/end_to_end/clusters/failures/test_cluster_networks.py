@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 from tests.clients.drivers import kafka_python
+from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
@@ -116,6 +118,12 @@ def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int =
     assert [number for _, number in sorted(python.acknowledged.items())] == list(range(count)), "once, in their order"
 
 
+def partitions_of(cluster: Cluster, topic: str) -> list[PartitionMetadata]:
+    """As clients are told, the preferred leader first among the replicas."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
+    return list(admin.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions.values())
+
+
 @pytest.mark.long  # `test_cluster_partitions` has it over wires that are cut, for librdkafka
 def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
     """Two nodes do not hear each other, the third hears both; clients hear all."""
@@ -152,6 +160,11 @@ def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: 
 def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(cluster: Cluster, network: Network) -> None:
     """No other node could tell: what it leads waits, all else goes on, and nothing is given up."""
     with both_load(cluster, network, "unreached") as load:
+        eventually(
+            lambda: all(one.leader == one.replicas[0] for one in partitions_of(cluster, "unreached")),
+            seconds=PATIENCE_SECONDS,
+            what="leaderships where placement wants them, which stay there: an election may have given one node all",
+        )
         away = cluster.leader("unreached", 0)
         led = eventually(lambda: cluster.led_by(away, "unreached"), what="partitions that it leads")
         elsewhere = [partition for partition in range(PARTITIONS) if partition not in led]
