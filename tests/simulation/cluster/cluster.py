@@ -143,6 +143,10 @@ class SimulatedCluster:
     def applied_everywhere(self, group: int) -> int:
         return min(node.applied.get(group, 0) for node in self.nodes.values())
 
+    def leader_heard(self, group: int) -> int:
+        """The node that leads a write group, as the metadata has it; -1: it does not know."""
+        return next((node.node_id for node in self.leaders(group)), -1)
+
     def leaders(self, group: int) -> list[SimulatedNode]:
         """Nodes that serve a group, the newest term first."""
         found = [node for node in self.nodes.values() if node.leads(group)]

@@ -308,6 +308,7 @@ class SimulatedNode:
                     forgotten=self.starts,
                     quorum_times=cluster.clocks,
                     placements=lambda: cluster.placements,
+                    leader_heard=lambda group: cluster.leader_heard(group),
                 ),
                 feature_level=lambda: cluster.level,
                 manifest_page_files=MANIFEST_PAGE_FILES,

@@ -286,6 +286,11 @@ def _served_before_it_is_committed() -> tuple[type, str, Any]:
     return LocalMessageStore, "read_at_once", read_at_once
 
 
+def _returned_replicas_vote() -> tuple[type, str, Any]:
+    """A replica that returns to a node is taken for a new one, which never acknowledged anything."""
+    return HardStates, "returned", lambda _states, _group: False
+
+
 PLANTS: dict[str, Plant] = {
     "ack-before-quorum": _ack_before_quorum,
     "vote-not-persisted": _vote_not_persisted,
@@ -312,7 +317,11 @@ PLANTS: dict[str, Plant] = {
 RETURN_PLANTS: dict[str, Plant] = {"dropped-outlives-a-snapshot": _dropped_outlives_a_snapshot}
 """Found where write groups leave a node and come back, with retention in between."""
 
+RETURNED_PLANTS: dict[str, Plant] = {"returned-replicas-vote": _returned_replicas_vote}
+"""Found where a replica returns to a node that it was moved away from."""
+
 BREAKS = {
+    "returned-replicas-vote": "J",
     "dropped-outlives-a-snapshot": "F",
     "ack-before-quorum": "A",
     "vote-not-persisted": "N",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +46,20 @@ class LeadingGroup:
         return Rejoining(
             1, groups, nobody, nobody, nobody, nobody, dict, lambda group: -1, lambda: self.told.append("wake")
         )
+
+
+def replicas_of(members: Sequence[int], rejoin: Callable[..., Awaitable[None]]) -> Any:
+    return SimpleNamespace(silent={0: Membership.of(members)}, silenced=asyncio.Event(), rejoin=rejoin)
+
+
+async def until(rejoining: Rejoining, true: Callable[[], bool]) -> None:
+    """Have replicas brought back until this is true."""
+    running = asyncio.ensure_future(rejoining.run())
+    while not true():  # noqa: ASYNC110  # the parts that change have no events
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
 
 
 async def asked(group: LeadingGroup) -> asyncio.Task[Reply[Remembered]]:
@@ -113,12 +129,12 @@ def test_it_goes_on_with_the_leader_as_its_vote_unless_it_knows_a_later_one_and_
 
     group: Any = SimpleNamespace(group=0, consensus=SimpleNamespace(core=None))
     forgotten: Any = SimpleNamespace(why="an older copy", lost_power=False)
-    replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
-    hard_states: Any = SimpleNamespace(of=lambda number: before)
+    replication: Any = replicas_of([1, 2, 3], rejoin)
+    hard_states: Any = SimpleNamespace(of=lambda number: before, returned=lambda number: False)
     calls: Any = SimpleNamespace(call=call)
     rejoining = Rejoining(1, [group], replication, hard_states, calls, forgotten, dict, lambda number: -1, lambda: None)
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        runner.run(rejoining.run())
+        runner.run(until(rejoining, lambda: not replication.silent))
     assert rejoined == [(0, after, 9, False)]
 
 
@@ -139,8 +155,8 @@ def test_an_older_copy_looks_for_the_leader_among_todays_members_too(heard: int,
 
     group: Any = SimpleNamespace(group=0, consensus=SimpleNamespace(core=None))
     forgotten: Any = SimpleNamespace(why="an older copy", lost_power=False, has_lost=lambda number: True)
-    replication: Any = SimpleNamespace(silent={0: Membership.of([1, 2, 3])}, rejoin=rejoin)
-    hard_states: Any = SimpleNamespace(of=lambda number: HardState())
+    replication: Any = replicas_of([1, 2, 3], rejoin)
+    hard_states: Any = SimpleNamespace(of=lambda number: HardState(), returned=lambda number: False)
     calls: Any = SimpleNamespace(call=call)
     rejoining = Rejoining(
         1,
@@ -154,5 +170,51 @@ def test_an_older_copy_looks_for_the_leader_among_todays_members_too(heard: int,
         lambda: None,
     )
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        runner.run(rejoining.run())
+        runner.run(until(rejoining, lambda: not replication.silent))
     assert asks == asked
+
+
+def test_a_replica_that_returned_is_brought_back_whenever_it_comes_and_noted_once_it_has_caught_up() -> None:
+    """The node has forgotten nothing, and runs for long."""
+    core = SimpleNamespace(abstains=True, leader_id=2)
+    group: Any = SimpleNamespace(group=0, consensus=SimpleNamespace(core=None))
+    returned: set[int] = set()
+    noted: list[object] = []
+
+    async def call(node_id: int, method: object, request: object, *, timeout_seconds: float) -> Reply[Remembered]:
+        return Reply(Remembered(4, 9))
+
+    async def rejoin(number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False) -> None:
+        noted.append((number, abstains_to))
+        del replication.silent[number]
+        group.consensus.core = core
+
+    async def caught_up(number: int) -> None:
+        noted.append("caught up")
+        returned.clear()
+
+    async def story() -> None:
+        running = asyncio.ensure_future(rejoining.run())
+        await asyncio.sleep(10.0)
+        assert not noted
+        returned.add(0)
+        replication.silent[0] = Membership.of([1, 2, 3])
+        replication.silenced.set()
+        await asyncio.sleep(10.0)
+        assert noted == [(0, 9)]
+        assert not rejoining.not_back(), "it is new here, and the node is ready without it"
+        core.abstains = False
+        await asyncio.sleep(10.0)
+        assert noted == [(0, 9), "caught up"]
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    replication = replicas_of([1, 2, 3], rejoin)
+    replication.silent.clear()
+    replication.caught_up = caught_up
+    hard_states: Any = SimpleNamespace(of=lambda number: HardState(), returned=returned.__contains__)
+    calls: Any = SimpleNamespace(call=call)
+    rejoining = Rejoining(1, [group], replication, hard_states, calls, None, dict, lambda number: 2, lambda: None)
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(story())

@@ -193,6 +193,14 @@ def test_a_replica_that_was_moved_away_is_remembered_with_its_votes_until_anothe
         await states.close()
         states = await HardStates.open(disk)
         assert (states.left(0), states.came_later(0), states.of(0)) == (False, True, HardState(7, 2))
+        assert [states.returned(group) for group in range(3)] == [True, False, False]
+        states.begin(0)
+        assert states.returned(0), "its node was restarted before it caught up"
+        states.caught_up(0)
+        await states.save({})
+        await states.close()
+        states = await HardStates.open(disk)
+        assert (states.returned(0), states.came_later(0)) == (False, True)
         await states.close()
 
     asyncio.run(story())

@@ -1,8 +1,9 @@
 """Brings back replicas of this node that have forgotten votes or blocks.
 
 A node that runs on an older copy of its directories has forgotten votes and blocks it acknowledged; one that lost its
-power under `async` durability may lack the end of its logs. If it counted as an ordinary voter, it could help to elect
-a leader, or to commit, without blocks that a majority had acknowledged. So its replica
+power under `async` durability may lack the end of its logs; and one to which a replica returns that was moved away has
+removed what it acknowledged before, while members that were away meanwhile still count on it. If it were an ordinary
+voter, it could help to elect a leader, or to commit, without blocks that a majority had acknowledged. So its replica
 
     is silent    it takes and sends no messages, while it looks for the write group's leader: among the members that it
                  remembers, and, as an older copy remembers those of then, those of today
@@ -85,11 +86,16 @@ class Rejoining:
         handlers.unary(MEMBER_LOG, self._member_log)
 
     def not_back(self) -> dict[int, str]:
-        """Write groups whose replica here has forgotten votes or blocks and is not back, each with its state."""
+        """Write groups whose replica here has forgotten votes or blocks and is not back, each with its state; not those
+        that are new here, or returned."""
+        lost = self._forgotten.has_lost if self._forgotten is not None else lambda _number: False
+        return {number: state for number, state in self._awaited().items() if lost(number)}
+
+    def _awaited(self) -> dict[int, str]:
         states = dict.fromkeys(self._replication.silent, "silent until a leader is found")
         for group in self._groups:
             core = group.consensus.core
-            if core is not None and core.abstains:
+            if core is not None and (core.abstains or self._hard_states.returned(group.group)):
                 states[group.group] = "catching up"
         return dict(sorted(states.items()))
 
@@ -98,16 +104,20 @@ class Rejoining:
         return self._forgotten.why if self._forgotten is not None else ""
 
     async def run(self) -> None:
-        """Run until every replica is back, or cancelled. Raises `StorageError`."""
-        if self._forgotten is None or self._calls is None:
-            return
+        """Bring replicas back until cancelled; a node alone has none to bring back. Raises `StorageError`."""
+        while self._calls is not None:
+            await self._bring_back()
+            await self._replication.silenced.wait()
+            self._replication.silenced.clear()
+
+    async def _bring_back(self) -> None:
         rounds = 0
-        while self._forgotten.why:
+        while self.why or self._awaited():
             if rounds % round(TELL_SECONDS / ROUND_SECONDS) == 0 and (waiting := self.not_back()):
                 log.warning(
                     "this node forgot votes or blocks (%s): its replicas of write groups %s do not vote or count "
                     "until they have caught up with their leaders",
-                    self._forgotten.why,
+                    self.why,
                     ", ".join(map(str, waiting)),
                 )
             silent = sorted(self._replication.silent)
@@ -117,19 +127,23 @@ class Rejoining:
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _note_those_back(self) -> None:
-        assert self._forgotten is not None, "running"
+        forgotten = self._forgotten
         for group in self._groups:
             core = group.consensus.core
+            if core is not None and not core.abstains and self._hard_states.returned(group.group):
+                await self._replication.caught_up(group.group)
             if core is not None and core.leader_id:
                 self._agreed.discard(group.group)
             if group.group in self._agreed:
                 continue  # a start before there is a leader agrees anew
-            if core is not None and not core.abstains and self._forgotten.has_lost(group.group):
+            if core is not None and not core.abstains and forgotten is not None and forgotten.has_lost(group.group):
                 log.info("write group %d has got back what this node had forgotten", group.group)
-                await self._forgotten.got_back(group.group)
+                await forgotten.got_back(group.group)
+        if forgotten is None or not forgotten.why:
+            return
         placed = {number for number, nodes in self._placements().items() if self._node_id in nodes}
-        if placed and not any(map(self._forgotten.has_lost, placed)) and not self.not_back():
-            await self._forgotten.all_got_back()
+        if placed and not any(map(forgotten.has_lost, placed)) and not self.not_back():
+            await forgotten.all_got_back()
 
     # --- of this node's replicas --------------------------------------------------------------------------
 
@@ -153,7 +167,8 @@ class Rejoining:
                 group.group, node_id, index,
             )  # fmt: skip
             return
-        if self._forgotten is not None and self._forgotten.lost_power:
+        returned = self._hard_states.returned(group.group)  # with an empty log, which agrees with nobody's
+        if self._forgotten is not None and self._forgotten.lost_power and not returned:
             await self._agree_with_others_that_lost(group, rounds)
 
     def _may_lead(self, number: int) -> list[int]:

@@ -184,6 +184,8 @@ class WriteGroupReplication:
         self._driven: ReplicationParts | None = None
         self.silent: dict[int, Membership] = {}
         """Write groups whose promises this node has forgotten, with the members it knows, until `rejoin`."""
+        self.silenced = asyncio.Event()
+        """Set when a write group becomes silent."""
         self._beginning: set[int] = set()
         """Write groups whose replica here is about to be noted."""
         self._grown = asyncio.Event()
@@ -237,8 +239,8 @@ class WriteGroupReplication:
             if group.group in self._parts.waits:
                 continue
             members = self._members(group, began_with)
-            if consensus.has_lost(group.group) and members.voters - {consensus.node_id}:
-                self.silent[group.group] = members
+            if self._lacks_promises(group.group) and members.voters - {consensus.node_id}:
+                self._silence(group.group, members)
                 continue
             self._join(group, began_with)
             if group.consensus.voters == {consensus.node_id}:
@@ -287,10 +289,19 @@ class WriteGroupReplication:
         `StorageError`."""
         assert self._parts.groups[number].consensus.core is None, f"write group {number} is here already"
         began_with = self._began_with(number, self._consensus.members(number).members)
-        if self._consensus.has_lost(number):
-            self.silent[number] = self._members(self._parts.groups[number], began_with)
+        if self._lacks_promises(number):
+            self._silence(number, self._members(self._parts.groups[number], began_with))
         else:
             self._join(self._parts.groups[number], began_with)
+
+    def _lacks_promises(self, number: int) -> bool:
+        """Whether the replica here has less than what this node once acknowledged: that was forgotten, or removed with
+        a former replica."""
+        return self._consensus.has_lost(number) or self._hard_states.returned(number)
+
+    def _silence(self, number: int, members: Membership) -> None:
+        self.silent[number] = members
+        self.silenced.set()
 
     async def rejoin(
         self, number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False
@@ -355,8 +366,8 @@ class WriteGroupReplication:
         finally:
             self._beginning.discard(number)
         began_with = self._began_with(number, placed)
-        if self._consensus.has_lost(number):
-            self.silent[number] = began_with
+        if self._lacks_promises(number):
+            self._silence(number, began_with)
         else:
             self._join(group, began_with)
 
@@ -368,6 +379,13 @@ class WriteGroupReplication:
         else:
             self._hard_states.begin(number)
             log.info("write group %d: a replica of it comes to this node", number)
+        await self._hard_states.save({})
+
+    async def caught_up(self, number: int) -> None:
+        """Note durably that a replica which returned here has everything that was acknowledged here before. Raises
+        `StorageError`."""
+        log.info("write group %d: its replica here has caught up, and votes as any other", number)
+        self._hard_states.caught_up(number)
         await self._hard_states.save({})
 
     async def leave(self, number: int) -> None:

@@ -15,8 +15,9 @@ was given, and the file is refused. They read what this version writes, and igno
 
 A group begins on a node in one of two ways: with the node among those that found it (0), or with a replica that moves
 there (1). A replica of the latter kind has no vote until the write group's log gives it one. A replica that was moved
-away is remembered as such (2), with the votes it gave, until another replica comes. Founders remember each other: the
-log has the members that came and went, not the first ones, and placement may want others by the next start.
+away is remembered as such (2), with the votes it gave, until another replica comes. That one has an empty log in place
+of blocks that were acknowledged here, and is remembered as returned (3) until it has caught up. Founders remember each
+other: the log has the members that came and went, not the first ones, and placement may want others by the next start.
 
 Format 1 knew no founders. Each copy begins on a multiple of `COPY_BYTES`. Little-endian. The copy that is whole and of
 the higher sequence counts. The node id tells the file from a neighbour's, the nonce from an older copy of itself.
@@ -45,7 +46,7 @@ SEAL = struct.Struct("<8sQ8sII")
 SEAL_CRC = struct.Struct("<I")
 ROW = struct.Struct("<IHHQQ")
 NODE_ID = struct.Struct("<I")
-LATER, LEFT = 1, 2
+LATER, LEFT, RETURNED = 1, 2, 3
 COPY_BYTES = 64 * 1024
 """Room for 1,800 groups of three founders."""
 
@@ -71,6 +72,7 @@ class HardStates:
         """True when the file exists and holds only zeros: made by a start that was cut short, or damaged."""
         self._came_later = newest.came_later
         self._left = newest.left
+        self._returned = newest.returned
         self._founders = newest.founders
         self._turn = asyncio.Lock()
 
@@ -108,11 +110,21 @@ class HardStates:
 
     def came_later(self, group: int) -> bool:
         """Whether the write group began here with a replica that moved here, or will do so."""
-        return group in self._came_later or group in self._left
+        return group in self._came_later or group in self._left or group in self._returned
 
     def left(self, group: int) -> bool:
         """Whether the write group's replica was moved away, and none came since."""
         return group in self._left
+
+    def returned(self, group: int) -> bool:
+        """Whether the write group's replica came back after one was moved away, and has not `caught_up`."""
+        return group in self._returned
+
+    def caught_up(self, group: int) -> None:
+        """Note that a replica that `returned` has everything that its predecessor here acknowledged; part of the next
+        save."""
+        self._returned.discard(group)
+        self._came_later.add(group)
 
     def founders(self, group: int) -> frozenset[int]:
         """The nodes that founded the write group, this node among them; empty: its replica came later, or the founders
@@ -123,15 +135,18 @@ class HardStates:
         """Note that a write group begins here, founded by these nodes or, without any, with a replica that moves here;
         part of the next save."""
         self._states.setdefault(group, HardState())
-        self._left.discard(group)
         if founders:
             self._founders[group] = frozenset(founders)
+        elif group in self._left or group in self._returned:
+            self._returned.add(group)
         else:
             self._came_later.add(group)
+        self._left.discard(group)
 
     def leave(self, group: int) -> None:
         """Note that a write group's replica was moved away; part of the next save."""
         self._came_later.discard(group)
+        self._returned.discard(group)
         self._founders.pop(group, None)
         self._left.add(group)
 
@@ -163,7 +178,9 @@ class HardStates:
         return row + b"".join(map(NODE_ID.pack, founders))
 
     def _beginning(self, group: int) -> int:
-        return LEFT if group in self._left else int(group in self._came_later)
+        if group in self._left:
+            return LEFT
+        return RETURNED if group in self._returned else int(group in self._came_later)
 
     async def close(self) -> None:
         await self._file.close()
@@ -177,13 +194,14 @@ REMEDY = (
 
 
 class HardStatesCopy(NamedTuple):
-    """One of the two copies. `came_later`, `left`: numbers of write groups."""
+    """One of the two copies. `came_later`, `left`, `returned`: numbers of write groups."""
 
     sequence: int
     states: dict[int, HardState]
     came_later: set[int]
     left: set[int]
     founders: dict[int, frozenset[int]]
+    returned: set[int]
     sealed: bool = False
     """Written before the other copy was, so that the other is never newer than what was promised on this one."""
     node_id: int = 0
@@ -198,7 +216,7 @@ def _newest(content: bytes) -> HardStatesCopy:
     copies = [_copy(part) for part in parts]
     whole = [copy for copy in copies if copy is not None]
     if not content.strip(b"\0"):
-        return HardStatesCopy(0, {}, set(), set(), {})
+        return HardStatesCopy(0, {}, set(), set(), {}, set())
     if not whole:
         if content.startswith(MAGIC[:-1]) and not content.startswith((MAGIC, MAGIC_1)):
             found = content[: len(MAGIC)].decode("latin-1")
@@ -226,7 +244,8 @@ def _copy(content: bytes) -> HardStatesCopy | None:
         return None
     magic, checksum = FRAME.unpack_from(content)
     count, sequence = SIZES.unpack_from(content, FRAME.size)
-    copy = HardStatesCopy(sequence, {}, set(), set(), {})
+    copy = HardStatesCopy(sequence, {}, set(), set(), {}, set())
+    kinds = {LATER: copy.came_later, LEFT: copy.left, RETURNED: copy.returned}
     end = FRAME.size + SIZES.size
     for _ in range(count):
         if end + ROW.size > len(content):
@@ -240,8 +259,8 @@ def _copy(content: bytes) -> HardStatesCopy | None:
         copy.states[group] = HardState(term, vote)
         if node_ids:
             copy.founders[group] = frozenset(node_ids)
-        if beginning in (LATER, LEFT):
-            (copy.came_later if beginning == LATER else copy.left).add(group)
+        if beginning in kinds:
+            kinds[beginning].add(group)
     if magic not in (MAGIC, MAGIC_1) or crc32c(content[FRAME.size : end]) != checksum:
         return None
     return _with_seal(copy, content[end : end + SEAL.size + SEAL_CRC.size], checksum)
