@@ -509,8 +509,11 @@ class Run:
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
             self._check_spans(node)  # first: it names the file because of which there is a hole
-            rows_of_all = storage.stored.all_rows(storage.placement.groups_at, whole=self.cluster.shared)
-            pieces = [rows async for rows in rows_of_all]
+            stored, before_it, pieces = storage.stored, None, []
+            while before_it != (files := [name for name, _groups in stored.manifest.in_order()]):
+                before_it = files  # a merge that began before may end now: its inputs and outputs are no batch twice
+                rows_of_all = stored.all_rows(storage.placement.groups_at, whole=self.cluster.shared)
+                pieces = [rows async for rows in rows_of_all]
             for rows in [numpy.sort(numpy.concatenate(pieces), order=["queue_id", "base_offset"])] if pieces else []:
                 for queue_id, base, last in rows[["queue_id", "base_offset", "last_offset"]].tolist():
                     queue = history.queue(queue_id)
