@@ -7,7 +7,6 @@ little. Run as a module this is the node.
 from __future__ import annotations
 
 import asyncio
-import asyncio.events
 import json
 import logging
 import os
@@ -16,11 +15,11 @@ import ssl
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
+from bench.nodes.turn_timer import LoopTurns, TurnTimer
 from mainstem.node.config import NodeConfig
 from mainstem.node.node import RunningNode
 from mainstem.pipeline.embedded.config import PipelineConfig
@@ -41,43 +40,6 @@ STOP_SECONDS_MAX = 15.0
 _RECEIVED_AT_ONCE = 4 * MIB
 
 
-class LoopTurns(NamedTuple):
-    """Of the node's event loop since it was asked last, in milliseconds of its thread's processor time."""
-
-    longest: float
-    all: float
-    what: str
-    """The callback that took longest."""
-
-
-class _Timer:
-    """Times every callback of the loops of this process."""
-
-    def __init__(self) -> None:
-        self._longest = self._all = 0.0
-        self._what = ""
-        run = asyncio.events.Handle._run  # noqa: SLF001  # asyncio has no other place where all callbacks pass
-        timer = self
-
-        def timed(self: asyncio.Handle) -> None:
-            started = time.thread_time()
-            try:
-                run(self)
-            finally:
-                took = time.thread_time() - started
-                timer._all += took
-                if took > timer._longest:
-                    timer._longest, timer._what = took, repr(self)[:150]
-
-        asyncio.events.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001
-
-    def take(self) -> LoopTurns:
-        turns = LoopTurns(1000 * self._longest, 1000 * self._all, self._what)
-        self._longest = self._all = 0.0
-        self._what = ""
-        return turns
-
-
 async def serve(directory: Path) -> None:
     """Until the standard input ends; each line of it asks for a line about the turns so far."""
     config = NodeConfig(
@@ -86,7 +48,7 @@ async def serve(directory: Path) -> None:
     )  # fmt: skip
     node = RunningNode(config)
     addresses = await node.start()
-    timer = _Timer()
+    timer = TurnTimer()
     print(addresses.kafka, flush=True)
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):

@@ -26,6 +26,9 @@ RESERVES = (".free", ".new")
 """The journal's pool of files to write to."""
 MERGE_SCALE = "bench.merge_scale"
 """A setting of the bench's own: the node is `bench.nodes.scaled_node` with this scale."""
+TURNS_TOLD = "bench.turns_told"
+"""Another: each node is `bench.nodes.turning_node`, with the socket `TURNS_SOCKET` in its directory."""
+TURNS_SOCKET = "turns"
 LEADERS_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.3
 
@@ -54,10 +57,14 @@ class Mainstem:
         if setup.guard is not None and guarded is not None:
             settings |= setup.guard.of_mainstem(guarded)
         scale = setup.settings.get(MERGE_SCALE)
-        program = ["mainstem.cli.main"] if scale is None else ["bench.nodes.scaled_node", scale]
+        plain = ["mainstem.cli.main"] if scale is None else ["bench.nodes.scaled_node", scale]
         commands = []
         for at in range(count):
             directory = setup.directory if count == 1 else setup.directory / f"node-{at + 1}"
+            program = plain
+            if TURNS_TOLD in setup.settings:
+                directory.mkdir(parents=True, exist_ok=True)
+                program = ["bench.nodes.turning_node", str(directory / TURNS_SOCKET)]
             command = [
                 sys.executable, "-m", *program, "serve",
                 "--listen", kafka[at], "--http", http[at], "--rpc", rpc[at],

@@ -116,6 +116,17 @@ class Node:
         stay, as no reader of the past touches them."""
         page_cache.evict(self.setup.directory, self._reserves)
 
+    @property
+    def addresses(self) -> Sequence[str]:
+        """HOST:PORT for Kafka clients, of each process."""
+        return self._addresses
+
+    def kill_one(self, address: str) -> None:
+        """End the process that has this address, at once, and leave the others."""
+        process = self._processes[self._addresses.index(address)]
+        ProcessTree(process.pid).kill()
+        process.wait()
+
     def stop(self) -> None:
         """Ask it to end, as an operator would; kill what is left after a while."""
         if self.lives:

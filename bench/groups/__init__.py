@@ -1,0 +1,1 @@
+"""How fast do groups agree, and what do many of them cost? `python -m bench.groups`."""

@@ -1,0 +1,213 @@
+"""How fast do groups agree, and what do many of them cost? The same of Mainstem and of Kafka, in one run.
+
+    python -m bench.groups rebalances [--members 10 100 1000] [--rounds 1]
+    python -m bench.groups many [--groups 100000]
+
+`rebalances`: groups of the classic protocol and of the new one (KIP-848), from the cause until every member has its final
+assignment. Members are light ones of the bench's own (`players`), the same for both systems; the first row of ten
+members is of librdkafka. Set alike on both sides: an empty classic group waits three seconds for more members, which is
+the default of both; sessions of eleven seconds in place of 45; classic members' heartbeats every three seconds, which is
+clients' default, and the nodes' own defaults otherwise: those of the new protocol every five seconds.
+
+`many`: memory per group with a committed offset of one partition, of ten, and of those with a member; one node killed
+and started again, and one of three killed: until any group gives its offset again, and until all do.
+
+Mainstem runs on asyncio's own event loop, whose turns are timed. Prints tables; `--json FILE` writes every figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.__main__ import CACHE, SYSTEMS
+from bench.groups.administration import coordinators
+from bench.groups.librdkafka_group import librdkafka_rebalances
+from bench.groups.many_groups import Figure, longest_turn, one_node, three_nodes
+from bench.groups.rebalances import SESSION_TIMEOUT_MS, Rebalance, rebalances
+from bench.machine import tuned
+from bench.systems import all_systems
+from bench.systems.mainstem import TURNS_TOLD
+from bench.systems.system import Durability, Node, Setup
+
+PROTOCOLS = ("classic", "consumer")
+LIBRDKAFKA_MEMBERS = 10
+WARM_UP_MEMBERS = 10
+CONNECTIONS_MAX = "15000"
+TARGET_TURN_MS = 20.0
+HEAP_OF_ONE, HEAP_OF_THREE = "2g", "512m"
+"""Of Kafka's JVM, with very many groups."""
+SETTINGS = {
+    "kafka.group.initial.rebalance.delay.ms": "3000",
+    "kafka.group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "kafka.group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "groups.consumer_session_timeout_ms": str(SESSION_TIMEOUT_MS),
+    "server.connections_max": CONNECTIONS_MAX,
+    "server.connections_per_host_max": CONNECTIONS_MAX,
+    TURNS_TOLD: "yes",
+}
+"""Each system takes its own."""
+
+
+def started(chosen: list[str], directory: Path, nodes: int = 1, heap: str = "1g") -> dict[str, Node]:
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    found: dict[str, Node] = {}
+    try:
+        for name, system in all_systems(CACHE).items():
+            if name in chosen:
+                system.prepare()
+                setup = Setup(
+                    directory=directory / name, cpus=cpus, cores_count=len(cpus), durability=Durability.ASYNC,
+                    settings=SETTINGS, heap=heap, nodes=nodes,
+                )  # fmt: skip
+                found[name] = system.start(setup)
+    except BaseException:
+        stop(found)
+        raise
+    return found
+
+
+def stop(nodes: Mapping[str, Node]) -> None:
+    for node in nodes.values():
+        node.stop()
+
+
+class Row(NamedTuple):
+    system: str
+    protocol: str
+    members: str
+    round: int
+    rebalance: Rebalance
+    turn_ms: float | None
+    """The longest of the node's event loop in all rebalances of the group."""
+
+
+async def all_rebalances(nodes: Mapping[str, Node], sizes: list[int], rounds: int) -> list[Row]:
+    rows: list[Row] = []
+    for node in nodes.values():
+        await coordinators(node.address, ["warm"])
+    for round_ in range(rounds + 1):  # round 0 warms up
+        for protocol in PROTOCOLS:
+            for size in (0, *sizes) if round_ else (WARM_UP_MEMBERS,):
+                for system, node in nodes.items():
+                    found = await _rebalances(system, node, protocol, size, round_)
+                    if round_:
+                        rows += found
+                        print("\n".join(map(line, found)), flush=True)
+    return rows
+
+
+async def _rebalances(system: str, node: Node, protocol: str, size: int, round_: int) -> list[Row]:
+    """Size 0: that of librdkafka."""
+    longest_turn(node)
+    cpu = node.tree.cpu_seconds
+    if size:
+        found, members = await rebalances(node.address, protocol, size, cpu), str(size)
+    else:
+        found = await librdkafka_rebalances(node.address, protocol, LIBRDKAFKA_MEMBERS, cpu)
+        members = f"{LIBRDKAFKA_MEMBERS} librdkafka"
+    turns = longest_turn(node)
+    if turns and turns[0].value > TARGET_TURN_MS:
+        print(f"{turns[0].what}: {turns[0].value:.1f} ms", flush=True)
+    return [Row(system, protocol, members, round_, one, turns[0].value if turns else None) for one in found]
+
+
+def line(row: Row) -> str:
+    turn = "" if row.turn_ms is None else f"{row.turn_ms:>8.1f}"
+    one = row.rebalance
+    return (f"{row.system:<10}{row.protocol:<10}{row.members:<15}{one.cause:<16}"
+            f"{one.seconds:>9.3f} s {one.cpu_seconds:>8.2f} s CPU{turn}")  # fmt: skip
+
+
+def rebalance_table(rows: Sequence[Row]) -> str:
+    """Medians over the rounds, in Markdown; Kafka's divided by Mainstem's where both were measured."""
+    lines = ["| protocol | members | cause | Mainstem s | Kafka s | Mainstem CPU s | Kafka CPU s | CPU: Kafka / Mainstem "
+             "| longest turn ms |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for key in dict.fromkeys((row.protocol, row.members, row.rebalance.cause) for row in rows):
+        of = {system: [row for row in rows if (row.protocol, row.members, row.rebalance.cause) == key
+                       and row.system == system] for system in SYSTEMS}  # fmt: skip
+        seconds, cpu = (
+            {
+                name: statistics.median(getattr(row.rebalance, field) for row in some)
+                for name, some in of.items()
+                if some
+            }
+            for field in ("seconds", "cpu_seconds")
+        )
+        ratio = f"{cpu['kafka'] / cpu['mainstem']:.1f}" if len(cpu) == len(SYSTEMS) and cpu["mainstem"] else ""
+        turn = max((row.turn_ms for row in of["mainstem"] if row.turn_ms is not None), default=None)
+        cells = [f"{seconds[name]:.2f}" if name in seconds else "" for name in SYSTEMS]
+        cells += [f"{cpu[name]:.2f}" if name in cpu else "" for name in SYSTEMS]
+        lines.append(f"| {' | '.join((*key, *cells, ratio, '' if turn is None else f'{turn:.1f}'))} |")
+    return "\n".join(lines)
+
+
+def many(chosen: list[str], directory: Path, count: int) -> dict[str, list[Figure]]:
+    """One system after the other, alone on the machine."""
+    found: dict[str, list[Figure]] = {}
+    for name in chosen:
+
+        def start(nodes: int, name: str = name, heap: str = HEAP_OF_ONE) -> Node:
+            return started([name], directory / str(nodes), nodes, heap)[name]
+
+        node = start(1)
+        try:
+            node, found[name] = asyncio.run(one_node(node, lambda start=start: start(1), count))  # type: ignore[misc]
+        finally:
+            node.kill()
+        print("\n".join(f"{name:<10}{one.value:>12.4g} {one.unit:<9}{one.what}" for one in found[name]), flush=True)
+        node = start(3, heap=HEAP_OF_THREE)
+        try:
+            failover = asyncio.run(three_nodes(node, count))
+        finally:
+            node.kill()
+        print("\n".join(f"{name:<10}{one.value:>12.4g} {one.unit:<9}{one.what}" for one in failover), flush=True)
+        found[name] += failover
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.groups", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    agree = commands.add_parser("rebalances", help="groups that come to an agreement")
+    agree.add_argument("--members", type=int, nargs="+", default=[10, 100, 1000])
+    agree.add_argument("--rounds", type=int, default=1)
+    crowd = commands.add_parser("many", help="very many groups, and the death of their coordinator")
+    crowd.add_argument("--groups", type=int, default=100_000)
+    for command in (agree, crowd):
+        command.add_argument("--system", action="append", choices=SYSTEMS, help="only this one; repeatable")
+        command.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    chosen = options.system or list(SYSTEMS)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
+    content: Any
+    with tempfile.TemporaryDirectory(prefix="groups-") as name, tuned(Path(name)):
+        if options.command == "many":
+            figures = many(chosen, Path(name), options.groups)
+            content = {system: [one._asdict() for one in some] for system, some in figures.items()}
+        else:
+            nodes = started(chosen, Path(name))
+            try:
+                rows = asyncio.run(all_rebalances(nodes, options.members, options.rounds))
+            finally:
+                stop(nodes)
+            print(rebalance_table(rows))
+            content = [{**row._asdict(), "rebalance": row.rebalance._asdict()} for row in rows]
+    if options.json is not None:
+        options.json.write_text(json.dumps(content, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
