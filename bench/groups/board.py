@@ -66,8 +66,10 @@ class Board:
 
     def told_so_far(self) -> str:
         sizes = Counter(len(partitions) for _, partitions in self._members.values())
-        return (f"{len(self._members)} of {self._wanted} members, generations {dict(self._generations)}, "
-                f"{len(self._readers)} of {self._partitions} partitions, members by partitions {dict(sizes)}")  # fmt: skip
+        return (
+            f"{len(self._members)} of {self._wanted} members, generations {dict(self._generations)}, "
+            f"{len(self._readers)} of {self._partitions} partitions, members by how many they have: {dict(sizes)}"
+        )
 
     def _forget(self, member: object) -> None:
         generation, partitions = self._members.pop(member, (0, frozenset[int]()))

@@ -98,6 +98,7 @@ async def one_node(node: Node, start_again: Callable[[], Node], count: int) -> t
     since = time.monotonic()
     node = await asyncio.to_thread(start_again)
     found.append(Figure("started again: until it tells its metadata", time.monotonic() - since, "s"))
+    longest_turn(node)  # of its start, before which nobody waits for it
     back = await answered([node.address], probes(group_ids), TOPIC, since)
     found += _of_back("started again", back)
     return node, found + longest_turn(node)

@@ -36,7 +36,8 @@ Work = Callable[[ClientConnection, str], Awaitable[None]]
 
 
 async def each(places: Mapping[str, str], work: Work) -> None:
-    """Work on groups, each at its place, over some connections to every place. Raises what `work` raises, in a group."""
+    """Work on groups, each at its place, over some connections to every place. Raises what `work` raises, in an
+    group of exceptions."""
     by_address: dict[str, list[str]] = {}
     for group_id, address in places.items():
         by_address.setdefault(address, []).append(group_id)
@@ -68,8 +69,13 @@ async def committed(address: str, group_ids: Sequence[str], topic: str, partitio
 
     async def commit(connection: ClientConnection, group_id: str) -> None:
         topics = (OffsetCommitRequestTopic(name=topic, partitions=rows),)
-        answer = await connection.ask(OffsetCommitRequest(group_id=group_id, topics=topics), OFFSET_COMMIT)
-        codes = {one.error_code for topic in answer.topics for one in topic.partitions}
+        request = OffsetCommitRequest(group_id=group_id, topics=topics)
+        while True:
+            answer = await connection.ask(request, OFFSET_COMMIT)
+            codes = {ErrorCode(one.error_code) for topic in answer.topics for one in topic.partitions}
+            if not codes & NOT_YET:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
         if codes != {ErrorCode.NONE}:
             raise BenchError(f"group {group_id} may not commit: {codes}")
 
