@@ -12,6 +12,7 @@ from tests.broker.consumer_groups.transcript import protocols
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.modern.group_changes import LARGE_GROUP
+from mainstem.broker.consumer_groups.modern.heartbeat import WAITING_HEARTBEAT_MS
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import JoinGroupRequest, LeaveGroupRequest, MemberIdentity
@@ -105,6 +106,36 @@ def test_a_partition_is_revoked_before_another_member_gets_it() -> None:
     assert table.beat("a", 1, topic_partitions=named(kept)).member_epoch == 2
     assert given(table.beat("b", 2)) == first - kept
     assert table.group.state.value == "Stable"
+
+
+def test_a_member_that_waits_for_partitions_of_others_is_asked_for_its_next_heartbeat_soon() -> None:
+    table = Table(flights=4)
+    usual_ms = table.config.consumer_heartbeat_interval_ms
+    first = given(table.join("a", "flights"))
+    assert table.join("b", "flights").heartbeat_interval_ms == WAITING_HEARTBEAT_MS < usual_ms
+    kept = given(table.beat("a", 1))
+    assert table.beat("b", 2).heartbeat_interval_ms == WAITING_HEARTBEAT_MS
+    confirmed = table.beat("a", 1, topic_partitions=named(kept))
+    assert confirmed.heartbeat_interval_ms == usual_ms, "it waits for nothing"
+    told = table.beat("b", 2)
+    assert given(told) == first - kept
+    assert told.heartbeat_interval_ms == usual_ms
+
+
+def test_all_members_that_wait_send_a_thousand_heartbeats_a_second_at_most() -> None:
+    members = 2_000
+    table = Table(flights=members)
+    consumers = [Consumer(table, f"{number:04}", ("flights",)) for number in range(members)]
+    for consumer in consumers:
+        assert consumer.beat() is ErrorCode.NONE
+    late = consumers[-1]
+    assert table.group.state.value == "Assigning"
+    assert table.beat(late.member_id, late.epoch).heartbeat_interval_ms == 2_000
+    table.wait(2_000)
+    late.beat()
+    assert table.group.state.value == "Reconciling"
+    assert late.owned == frozenset()
+    assert table.beat(late.member_id, late.epoch).heartbeat_interval_ms == 2_000
 
 
 def test_what_a_member_leaves_goes_to_the_others() -> None:

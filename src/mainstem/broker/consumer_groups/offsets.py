@@ -106,7 +106,11 @@ class Offsets:
         if self.incomplete:
             (self._sure.discard if record.value is None else self._sure.add)((group_id, topic, partition))
         if record.value is not None:
-            partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+            topics = self._groups.setdefault(group_id, {})
+            if topic not in topics:
+                topics[topic] = {}
+                untrack(topics)  # of such dictionaries as the next; to add one tracks it again
+            partitions = topics[topic]
             self.count += partition not in partitions
             partitions[partition] = record.value
             untrack(partitions)  # of numbers and messages; to add something tracks it again

@@ -24,6 +24,9 @@ _SHIFT_END = 70  # ten bytes of seven bits
 def read_signed_varint(buffer: bytes, position: int) -> tuple[int, int]:
     """The number at `position` (zigzag, seven bits a byte, up to ten bytes or 64 bits) and the position after it. An
     end of input raises IndexError, which readers of records turn into their own error."""
+    byte = buffer[position]
+    if byte < 0x80:  # as most are
+        return (byte >> 1) ^ -(byte & 1), position + 1
     value = 0
     start = position
     for shift in range(0, _SHIFT_END, 7):

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping
 
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.members.member import Member, topics_of
+from mainstem.kernel import untrack
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue, MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
@@ -102,6 +103,8 @@ class ConsumerGroup:
         self.newcomers = False
         """A member joined since the last check, so gathering goes on."""
         self._supporters: Counter[str] = Counter()
+        for thing in (self, self.pending_members, self.pending_sync, self._supporters):
+            untrack(thing)  # nothing that a group holds knows the group, and there may be a hundred thousand
 
     def move_to(self, state: ConsumerGroupState) -> None:
         assert state in MOVES[self.state], f"group {self.group_id!r}: {self.state} cannot become {state}"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, partitions_of, told
-from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, ReconciliationState
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import matching
 from mainstem.broker.consumer_groups.modern import group_changes
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS
@@ -39,6 +39,13 @@ MEMBER_ID_FROM = 1
 
 EXPRESSION_CHECK_MS = 10_000
 """How often a regular expression is matched with all topics anew."""
+
+WAITING_HEARTBEAT_MS = 500
+"""How soon a member that waits for partitions of others is asked for its next heartbeat. Others give them up within
+milliseconds, unless their application takes its time."""
+
+WAITING_HEARTBEATS_PER_SECOND = 1_000
+"""Of all members of a group that wait: a tenth of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +193,23 @@ def _stay(
         error_code=ErrorCode.NONE,
         member_id=member_id,
         member_epoch=current.epoch,
-        heartbeat_interval_ms=_heartbeat_interval_ms(it),
+        heartbeat_interval_ms=_heartbeat_interval_ms(it, current),
         assignment=told(current.assigned) if tells else None,
     )
 
 
-def _heartbeat_interval_ms(it: GroupStep) -> int:
-    """Members of a group whose next target is delayed ask for it when it is due."""
-    usual_ms = it.own.consumer_heartbeat_interval_ms
-    if it.group.epoch == it.group.assignment_epoch:
+def _heartbeat_interval_ms(it: GroupStep, current: CurrentAssignment) -> int:
+    """Nobody tells a member that what it waits for is there: its next heartbeat asks. So members of a group whose next
+    target is delayed, and those that wait for partitions of others, are asked for one sooner than usual."""
+    group, usual_ms = it.group, it.own.consumer_heartbeat_interval_ms
+    if group.epoch != group.assignment_epoch:
+        soon_ms = it.own.consumer_assignment_interval_ms
+    elif current.state == ReconciliationState.UNRELEASED_PARTITIONS:
+        soon_ms = WAITING_HEARTBEAT_MS
+    else:
         return usual_ms
-    return min(usual_ms, max(it.own.consumer_assignment_interval_ms, 1))
+    all_in_turn_ms = 1_000 * len(group.members) // WAITING_HEARTBEATS_PER_SECOND
+    return min(usual_ms, max(soon_ms, all_in_turn_ms, 1))
 
 
 def _says_what(request: ConsumerGroupHeartbeatRequest) -> bool:
