@@ -36,7 +36,7 @@ class Board:
         for partition in partitions:
             self._readers[partition] += 1
             self.shared += self._readers[partition] > 1
-        if self._is_settled() and not self._settled.is_set():
+        if self._agrees() and not self._settled.is_set():
             self.settled_at = time.monotonic()
             self._settled.set()
 
@@ -53,6 +53,11 @@ class Board:
         """From now on the group is settled when so many members are."""
         self._wanted = members
         self._settled.clear()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the group was settled since `expect`, or a member has failed."""
+        return self._settled.is_set()
 
     async def settled(self, seconds_max: float) -> float:
         """The moment at which the group was settled. Raises TimeoutError, and BenchError for a member that failed."""
@@ -79,7 +84,7 @@ class Board:
             if not self._readers[partition]:
                 del self._readers[partition]
 
-    def _is_settled(self) -> bool:
+    def _agrees(self) -> bool:
         generation = next(reversed(self._members.values()))[0]
         if self._generations[generation] != self._wanted or len(self._members) != self._wanted:
             return False

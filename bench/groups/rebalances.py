@@ -36,13 +36,20 @@ class Rebalance(NamedTuple):
     """Of the node."""
 
 
-async def rebalances(address: str, protocol: str, members: int, cpu: Callable[[], float]) -> list[Rebalance]:
-    """One for each of `CAUSES`. Raises BenchError, and TimeoutError for a group that does not settle."""
+async def rebalances(
+    address: str,
+    protocol: str,
+    members: int,
+    cpu: Callable[[], float],
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+) -> list[Rebalance]:
+    """One for each of `CAUSES`; `cpu` gives what the node took so far. The node must have this session timeout,
+    too. Raises BenchError, and TimeoutError for a group that does not settle."""
     partitions = min(PARTITIONS_PER_MEMBER * members, PARTITIONS_MAX)
     name = f"{protocol}-{members}-{time.time_ns()}"
     topic_id = await new_topic(address, name, partitions)
     board = Board(partitions)
-    part = Part(address, f"group-{name}", name, topic_id, partitions, board, SESSION_TIMEOUT_MS)
+    part = Part(address, f"group-{name}", name, topic_id, partitions, board, session_timeout_ms)
     players = [PLAYERS[protocol](part) for _ in range(members + 1)]
     found: list[Rebalance] = []
 
@@ -73,7 +80,7 @@ async def rebalances(address: str, protocol: str, members: int, cpu: Callable[[]
         board.expect(members - 1)
         dead = first[-1]
         await dead.die()
-        over = dead.last_heard_at + SESSION_TIMEOUT_MS / 1000
+        over = dead.last_heard_at + session_timeout_ms / 1000
         await asyncio.sleep(over - time.monotonic())
         await settled("one is dead", over, cpu())
         for player in first[:-1]:
