@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.consumer_groups.coordinators.test_lost_offsets import ONE_PARTITION, ready
@@ -43,7 +44,7 @@ def test_other_work_gets_its_turns_while_many_records_are_encoded() -> None:
                 await asyncio.sleep(0)
         seen.append(codec.encoded)
         assert seen[-1] == len(records)
-        assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= ENCODED_AT_ONCE
+        assert max(after - before for before, after in pairwise(seen)) <= ENCODED_AT_ONCE
         assert [record async for record in log.read()] == records
 
     simulated(story, ONE_PARTITION)
