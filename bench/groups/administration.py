@@ -1,4 +1,4 @@
-"""What groups need before they begin: their topics, and a coordinator that answers."""
+"""Makes topics for groups, and waits for coordinators that answer.
 
 from __future__ import annotations
 

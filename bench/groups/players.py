@@ -61,7 +61,7 @@ ASSIGNOR = "range"
 
 
 class Part(NamedTuple):
-    """What all members of a group have in common."""
+    """The settings that all members of a group share."""
 
     address: str
     group_id: str
