@@ -1,4 +1,4 @@
-"""Makes topics for groups, and waits for coordinators that answer.
+"""Makes topics for groups, and waits for coordinators that answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board on which members of one group write their knowledge: who has which partitions, in which generation or epoch.
+"""The board on which members of one group write what they know: who has which partitions, in which generation.
 
 The group is settled when every member has the same generation, all partitions have one reader each, and no member has
 two more than another. Members write to the board when a client would tell its application.
