@@ -150,13 +150,17 @@ def _is_sound(batch: AcknowledgementBatch, type_max: int) -> bool:
 
 
 async def end_session(broker: Broker, member: ShareMember, session: ShareSession) -> None:
-    """A member closes its session: others get what it has."""
+    """A member closes its session: others get what it has. A partition that clients read from another node by now is
+    left alone: what the member has of it may come from there."""
     broker.shares.sessions.close(member)
     queues = []
     for partition in session.followed:
         topic = broker.metadata.topic_by_id(partition.topic_id)
-        if topic is not None:
-            queues.append((topic.queue_id(partition.partition), window_of(member, partition)))
+        if topic is None:
+            continue
+        queue_id = topic.queue_id(partition.partition)
+        if broker.routing.serves_here(queue_id):
+            queues.append((queue_id, window_of(member, partition)))
     await broker.shares.release(member, queues)
 
 

@@ -60,6 +60,9 @@ LOADING_LOOK_SECONDS = 0.1
 """How often a request looks again at a partition whose state is being loaded, or that has a long stretch of records of
 aborted transactions."""
 
+ELSEWHERE_LOOK_SECONDS = 0.5
+"""How often a request looks again at a window that another node serves: nobody tells this one what was given back."""
+
 HIDDEN_READS_MAX = 8
 """Reads in a row of one partition that bring nothing but records of aborted transactions."""
 
@@ -118,6 +121,8 @@ class _ShareFetch:
         self._records_left = min(request.max_records, RECORDS_MAX)
         self._has_news = False
         self._comes_again = False
+        self._has_elsewhere = False
+        """Whether another node serves one of the windows."""
         self._ends: dict[int, int] = {}
         """Of the partitions that had nothing to give, by queue id."""
 
@@ -138,6 +143,8 @@ class _ShareFetch:
                     return
                 if self._comes_again:
                     remaining = min(remaining, LOADING_LOOK_SECONDS)
+                elif self._has_elsewhere:
+                    remaining = min(remaining, ELSEWHERE_LOOK_SECONDS)
                 await self._wait(more, remaining)
         finally:
             wakeups.end(keys, more)
@@ -181,6 +188,7 @@ class _ShareFetch:
         for _ in range(HIDDEN_READS_MAX):
             try:
                 start = await broker.shares.begin(found.queue_id, key, bounds)
+                self._has_elsewhere |= not start.here
                 if start.offset is None:
                     return ErrorCode.NONE
                 if start.offset >= bounds.end:

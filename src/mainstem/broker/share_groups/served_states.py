@@ -2,7 +2,11 @@
 
 The state of a share group over a partition lies in the write group of that partition: in one of the partitions of
 `__share_group_state` that are in the same write group. So it moves with the partition's leadership, and no other node
-has to be asked. When a queue moves to another write group of its node, its state stays where it is.
+has to be asked. A write group that was added later has no such partition: then any of them has the state. Where
+brokers without storage serve clients, a partition of `__share_group_state` goes to one of them like any queue. In both
+cases the node that clients read from hands the events of a window to the node that serves its state (`OtherWindows`).
+
+When a queue moves to another write group of its node, its state stays where it is.
 """
 
 from __future__ import annotations
@@ -10,17 +14,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
-from mainstem.broker.machines.served_topic import ServedTopic
+from mainstem.broker.machines.served_topic import NO_LEADER, ServedTopic
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.records import ShareStateCodec, StateLogRecord, WindowKey, limits_of
 from mainstem.broker.share_groups.share_statistics import ShareCounts
-from mainstem.broker.share_groups.state_machine import ShareStateMachine
+from mainstem.broker.share_groups.state_machine import NextRead, ShareStateMachine
+from mainstem.broker.share_groups.window_events import Acquire, OtherWindows, Read, WindowEvent
 from mainstem.model import Topic
 from mainstem.ports import Clock
 from mainstem.protocol.error_codes import ErrorCode
@@ -28,6 +34,9 @@ from mainstem.protocol.error_codes import ErrorCode
 logger = logging.getLogger(__name__)
 
 STATE_TOPIC = "__share_group_state"
+
+OWNER_CHANGES = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""Refusals that end by themselves: the partition comes to another node, or is being loaded there."""
 
 STATE_TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Updates of one key follow each other: only the snapshots may drop records."""
@@ -92,45 +101,88 @@ class ServedStates(ServedTopic[StatePartition]):
         available: Callable[[WindowKey], None],
         counts: ShareCounts,
         config_of: Callable[[str], ShareGroupsConfig] | None = None,
+        others: OtherWindows | None = None,
     ) -> None:
+        """`others`: None where there are no other nodes."""
         super().__init__(node, internal_topic)
+        self._others = others
         self._config = config
         self._counts = counts
         self._told_available = available
         self._config_of = config_of
-        self._told_missing: set[int] = set()
 
-    async def beside(self, queue_id: int, key: WindowKey) -> StatePartition:
-        """The partition that holds a share group's state over a queue: one beside the queue, or the one that had it
-        before the queue moved. Raises `CoordinatorRefusal`."""
+    async def submit(self, queue_id: int, key: WindowKey, event: WindowEvent) -> Any:
+        """The answer to an event of the window of a share group over a queue, from the node that serves it. Raises
+        `CoordinatorRefusal`."""
         topic = await self.open()
-        if self._leadership.has_moved(queue_id) and (kept := self._kept(topic, key)) is not None:
-            return kept
-        write_group = self._leadership.group_of(queue_id)
-        indexes = self._by_write_group.get(write_group)
-        if not indexes:
-            if write_group not in self._told_missing:
-                self._told_missing.add(write_group)
-                logger.error(
-                    "share groups: no partition of %s lies in write group %d, so that its queues cannot be read by"
-                    " share groups: delete the topic, and restart with more shares.state_partitions_per_write_group",
-                    STATE_TOPIC, write_group,
-                )  # fmt: skip
-            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self.led(indexes[coordinator_partition_of(f"{key.group_id}:{queue_id}", len(indexes))])
+        beside = self._beside(queue_id)
+        if self._has_moved(topic, queue_id):
+            index = await self._kept(topic, key)
+            if index is None:
+                index = _one_of(range(topic.partitions), queue_id, key)
+        else:
+            index = _one_of(beside or range(topic.partitions), queue_id, key)
+        if self._serves(index) or self._others is None:
+            return await self._submit_here(index, key, event, confirms=index not in beside or self._is_apart)
+        answer = await self._ask(topic, index, key, event)
+        return answer._replace(here=False) if isinstance(answer, NextRead) else answer
 
-    def _kept(self, topic: Topic, key: WindowKey) -> StatePartition | None:
-        """The partition that has a window already. A queue moves between write groups that have their only replica on
-        one node, so that all the partitions that may have it are here. Raises `CoordinatorRefusal` while one of them is
-        being loaded."""
+    async def submit_here(self, index: int, key: WindowKey, event: WindowEvent) -> Any:
+        """The answer to an event of a window for another node, which says where the window is. Raises
+        `CoordinatorRefusal`."""
+        topic = await self.open()
+        if not 0 <= index < topic.partitions:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return await self._submit_here(index, key, event, confirms=True)
+
+    async def _submit_here(self, index: int, key: WindowKey, event: WindowEvent, *, confirms: bool) -> Any:
+        """Records that were acquired are not in the log, which refuses an earlier owner. So the owner `confirms` that
+        it still is the one before anybody gets them; where the leader of the queue is the owner, the read shows it."""
+        answer = await self.led(index).submit(lambda machine, ticket, now: event.run(machine, ticket, key, now))
+        if confirms and answer and isinstance(event, Acquire):
+            await self.confirm(index)
+        return answer
+
+    async def _ask(self, topic: Topic, index: int, key: WindowKey, event: WindowEvent) -> Any:
+        """Ask another node. Raises `CoordinatorRefusal`: while the owner changes, the window is being loaded."""
+        node_id = self.leader(topic, index)
+        assert self._others is not None
+        if node_id in (NO_LEADER, self._node_id):
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        try:
+            return await self._others.ask(node_id, index, key, event)
+        except CoordinatorRefusal as refusal:
+            if refusal.code in OWNER_CHANGES:
+                raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from refusal
+            raise
+
+    @property
+    def _is_apart(self) -> bool:
+        """Whether brokers without storage serve the partitions."""
+        return bool(self._routing.brokers())
+
+    def _beside(self, queue_id: int) -> Sequence[int]:
+        """The partitions in the write group of a queue. None in one that was added after the topic was made; so the
+        state of its queues lies in any partition."""
+        return self._by_write_group.get(self._leadership.group_of(queue_id), ())
+
+    def _has_moved(self, topic: Topic, queue_id: int) -> bool:
+        """Whether a window over a queue may lie elsewhere than write groups say today."""
+        moved = self._leadership.has_moved
+        return moved(queue_id) or any(moved(topic.queue_id(index)) for index in range(topic.partitions))
+
+    async def _kept(self, topic: Topic, key: WindowKey) -> int | None:
+        """The partition that has a window already, wherever it is served. Raises `CoordinatorRefusal` while one of them
+        cannot tell."""
         for index in range(topic.partitions):
-            partition = self.partitions.get(index)
-            if partition is None or partition.machine is None:
-                group = self._leadership.group_of(topic.queue_id(index))
-                if self._leadership.replicas(group).replicas == (self._node_id,):
+            if self._serves(index) or self._others is None:
+                partition = self.partitions.get(index)
+                if partition is None or partition.machine is None:
                     raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            elif key in partition.machine.windows:
-                return partition
+                if key in partition.machine.windows:
+                    return index
+            elif await self._ask(topic, index, key, Read()) != [None]:
+                return index
         return None
 
     def _partition(self, topic: Topic, index: int) -> StatePartition:
@@ -143,3 +195,7 @@ class ServedStates(ServedTopic[StatePartition]):
             available=self._told_available,
             config_of=self._config_of,
         )
+
+
+def _one_of(indexes: Sequence[int], queue_id: int, key: WindowKey) -> int:
+    return indexes[coordinator_partition_of(f"{key.group_id}:{queue_id}", len(indexes))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
 from mainstem.broker.errors import CoordinatorRefusal
@@ -24,6 +23,7 @@ from mainstem.broker.share_groups.state_machine import (
     ShareStateMachine,
     WantedRecords,
 )
+from mainstem.broker.share_groups.window_events import Acknowledge, Acquire, Begin, Release
 from mainstem.model import Sample, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import AcknowledgementBatch
@@ -80,7 +80,7 @@ class ShareReads:
 
     async def begin(self, queue_id: int, key: WindowKey, bounds: LogBounds) -> NextRead:
         """Raises `CoordinatorRefusal`, as all of these do."""
-        answer = await self._submit(queue_id, key, lambda machine, ticket, now: machine.begin(ticket, key, bounds, now))
+        answer = await self.served.submit(queue_id, key, Begin(bounds))
         if isinstance(answer, ErrorCode):
             raise CoordinatorRefusal(answer)
         assert isinstance(answer, NextRead)
@@ -89,17 +89,13 @@ class ShareReads:
     async def acquire(
         self, queue_id: int, key: WindowKey, member_id: str, read: ReadBatches, wanted: WantedRecords
     ) -> list[Acquired]:
-        answer: list[Acquired] = await self._submit(
-            queue_id, key, lambda machine, ticket, now: machine.acquire(ticket, key, member_id, read, wanted, now)
-        )
+        answer: list[Acquired] = await self.served.submit(queue_id, key, Acquire(member_id, read, wanted))
         return answer
 
     async def acknowledge(
         self, queue_id: int, key: WindowKey, member_id: str, batches: Sequence[AcknowledgementBatch]
     ) -> ErrorCode:
-        answer = await self._submit(
-            queue_id, key, lambda machine, ticket, now: machine.acknowledge(ticket, key, member_id, batches, now)
-        )
+        answer = await self.served.submit(queue_id, key, Acknowledge(member_id, batches))
         assert isinstance(answer, ErrorCode)
         return answer
 
@@ -107,7 +103,7 @@ class ShareReads:
         """A member's session is over: others get what it has of these windows, now or when its locks run out."""
         for queue_id, key in queues:
             try:
-                await self._submit(queue_id, key, _releasing([key], member.member_id))
+                await self.served.submit(queue_id, key, Release(member.member_id))
             except CoordinatorRefusal:
                 continue
 
@@ -123,14 +119,6 @@ class ShareReads:
         machines = [partition.runtime.machine for partition in list(self.served.partitions.values())]
         windows = [item for machine in machines if machine is not None for item in list(machine.windows.items())]
         return samples_of(windows, len(self.sessions), self._counts)
-
-    async def _submit(self, queue_id: int, key: WindowKey, event: Event) -> Any:
-        partition = await self.served.beside(queue_id, key)
-        return await partition.runtime.submit(event)
-
-
-def _releasing(keys: Sequence[WindowKey], member_id: str) -> Event:
-    return lambda machine, ticket, now: machine.release(ticket, keys, member_id, now)
 
 
 def _forgetting(of: str | UUID) -> Event:

@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal, error_of_failed_read
-from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.share_groups.records import SharedPartition, WindowKey
 from mainstem.broker.share_groups.served_states import ServedStates
-from mainstem.broker.share_groups.state_machine import ShareStateMachine, WindowState, WrittenState
+from mainstem.broker.share_groups.state_machine import WindowState, WrittenState
+from mainstem.broker.share_groups.window_events import (
+    Delete,
+    Initialize,
+    Read,
+    ReadToLead,
+    WindowEvent,
+    Write,
+)
 from mainstem.errors import MainstemError
 from mainstem.model import QueueOffsets
 from mainstem.protocol.error_codes import ErrorCode
@@ -256,50 +263,31 @@ class ShareStates:
     # --- one partition that this node serves: these raise `CoordinatorRefusal` -----------------------
 
     async def state_here(self, group_id: str, partition: SharedPartition) -> WindowState | None:
-        answer: Sequence[WindowState | None] = await self._submit(
-            group_id, partition, lambda machine, ticket, key, now: machine.read(ticket, [key], now)
-        )
+        answer: Sequence[WindowState | None] = await self._submit(group_id, partition, Read())
         return answer[0]
 
     async def state_to_lead_here(
         self, group_id: str, partition: SharedPartition, leader_epoch: int
     ) -> WindowState | ErrorCode:
-        answer: WindowState | ErrorCode = await self._submit(
-            group_id, partition, lambda machine, ticket, key, now: machine.read_to_lead(ticket, key, leader_epoch, now)
-        )
+        answer: WindowState | ErrorCode = await self._submit(group_id, partition, ReadToLead(leader_epoch))
         return answer
 
     async def initialize_here(
         self, group_id: str, partition: SharedPartition, state_epoch: int, start: int
     ) -> ErrorCode:
-        code: ErrorCode = await self._submit(
-            group_id,
-            partition,
-            lambda machine, ticket, key, now: machine.initialize(ticket, key, state_epoch, start, now),
-        )
+        code: ErrorCode = await self._submit(group_id, partition, Initialize(state_epoch, start))
         return code
 
     async def write_here(self, group_id: str, partition: SharedPartition, written: WrittenState) -> ErrorCode:
-        code: ErrorCode = await self._submit(
-            group_id, partition, lambda machine, ticket, key, now: machine.write(ticket, key, written, now)
-        )
+        code: ErrorCode = await self._submit(group_id, partition, Write(written))
         return code
 
     async def delete_here(self, group_id: str, partition: SharedPartition) -> ErrorCode:
-        code: ErrorCode = await self._submit(
-            group_id, partition, lambda machine, ticket, key, now: machine.delete(ticket, key, now)
-        )
+        code: ErrorCode = await self._submit(group_id, partition, Delete())
         return code
 
-    async def _submit(
-        self,
-        group_id: str,
-        partition: SharedPartition,
-        event: Callable[[ShareStateMachine, Ticket, WindowKey, Moment], Result],
-    ) -> Any:
+    async def _submit(self, group_id: str, partition: SharedPartition, event: WindowEvent) -> Any:
         queue_id = self.queue_id(partition)
         if queue_id is None:
             raise CoordinatorRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        key = WindowKey(group_id, *partition)
-        served = await self._served.beside(queue_id, key)
-        return await served.runtime.submit(lambda machine, ticket, now: event(machine, ticket, key, now))
+        return await self._served.submit(queue_id, WindowKey(group_id, *partition), event)

@@ -41,6 +41,8 @@ class NextRead(NamedTuple):
     """The offset from which a member reads next; None: nothing can be given out now."""
 
     offset: int | None
+    here: bool = True
+    """Whether this node serves the window, and is told when it may have more to give out."""
 
 
 class LogBounds(NamedTuple):

@@ -42,6 +42,7 @@ from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
 from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
+from mainstem.node.broker_role.window_calls import WindowCalls, serve_windows
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import (
@@ -129,6 +130,7 @@ class Compute:
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         nameserver.subscribe(partial(tell_share_groups, shares))
         serve_share_groups(ports.handlers, shares.states)
+        serve_windows(ports.handlers, shares.served)
         for served in coordinators:
             stack.push_async_callback(served.close)
         stack.push_async_callback(broker.auto_creation.close)
@@ -193,7 +195,10 @@ def _groups(
 def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode, settings: GroupSettings) -> ShareReads:
     config, wakeups, counts = setup.config.shares, Wakeups(), ShareCounts()
     topic = state_topic(config, nameserver.lookups.write_groups(), setup.config.groups.offsets_topic_replication_factor)
-    served = ServedStates(node, config, topic, available=wakeups.tell, counts=counts, config_of=settings.of_shares)
+    windows = None if nameserver.others is None else WindowCalls(nameserver.others.calls)
+    served = ServedStates(
+        node, config, topic, available=wakeups.tell, counts=counts, config_of=settings.of_shares, others=windows
+    )
     others = None if nameserver.others is None else ShareGroupCalls(setup.config.node_id, nameserver)
     return ShareReads(config, served, wakeups, counts, ShareStates(node, served, others), settings.of_shares)
 

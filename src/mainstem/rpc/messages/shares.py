@@ -77,7 +77,27 @@ class BegunAnew(msgspec.Struct, frozen=True):
     codes: list[int]
 
 
+class WindowQuestion(msgspec.Struct, frozen=True):
+    """An event of a window in a partition of the topic of states; `kind` is the number of the event among
+    `broker.share_groups.window_events.WINDOW_EVENTS`, `event` its fields."""
+
+    index: int
+    group_id: str
+    topic_id: UUID
+    partition: int
+    kind: int
+    event: bytes
+
+
+class WindowTold(msgspec.Struct, frozen=True):
+    """The answer to the event, or Kafka's code of the refusal."""
+
+    answer: bytes = b""
+    refusal: int = 0
+
+
 FORGET_SHARE_GROUP = Method(143, "shares.forget", ForgetShareGroup, ShareGroupForgotten, nodes_only=True)
 BEGUN = Method(144, "shares.begun", AskBegun, BegunTold, nodes_only=True)
 STANDINGS = Method(145, "shares.standings", AskStandings, StandingsTold, nodes_only=True)
 BEGIN_ANEW = Method(146, "shares.begin_anew", BeginAnew, BegunAnew, nodes_only=True)
+WINDOW_EVENT = Method(151, "shares.window", WindowQuestion, WindowTold, nodes_only=True)
