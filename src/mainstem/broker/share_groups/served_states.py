@@ -2,9 +2,10 @@
 
 The state of a share group over a partition lies in the write group of that partition: in one of the partitions of
 `__share_group_state` that are in the same write group. So it moves with the partition's leadership, and no other node
-has to be asked. A write group that was added later has no such partition: then any of them has the state. Where
-brokers without storage serve clients, a partition of `__share_group_state` goes to one of them like any queue. In both
-cases the node that clients read from hands the events of a window to the node that serves its state (`OtherWindows`).
+has to be asked. A write group that was added later has no such partition: then any of them has the state. A
+partition of `__share_group_state` goes to a broker without storage like any queue, where there are such brokers. In
+both cases the node that clients read from hands the events of a window to the one that serves its state
+(`OtherWindows`).
 
 When a queue moves to another write group of its node, its state stays where it is.
 """
@@ -12,7 +13,7 @@ When a queue moves to another write group of its node, its state stays where it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -116,12 +117,11 @@ class ServedStates(ServedTopic[StatePartition]):
         `CoordinatorRefusal`."""
         topic = await self.open()
         beside = self._beside(queue_id)
-        if self._has_moved(topic, queue_id):
-            index = await self._kept(topic, key)
-            if index is None:
-                index = _one_of(range(topic.partitions), queue_id, key)
-        else:
-            index = _one_of(beside or range(topic.partitions), queue_id, key)
+        index = _one_of(beside or range(topic.partitions), queue_id, key)
+        for other in self._may_have(topic, queue_id, key):
+            if await self._has(topic, other, key):
+                index = other
+                break
         if self._serves(index) or self._others is None:
             return await self._submit_here(index, key, event, confirms=index not in beside or self._is_apart)
         answer = await self._ask(topic, index, key, event)
@@ -166,24 +166,31 @@ class ServedStates(ServedTopic[StatePartition]):
         state of its queues lies in any partition."""
         return self._by_write_group.get(self._leadership.group_of(queue_id), ())
 
-    def _has_moved(self, topic: Topic, queue_id: int) -> bool:
-        """Whether a window over a queue may lie elsewhere than write groups say today."""
-        moved = self._leadership.has_moved
-        return moved(queue_id) or any(moved(topic.queue_id(index)) for index in range(topic.partitions))
+    def _may_have(self, topic: Topic, queue_id: int, key: WindowKey) -> Iterable[int]:
+        """The partitions that may have a window already. Slots move between write groups that have their only replica
+        on one node: once one has moved, be it of the queue or of a state, a window may be in all partitions there, and
+        where it went for want of one in its write group."""
+        leadership = self._leadership
+        states = [topic.queue_id(index) for index in range(topic.partitions)]
+        if not any(map(leadership.has_moved, (queue_id, *states))):
+            return ()
+        nodes = leadership.replicas(leadership.group_of(queue_id)).replicas
+        if len(nodes) != 1:
+            return ()
+        groups = list(map(leadership.group_of, states))
+        there = {group for group in set(groups) if leadership.replicas(group).replicas == nodes}
+        return {_one_of(range(topic.partitions), queue_id, key)} | {
+            index for index, group in enumerate(groups) if group in there
+        }
 
-    async def _kept(self, topic: Topic, key: WindowKey) -> int | None:
-        """The partition that has a window already, wherever it is served. Raises `CoordinatorRefusal` while one of them
-        cannot tell."""
-        for index in range(topic.partitions):
-            if self._serves(index) or self._others is None:
-                partition = self.partitions.get(index)
-                if partition is None or partition.machine is None:
-                    raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-                if key in partition.machine.windows:
-                    return index
-            elif await self._ask(topic, index, key, Read()) != [None]:
-                return index
-        return None
+    async def _has(self, topic: Topic, index: int, key: WindowKey) -> bool:
+        """Whether a partition has a window, wherever it is served. Raises `CoordinatorRefusal` while it cannot tell."""
+        if not self._serves(index) and self._others is not None:
+            return await self._ask(topic, index, key, Read()) != [None]
+        machine = self.led(index).machine
+        if machine is None:
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return key in machine.windows
 
     def _partition(self, topic: Topic, index: int) -> StatePartition:
         return StatePartition(
