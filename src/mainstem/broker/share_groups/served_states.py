@@ -186,7 +186,8 @@ class ServedStates(ServedTopic[StatePartition]):
     async def _has(self, topic: Topic, index: int, key: WindowKey) -> bool:
         """Whether a partition has a window, wherever it is served. Raises `CoordinatorRefusal` while it cannot tell."""
         if not self._serves(index) and self._others is not None:
-            return await self._ask(topic, index, key, Read()) != [None]
+            [state] = await self._ask(topic, index, key, Read())
+            return state is not None
         machine = self.led(index).machine
         if machine is None:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
