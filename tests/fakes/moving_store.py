@@ -46,6 +46,8 @@ class MovingStore(MemoryStore):
         super().__init__(clock, leader_epoch=1)
         self.groups = groups
         self.nodes = tuple(nodes)
+        self.placed: dict[int, tuple[int, ...]] = {}
+        """The nodes that are said to have replicas of a write group, where it is not all."""
         self.commit_seconds = commit_seconds
         self.leaders = dict.fromkeys(range(groups), nodes[0])
         self.terms = dict.fromkeys(range(groups), 1)
@@ -222,7 +224,8 @@ class NodeStore:
 
     def replicas(self, group: int) -> WriteGroupNodes:
         shared = self._shared
-        return WriteGroupNodes(shared.leaders[group], shared.terms[group], shared.nodes, shared.nodes)
+        placed = shared.placed.get(group, shared.nodes)
+        return WriteGroupNodes(shared.leaders[group], shared.terms[group], placed, placed)
 
     def leads(self, group: int) -> bool:
         return group in self._shared.serving[self._node_id]

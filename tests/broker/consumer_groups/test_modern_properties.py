@@ -4,6 +4,7 @@ The assignors are checked for themselves."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.consumer_groups.heartbeats import GROUP, Consumer, Table
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS, Partitions, Racks
 from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
 from mainstem.protocol.error_codes import ErrorCode
@@ -133,7 +134,7 @@ def test_assignors_give_each_partition_of_a_subscribed_topic_to_one_subscriber(
     assignor: str, data: st.DataObject, alike: bool
 ) -> None:
     members, sizes = data.draw(subscribers(alike=alike))
-    assigned = ASSIGNORS[assignor](members, sizes)
+    assigned = ASSIGNORS[assignor](members, sizes, NO_RACKS)
     assert assigned.keys() == members.keys()
     given_out = [
         (topic_id, index)
@@ -153,11 +154,11 @@ def test_uniform_is_balanced_within_one_and_moves_nothing_twice(
     case: tuple[dict[str, Subscriber], dict[UUID, int]],
 ) -> None:
     members, sizes = case
-    assigned = ASSIGNORS["uniform"](members, sizes)
+    assigned = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
     if members:
         assert max(loads(assigned)) - min(loads(assigned)) <= 1
     settled = {name: Subscriber(member.topics, assigned[name]) for name, member in members.items()}
-    assert ASSIGNORS["uniform"](settled, sizes) == assigned
+    assert ASSIGNORS["uniform"](settled, sizes, NO_RACKS) == assigned
 
 
 @settings(max_examples=100, deadline=None)
@@ -166,7 +167,108 @@ def test_uniform_leaves_no_pair_that_one_partition_would_bring_closer(
     case: tuple[dict[str, Subscriber], dict[UUID, int]],
 ) -> None:
     members, sizes = case
-    assigned = ASSIGNORS["uniform"](members, sizes)
+    assigned = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
+    load = dict(zip(assigned, loads(assigned), strict=True))
+    for member_id, partitions in assigned.items():
+        for topic_id in partitions:
+            others = [other for other in members if topic_id in members[other].topics]
+            assert all(load[member_id] <= load[other] + 1 for other in others)
+
+
+RACKS = ("a", "b", "c")
+
+
+@st.composite
+def in_racks(draw: st.DrawFn, *, alike: bool) -> tuple[dict[str, Subscriber], dict[UUID, int], Racks]:
+    members, sizes = draw(subscribers(alike=alike))
+    some = st.sampled_from(("", *RACKS, "where no node is"))
+    taken: set[tuple[UUID, int]] = set()
+    for name, member in members.items():
+        has = pairs({name: member.target})
+        target = {
+            topic_id: frozenset(index for index in indexes if (topic_id, index) not in taken)
+            for topic_id, indexes in member.target.items()
+        }
+        taken.update((topic_id, index) for _, topic_id, index in has)
+        members[name] = member._replace(rack=draw(some), target={one: left for one, left in target.items() if left})
+    kinds = st.frozensets(st.sampled_from(RACKS), max_size=2)
+    racks = {topic_id: draw(st.lists(kinds, min_size=size, max_size=size)) for topic_id, size in sizes.items()}
+    return members, sizes, racks
+
+
+def pairs(assigned: Mapping[str, Partitions]) -> set[tuple[str, UUID, int]]:
+    return {
+        (member_id, topic_id, index)
+        for member_id, partitions in assigned.items()
+        for topic_id, indexes in partitions.items()
+        for index in indexes
+    }
+
+
+def near(assigned: dict[str, Partitions], members: Mapping[str, Subscriber], racks: Racks) -> int:
+    """The number of partitions with a replica in the rack of their member."""
+    return sum(members[one].rack in racks[topic_id][index] for one, topic_id, index in pairs(assigned))
+
+
+def most_near(assigned: dict[str, Partitions], members: Mapping[str, Subscriber], racks: Racks) -> int:
+    """The most that could be, if each member had as many partitions: a matching of partitions and seats, found one by
+    one (Kuhn, 1955)."""
+    seats = [
+        members[member_id].rack for member_id, load in zip(assigned, loads(assigned), strict=True) for _ in range(load)
+    ]
+    partitions = [racks[topic_id][index] for _, topic_id, index in pairs(assigned)]
+    sitting: dict[int, int] = {}
+
+    def sits(partition: int, tried: set[int]) -> bool:
+        for seat, rack in enumerate(seats):
+            if rack in partitions[partition] and seat not in tried:
+                tried.add(seat)
+                if seat not in sitting or sits(sitting[seat], tried):
+                    sitting[seat] = partition
+                    return True
+        return False
+
+    return sum(sits(partition, set()) for partition in range(len(partitions)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=in_racks(alike=True))
+def test_uniform_brings_as_many_partitions_as_can_be_to_members_in_the_rack_of_a_replica(
+    case: tuple[dict[str, Subscriber], dict[UUID, int], Racks],
+) -> None:
+    members, sizes, racks = case
+    members = {name: member._replace(target={}) for name, member in members.items()}
+    assigned = ASSIGNORS["uniform"](members, sizes, racks)
+    if members:
+        assert max(loads(assigned)) - min(loads(assigned)) <= 1
+    assert near(assigned, members, racks) == most_near(assigned, members, racks)
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=in_racks(alike=True))
+def test_racks_cost_uniform_no_balance_and_no_partition_that_a_member_keeps(
+    case: tuple[dict[str, Subscriber], dict[UUID, int], Racks],
+) -> None:
+    members, sizes, racks = case
+    assigned, without = (ASSIGNORS["uniform"](members, sizes, some) for some in (racks, NO_RACKS))
+    had = pairs({name: member.target for name, member in members.items()})
+    assert len(pairs(assigned) & had) == len(pairs(without) & had)
+    assert sorted(loads(assigned)) == sorted(loads(without))
+    assert near(assigned, members, racks) >= near(without, members, racks)
+    settled = {name: member._replace(target=assigned[name]) for name, member in members.items()}
+    assert ASSIGNORS["uniform"](settled, sizes, racks) == assigned
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=in_racks(alike=False))
+def test_racks_cost_no_balance_among_members_that_subscribe_to_different_topics(
+    case: tuple[dict[str, Subscriber], dict[UUID, int], Racks],
+) -> None:
+    members, sizes, racks = case
+    assigned, without = (ASSIGNORS["uniform"](members, sizes, some) for some in (racks, NO_RACKS))
+    assert {(topic_id, index) for _, topic_id, index in pairs(assigned)} == {
+        (topic_id, index) for _, topic_id, index in pairs(without)
+    }
     load = dict(zip(assigned, loads(assigned), strict=True))
     for member_id, partitions in assigned.items():
         for topic_id in partitions:
@@ -176,9 +278,9 @@ def test_uniform_leaves_no_pair_that_one_partition_would_bring_closer(
 
 def test_uniform_moves_as_few_as_a_new_member_needs() -> None:
     sizes = {UUID(int=1): 12}
-    before = ASSIGNORS["uniform"]({name: Subscriber(frozenset(sizes), {}) for name in "abc"}, sizes)
+    before = ASSIGNORS["uniform"]({name: Subscriber(frozenset(sizes), {}) for name in "abc"}, sizes, NO_RACKS)
     members = {name: Subscriber(frozenset(sizes), before.get(name, {})) for name in "abcd"}
-    after = ASSIGNORS["uniform"](members, sizes)
+    after = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
     assert sorted(loads(after)) == [3, 3, 3, 3]
     for name in "abc":
         assert after[name][UUID(int=1)] < before[name][UUID(int=1)]
@@ -187,6 +289,6 @@ def test_uniform_moves_as_few_as_a_new_member_needs() -> None:
 def test_range_pairs_partitions_of_one_number() -> None:
     sizes = {UUID(int=1): 5, UUID(int=2): 5}
     members = {name: Subscriber(frozenset(sizes), {}) for name in "ab"}
-    assigned = ASSIGNORS["range"](members, sizes)
+    assigned = ASSIGNORS["range"](members, sizes, NO_RACKS)
     assert assigned["a"] == dict.fromkeys(sizes, frozenset({0, 1, 2}))
     assert assigned["b"] == dict.fromkeys(sizes, frozenset({3, 4}))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import numpy
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
@@ -43,7 +45,7 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
         self._config = config
         self._new_id = new_id
         self._config_of = config_of
-        topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics)
+        topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics, self._racks_of)
         self._topics_now = TopicsNow(self._topic_id_of, topics, metadata_current)
         self._counts = Counts()
         self._holdings = Holdings(config.members_bytes_max)
@@ -55,6 +57,20 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
     def _topic_id_of(self, name: str) -> uuid.UUID | None:
         topic = self._metadata.topic(name)
         return None if topic is None else topic.topic_id
+
+    def _racks_of(self, topic: Topic) -> Sequence[frozenset[str]]:
+        """Of the replicas of a topic's partitions; none where nodes are in one rack, or brokers without storage serve
+        all queues."""
+        racks = {node.node_id: node.rack for node in self._metadata.nodes() if node.rack is not None}
+        if len(set(racks.values())) < 2 or self._node.routing.brokers():
+            return ()
+        queue_ids = numpy.arange(topic.partitions, dtype=numpy.uint64) | numpy.uint64(topic.queue_id(0))
+        groups, places = numpy.unique(self._node.leadership.groups_of(queue_ids), return_inverse=True)
+        found = [
+            frozenset(racks[node_id] for node_id in self._node.leadership.replicas(group).replicas if node_id in racks)
+            for group in groups.tolist()
+        ]
+        return [found[place] for place in places.tolist()]
 
     def _first_served(self, partitions: int) -> None:
         self._first_load.expect(partitions)

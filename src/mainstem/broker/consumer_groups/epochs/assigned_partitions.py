@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
@@ -19,6 +19,11 @@ Partitions = Mapping[UUID, frozenset[int]]
 
 Sizes = Mapping[UUID, int]
 """Topic id → how many partitions it has."""
+
+Racks = Mapping[UUID, Sequence[frozenset[str]]]
+"""Topic id → per partition the racks that have a replica of it. Topics whose racks are not known are missing."""
+
+NO_RACKS: Racks = {}
 
 
 def partitions_of(rows: Iterable[RecordedTopicPartitions | HeartbeatTopicPartitions]) -> Partitions:

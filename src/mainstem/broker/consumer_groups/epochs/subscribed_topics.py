@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -25,6 +25,8 @@ class CurrentTopics(NamedTuple):
     named: Callable[[str], Topic | None]
     by_id: Callable[[UUID], Topic | None]
     every: Callable[[], Iterable[Topic]]
+    racks: Callable[[Topic], Sequence[frozenset[str]]] = lambda topic: ()
+    """Per partition the racks that have a replica; empty: these say nothing about who should read it."""
 
     def known(self, names: Iterable[str]) -> list[Topic]:
         """Those of the named topics that exist, by name."""

@@ -2,20 +2,22 @@
 
 `uniform` gives every member as many partitions as any other, plus or minus one, where all subscribe to the same topics,
 and moves as few as that needs. It leaves no partition that would bring two members closer to each other if it moved
-from one to the other, also among members that subscribe to different topics. `range` gives each member a contiguous
-range of every topic, so that partitions of one number in topics of one size go to one member.
+from one to the other, also among members that subscribe to different topics. Where that leaves a choice, partitions go
+to members in the rack of one of their replicas. `range` gives each member a contiguous range of every topic, so that
+partitions of one number in topics of one size go to one member, whatever their racks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heapreplace
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, Sizes
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS, Partitions, Racks, Sizes
+from mainstem.broker.consumer_groups.modern.rack_matching import racks_of, seated
 
 
 class Subscriber(NamedTuple):
@@ -26,14 +28,16 @@ class Subscriber(NamedTuple):
     target: Partitions
     """Its partitions by the last target assignment."""
     instance_id: str | None = None
+    rack: str = ""
+    """Empty: it names none."""
 
 
-Assignor = Callable[[Mapping[str, Subscriber], Sizes], dict[str, Partitions]]
-"""Members by id, and the sizes of all topics to which any of them subscribes; the answer names every member, and has
-every partition of a topic with a subscriber once."""
+Assignor = Callable[[Mapping[str, Subscriber], Sizes, Racks], dict[str, Partitions]]
+"""Members by id, the sizes of all topics to which any of them subscribes, and the racks of their partitions; the answer
+names every member, and has every partition of a topic with a subscriber once."""
 
 
-def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks = NO_RACKS) -> dict[str, Partitions]:
     found: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
     ordered = sorted(members, key=lambda member_id: (members[member_id].instance_id or member_id, member_id))
     for topic_id, size in sizes.items():
@@ -47,17 +51,19 @@ def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
     return dict(found)
 
 
-def assign_uniformly(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+def assign_uniformly(members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks = NO_RACKS) -> dict[str, Partitions]:
+    if not any(member.rack for member in members.values()):
+        racks = NO_RACKS
     if len({member.topics for member in members.values()}) <= 1:
-        return _assign_alike(members, sizes)
-    return _assign_mixed(members, sizes)
+        return _assign_alike(members, sizes, racks)
+    return _assign_mixed(members, sizes, racks)
 
 
-def _assign_alike(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
+def _assign_alike(members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks) -> dict[str, Partitions]:
     """All members subscribe to the same topics."""
     if not members:
         return {}
-    kept, free = _kept(members, sizes)
+    kept, free = _kept(members, sizes, racks)
     total = sum(sizes.get(topic_id, 0) for topic_id in next(iter(members.values())).topics)
     least, extras = divmod(total, len(members))
     for member_id in sorted(members, key=lambda member_id: (-len(kept[member_id]), member_id)):
@@ -67,19 +73,20 @@ def _assign_alike(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
             share, extras = least + 1, extras - 1
         free += has[share:]
         del has[share:]
+    seats: dict[str, int] = {}
     for member_id in sorted(members, key=lambda member_id: (-len(kept[member_id]), member_id)):
         has = kept[member_id]
         share = least
         if extras and len(has) <= least:
             share, extras = least + 1, extras - 1
-        while len(has) < share and free:
-            has.append(free.pop())
-    assert not free, f"{len(free)} partitions are left over"
+        seats[member_id] = share - len(has) if share > len(has) else 0
+    for member_id, partitions in seated(free, seats, {one: members[one].rack for one in seats}, racks).items():
+        kept[member_id] += partitions
     return {member_id: _by_topic(has) for member_id, has in kept.items()}
 
 
-def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Partitions]:
-    kept, free = _kept(members, sizes)
+def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks) -> dict[str, Partitions]:
+    kept, free = _kept(members, sizes, racks)
     load = {member_id: len(has) for member_id, has in kept.items()}
     owned: dict[UUID, dict[str, list[int]]] = {
         topic_id: {member_id: [] for member_id in sorted(members) if topic_id in members[member_id].topics}
@@ -91,9 +98,10 @@ def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
     for topic_id, of_one in groupby(sorted(free, key=lambda it: (len(owned[it[0]]), it)), key=lambda it: it[0]):
         ranking = [(load[member_id], member_id) for member_id in owned[topic_id]]
         heapify(ranking)
-        for _, index in of_one:
+        alike = _alike(of_one, racks)
+        for _ in range(sum(map(len, alike.values()))):
             lowest, least = ranking[0]
-            owned[topic_id][least].append(index)
+            owned[topic_id][least].append(_taken(alike, members[least].rack))
             load[least] = lowest + 1
             heapreplace(ranking, (lowest + 1, least))
     moved = True
@@ -114,6 +122,26 @@ def _assign_mixed(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, 
     return dict(found)
 
 
+def _alike(partitions: Iterable[tuple[UUID, int]], racks: Racks) -> dict[frozenset[str], list[int]]:
+    """The partitions of one topic by the racks of their replicas, the last ones first."""
+    found: dict[frozenset[str], list[int]] = {}
+    for partition in partitions:
+        found.setdefault(racks_of(partition, racks), []).append(partition[1])
+    for indexes in found.values():
+        indexes.reverse()
+    return found
+
+
+def _taken(alike: Mapping[frozenset[str], list[int]], rack: str) -> int:
+    """One of these partitions for a member of that rack; of those in reach as few racks have them as possible, and of
+    others as many."""
+    some = [kind for kind, indexes in alike.items() if indexes]
+    near = [kind for kind in some if rack in kind]
+    if near:
+        return alike[min(near, key=lambda kind: (len(kind), -len(alike[kind])))].pop()
+    return alike[max(some, key=lambda kind: (len(alike[kind]), -len(kind)))].pop()
+
+
 def _further_apart(of_topic: Mapping[str, Sequence[int]], load: Mapping[str, int]) -> tuple[str, str] | None:
     """The members with most and least partitions among a topic's, if one of the topic's partitions should move."""
     givers = [member_id for member_id, indexes in of_topic.items() if indexes]
@@ -125,9 +153,10 @@ def _further_apart(of_topic: Mapping[str, Sequence[int]], load: Mapping[str, int
 
 
 def _kept(
-    members: Mapping[str, Subscriber], sizes: Sizes
+    members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks
 ) -> tuple[dict[str, list[tuple[UUID, int]]], list[tuple[UUID, int]]]:
-    """The partitions that each member has and may keep, and those that nobody has, both in order."""
+    """The partitions that each member has and may keep, first those with a replica in its rack, and those that nobody
+    has, both in order."""
     taken: set[tuple[UUID, int]] = set()
     kept: dict[str, list[tuple[UUID, int]]] = {}
     for member_id, member in members.items():
@@ -139,7 +168,8 @@ def _kept(
             if index < sizes.get(topic_id, 0) and (topic_id, index) not in taken
         ]
         taken.update(has)
-        kept[member_id] = sorted(has)
+        rack = member.rack
+        kept[member_id] = sorted(has, key=lambda one: (rack not in racks_of(one, racks), one)) if racks else sorted(has)
     subscribed = frozenset[UUID]().union(*(member.topics for member in members.values()))
     free = [
         (topic_id, index)

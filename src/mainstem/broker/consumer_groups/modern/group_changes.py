@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, ReconciliationState
 from mainstem.broker.consumer_groups.epochs.epoch_step import EpochStep
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
@@ -136,5 +137,9 @@ def assign(it: GroupStep) -> None:
         if said not in subscribed:
             names = group.topics_of(metadata)
             subscribed[said] = frozenset(topics[name].topic_id for name in names if name in topics)
-        members[member_id] = Subscriber(subscribed[said], group.target(member_id), metadata.instance_id)
-    it.write_targets(ASSIGNORS[assignor_of(group)](members, sizes))
+        rack = metadata.rack_id or ""
+        members[member_id] = Subscriber(subscribed[said], group.target(member_id), metadata.instance_id, rack)
+    racks = NO_RACKS
+    if any(member.rack for member in members.values()):
+        racks = {topic.topic_id: it.topics.racks(topic) for topic in topics.values()}
+    it.write_targets(ASSIGNORS[assignor_of(group)](members, sizes, racks))
