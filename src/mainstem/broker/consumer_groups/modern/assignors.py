@@ -2,8 +2,8 @@
 
 `uniform` gives every member as many partitions as any other, plus or minus one, where all subscribe to the same topics,
 and moves as few as that needs. It leaves no partition that would bring two members closer to each other if it moved
-from one to the other, also among members that subscribe to different topics. Where that leaves a choice, partitions go
-to members in the rack of one of their replicas. `range` gives each member a contiguous range of every topic, so that
+from one to the other, also among members that subscribe to different topics. If that leaves a choice, partitions go to
+members in the rack of one of their replicas. `range` gives each member a contiguous range of every topic, so that
 partitions of one number in topics of one size go to one member, whatever their racks.
 """
 
