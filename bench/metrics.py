@@ -29,6 +29,8 @@ METRICS = {
     "cpu_ms_per_queue": Metric("node's CPU", "ms/queue", False, 2),
     "requests_per_s": Metric("requests", "1/s", True, 0),
     "batches_per_s": Metric("batches", "1/s", True, 0),
+    "transactions_per_s": Metric("transactions", "1/s", True, 1),
+    "cpu_ms_per_transaction": Metric("node's CPU", "ms/transaction", False, 2),
     "records_per_s": Metric("records", "1/s", True, 0),
     "node_cores": Metric("cores the node used", "", False, 2),
     "rate_per_s": Metric("offered", "requests/s", True, 0),

@@ -77,6 +77,10 @@ class Results:
             return None
         return Spread(statistics.median(values), min(values), max(values), len(values))
 
+    def values(self, row: Row, system: str, metric: str) -> list[float]:
+        """Of all repetitions, in their order."""
+        return list(self._values[row].get(system, {}).get(metric, ()))
+
     def median(self, row: Row | None, system: str, metric: str) -> float | None:
         spread = self.spread(row, system, metric)
         return None if spread is None else spread.median

@@ -133,6 +133,8 @@ class Fetch(_Load):
     """Bytes a second to read at; None: as fast as they come."""
     check_crc: bool = False
     """Check the checksum of every batch. Otherwise payload is not looked at, and mostly dropped in the kernel."""
+    committed: bool = False
+    """Read what transactions have committed, and ask which of them were aborted. Batches of aborted ones come, too."""
 
 
 def build(directory: Path) -> Path:

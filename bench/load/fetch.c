@@ -148,7 +148,7 @@ static void build_request(const struct consumer *consumer, struct place *place, 
     put_i32(&at, (int32_t)options->max_wait_ms);
     put_i32(&at, (int32_t)options->min_bytes);
     put_i32(&at, (int32_t)options->max_bytes);
-    put_i8(&at, 0);   /* uncommitted is read too */
+    put_i8(&at, options->committed); /* isolation level */
     put_i32(&at, 0);  /* no session … */
     put_i32(&at, -1); /* … and none wanted */
     at = put_group(consumer, at, group);

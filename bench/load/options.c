@@ -70,6 +70,8 @@ static const struct row ROWS[] = {
     {"--rate-bytes", FOR_FETCH, NUMBER, &parsed.rate_bytes, 0, 1e12,
      "bytes a second to read at (as fast as they come)"},
     {"--check-crc", FOR_FETCH, FLAG, &parsed.check_crc, 0, 0, "check the checksum of every batch"},
+    {"--committed", FOR_FETCH, FLAG, &parsed.committed, 0, 0,
+     "read what transactions have committed, and ask which of them were aborted"},
 };
 
 enum { ROW_COUNT = sizeof ROWS / sizeof ROWS[0] };

@@ -29,7 +29,7 @@ struct options {
     uint64_t pool_bytes;
 
     int64_t from;
-    bool until_end, check_crc;
+    bool until_end, check_crc, committed;
     uint64_t max_bytes, partition_max_bytes, min_bytes, max_wait_ms;
     double rate_bytes; /* bytes a second; 0: as fast as they come */
 };

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import SystemFailed
@@ -43,6 +43,10 @@ class Mainstem:
         import mainstem
 
         return f"Mainstem {mainstem.__version__}"
+
+    def environment(self) -> Mapping[str, str]:
+        """Of its processes: nobody's settings but the bench's."""
+        return {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
 
     def start(self, setup: Setup) -> Node:
         count = setup.nodes
@@ -75,7 +79,7 @@ class Mainstem:
             for key, value in settings.items():
                 command += ["--set", f"{key}={value}"]
             commands.append(command)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
+        environment = self.environment()
         begun = time.perf_counter()
         processes = [launch(setup, command, environment) for command in commands]
         node = Node(setup, processes, kafka, http[0], RESERVES, guarded)

@@ -18,6 +18,7 @@ from bench.workloads import (
     small_requests,
     splitting,
     tiering,
+    transactions,
 )
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -35,4 +36,5 @@ WORKLOADS: tuple[Workload, ...] = (
     everything.WORKLOAD,
     tiering.WORKLOAD,
     over_tls.WORKLOAD,
+    transactions.WORKLOAD,
 )

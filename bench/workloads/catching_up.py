@@ -15,14 +15,13 @@ one small queue is read among so much data that its file's index has long left m
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import urllib.request
 
 from bench.errors import BenchError
 from bench.load import Fetch
 from bench.session import Form, Session, Stage, Workload
 from bench.store.reads import disk_itself
+from bench.store.run_spark import run_spark
 from bench.systems.system import Durability
 from bench.topics import Queues
 
@@ -36,7 +35,6 @@ SEGMENT_BYTES = 128 << 20
 PASSES = {"short": 3, "full": 5}
 WARM_BYTES = 64 << 20
 WARM_PASSES = 3
-SPARK_SECONDS_MAX = 240.0
 STORED_SHARE_MIN = 0.95
 """Of the bytes read, those that came from merged files; otherwise another tier was measured."""
 ONE_BY_ONE = "a small queue a request, evicted, no index in memory"
@@ -72,8 +70,8 @@ def _catch_up(stage: Stage) -> None:
     warm = _fill(stage, "warm", 16, WARM_BYTES)
     _fill(stage, "behind", 16, BEHIND_BYTES)
     if node.http is not None:
-        _run_spark(node.http, "split", "run")
-        _run_spark(node.http, "store", "merge")
+        run_spark(node.http, "split", "run")
+        run_spark(node.http, "store", "merge")
     node.stop()
     node = stage.start()
     for _ in range(WARM_PASSES):
@@ -115,17 +113,6 @@ def _one_by_one(stage: Stage, queues: Queues) -> None:
     figures = stage.measure(ONE_BY_ONE, load, queues=queues.count)
     per_request = 1000 * figures["node_cores"] / figures["requests_per_s"]
     stage.record(ONE_BY_ONE, {"cpu_ms_per_request": per_request}, queues=queues.count)
-
-
-def _run_spark(http: str, *command: str) -> None:
-    """Raises BenchError when it fails, or is not over in time."""
-    line = [sys.executable, "-m", "mainstem.cli.main", *command, "--once", "--http", http]
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=SPARK_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        raise BenchError(f"{' '.join(command)} was not over after {SPARK_SECONDS_MAX:.0f} s") from None
-    if done.returncode != 0:
-        raise BenchError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-800:]}")
 
 
 def _read_bytes(http: str | None) -> dict[str, float]:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.librdkafka import consume
 from bench.load import Fetch, LoadError, Produce, build, has_openssl, run, start
 from bench.metrics import pooled_ms
 from bench.systems.guard import Guard
 from bench.systems.system import free_ports
+from bench.transactional_clients import Transactions, play
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.list_offsets.v1.request import ListOffsetsRequest
 from kio.schema.metadata.v4.request import MetadataRequest
@@ -156,6 +159,42 @@ def test_a_client_reads_what_it_wrote(binary: Path, node: Serving) -> None:
     values = [message.value or b"" for message in received]
     assert {len(value) for value in values} == {1_000}
     assert len(zlib.compress(values[0])) > 1_000
+
+
+def test_transactions_are_committed_and_aborted_and_end_for_readers_of_committed_ones(
+    binary: Path, node: Serving
+) -> None:
+    """An open transaction at the end of one queue: readers of committed ones stop before it, and are told of the
+    aborted ones, whose batches come."""
+    create_topics(node, "transactions", count=1, partitions=2)
+    load = Transactions(
+        address=node.kafka, topic="transactions-0", queues=2, batches=6, batch_records=2, record_bytes=50, abort_every=2
+    )
+    told = play(load, producers=2, seconds=PATIENCE_SECONDS, count=4)
+    assert told["transactions"] == 8
+    assert 0 < told["p50_ms"] <= told["p99_ms"]
+    # each producer has committed one before, and two of its four; librdkafka reads committed ones by default
+    assert consume(node.kafka, "transactions-0", 2)["records"] == (2 + 4) * 12
+    fetch = Fetch(address=node.kafka, topics="transactions:1", partitions=2, queues_per_request=2, until_end=True)
+    everything, read = (run(binary, replace(fetch, committed=committed)) for committed in (False, True))
+    assert read["errors"] == {}
+    assert read["records"] == everything["records"] == (2 + 8) * (12 + 2)  # a marker in each queue
+    with open_transaction(node) as producer:
+        producer.produce("transactions-0", b"open", partition=0)
+        producer.flush(PATIENCE_SECONDS)
+        after = run(binary, replace(fetch, until_end=False, committed=True, seconds=0.2))
+        assert after["records"] == read["records"]
+        assert run(binary, fetch)["records"] == read["records"] + 1
+
+
+@contextmanager
+def open_transaction(node: Serving) -> Iterator[Producer]:
+    """A producer in a transaction, which is aborted at the end."""
+    producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "open"})
+    producer.init_transactions(PATIENCE_SECONDS)
+    producer.begin_transaction()
+    yield producer
+    producer.abort_transaction(PATIENCE_SECONDS)
 
 
 def test_a_schedule_is_kept_to_the_last_request(binary: Path, node: Serving) -> None:

@@ -85,6 +85,7 @@ class Completion:
                 if left:
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
+            self._partition.wake_next(transaction.transactional_id)  # it runs behind this turn, ahead of the append
             await self._partition.submit(lambda machine, ticket, now: machine.complete(ticket, transaction, now))
         except CoordinatorRefusal:  # whoever loads the partition next finds it prepared
             self._everything = True

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,10 @@ from mainstem.protocol.error_codes import ErrorCode
 
 NewProducerId = Callable[[], Awaitable[int]]
 """Gives a producer id that nobody has. Raises `MainstemError`."""
+
+COMPLETION_SECONDS_MAX = 0.5
+"""For which a producer's next transaction waits until the last one is complete. A connection's requests are answered in
+turn: behind a queue that has no leader they must not wait for long."""
 
 _Making = Callable[[int | None], TransactionEvent]
 
@@ -69,12 +74,24 @@ class TransactionCoordinator:
     async def add(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition], client_version: int
     ) -> ErrorCode:
-        """Take partitions into the producer's transaction, which begins with the first: all of them, or none."""
+        """Take partitions into the producer's transaction, which begins with the first: all of them, or none.
+
+        Producers begin a transaction as soon as the end of the one before is decided, and its markers take two more
+        appends. Kafka answers CONCURRENT_TRANSACTIONS, on which clients wait for 20 ms and more. Here the request waits
+        for a while; so the new transaction begins in the append that completes the last one."""
         added = frozenset(partitions)
-        answer = await self._submit(
-            transactional_id,
-            lambda machine, ticket, now: machine.add(ticket, transactional_id, producer, added, client_version, now),
-        )
+
+        def event(machine: TransactionMachine, ticket: Ticket, now: Moment) -> Result:
+            return machine.add(ticket, transactional_id, producer, added, client_version, now)
+
+        answer = await self._submit(transactional_id, event)
+        if answer is ErrorCode.CONCURRENT_TRANSACTIONS:
+            try:
+                async with asyncio.timeout(COMPLETION_SECONDS_MAX):
+                    await (await self.served.led_for(transactional_id)).completed(transactional_id)
+            except (TimeoutError, CoordinatorRefusal):
+                return ErrorCode.CONCURRENT_TRANSACTIONS
+            answer = await self._submit(transactional_id, event)
         assert isinstance(answer, ErrorCode)
         return answer
 

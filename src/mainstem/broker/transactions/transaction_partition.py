@@ -36,6 +36,21 @@ class TransactionPartition(MachinePartition[TransactionMachine]):
         """There may be transactions whose markers are to be written."""
         self._config = config
         self._counts = counts
+        self._completing: dict[str, asyncio.Event] = {}
+        """By transactional id: who waits for the end of its prepared transaction."""
+
+    async def completed(self, transactional_id: str) -> None:
+        """Returns once no transaction is prepared under this id any more as far as the machine knows, which may be
+        ahead of its log."""
+        current = None if self.machine is None else self.machine.transactions.get(transactional_id)
+        if current is not None and current.state.is_prepared:
+            await self._completing.setdefault(transactional_id, asyncio.Event()).wait()
+
+    def wake_next(self, transactional_id: str) -> None:
+        """The machine is told in this turn that all markers of a transaction are written."""
+        waiting = self._completing.pop(transactional_id, None)
+        if waiting is not None:
+            waiting.set()
 
     # --- the runtime's MachineKind ----------------------------------------------------------------------
 
@@ -62,3 +77,7 @@ class TransactionPartition(MachinePartition[TransactionMachine]):
 
     def failed(self) -> None:
         self._counts.log_failures += 1
+
+    def dropped(self) -> None:
+        for transactional_id in list(self._completing):
+            self.wake_next(transactional_id)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from mainstem.model import AbortedRange
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.reading.remote_history import RemoteHistory
+
+_first_then_last = attrgetter("first_offset", "last_offset")
 
 
 class LongTermTransactions:
@@ -31,6 +34,14 @@ class LongTermTransactions:
             for stay in self._placement.stays_from(queue_id, from_offset)
             if stay.first_offset < to_offset
         ]
+        if len(stays) == 1:
+            ((group, first),) = stays
+            told = await self._store.transactions.told(queue_id, group, first, to_offset)
+            in_tier = self._remote is not None and self._remote.has(group)
+            if told is not None and (told.are_all or not in_tier):
+                return sorted(told.aborted, key=_first_then_last)
+            if told is None and not in_tier:
+                return []
         found: set[AbortedRange] = set()
         if not await self._has_some(queue_id, stays, to_offset):
             return []
@@ -40,7 +51,7 @@ class LongTermTransactions:
             if not here.are_all and self._remote is not None and self._remote.has(group):
                 there = await self._remote.transactions.ended(queue_id, group, first, to_offset)
                 found.update(there.aborted)
-        return sorted(found, key=lambda one: (one.first_offset, one.last_offset))
+        return sorted(found, key=_first_then_last)
 
     async def _has_some(self, queue_id: int, stays: Sequence[tuple[int, int]], to_offset: int) -> bool:
         for group, first in stays:

@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
+from mainstem.lru import Lru
 from mainstem.model import AbortedRange
 from mainstem.storage.extents.aborted import NO_PRODUCER, of_queue
 from mainstem.storage.extents.extent_format import TRANSACTIONAL
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
-from mainstem.storage.queue_store.reading.open_files import FileGone
+from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 
 Found = TypeVar("Found")
+
+ROWS_AT_ONCE = 64
+"""Rows of a queue, of either index, that are looked at before more are: a reader's megabyte seldom has more."""
+
+
+LAST_FILES_MAX = 1_024
+"""Queues of which it is known where their readers are: a hundred bytes each."""
 
 
 class FoundTransactions(NamedTuple):
@@ -31,6 +40,26 @@ class FoundTransactions(NamedTuple):
     was found; otherwise what is before or behind these files knows of others."""
 
 
+class _Look(NamedTuple):
+    """A search among the files of one moment."""
+
+    queue_id: int
+    group: int
+    from_offset: int
+    to_offset: int
+    files: SpanList
+    spans: Spans
+    """The same, as a reader of the queue sees them."""
+
+
+class _LastFile(NamedTuple):
+    """The file in which the last search for a queue ended, among the files of that moment."""
+
+    files: SpanList
+    at: int
+    file: KnownFile
+
+
 class FileTransactions:
     """The transactions of one store's files. Raises `StorageError` where a file cannot be read that may have what is
     looked for, and OSError."""
@@ -39,58 +68,95 @@ class FileTransactions:
         self._stored = stored
         self._manifest = stored.manifest
         self._search = stored.search
+        self._last_files: Lru[tuple[int, int], _LastFile] = Lru(LAST_FILES_MAX)
+        """By write group and queue: readers go on where they were."""
 
     async def has_some(self, queue_id: int, group: int, from_offset: int, to_offset: int) -> bool:
         """Whether these files have batches of transactions among [`from_offset`, `to_offset`)."""
-        return await self._of_now(
-            group, queue_id, lambda spans: self._has_some(queue_id, spans, from_offset, to_offset)
-        )
+        return await self._of_now(queue_id, group, from_offset, to_offset, self._has_some)
 
     async def ended(self, queue_id: int, group: int, from_offset: int, to_offset: int) -> FoundTransactions:
         """The aborted transactions with offsets in [`from_offset`, `to_offset`) of which these files have the markers,
         whichever files have their batches."""
-        return await self._of_now(group, queue_id, lambda spans: self._ended(queue_id, spans, from_offset, to_offset))
+        return await self._of_now(queue_id, group, from_offset, to_offset, self._ended)
 
-    async def _of_now(self, group: int, queue_id: int, look: Callable[[Spans], Awaitable[Found]]) -> Found:
+    async def told(self, queue_id: int, group: int, from_offset: int, to_offset: int) -> FoundTransactions | None:
+        """`ended` and `has_some` in one search: None where these files have no batches of transactions there."""
+        return await self._of_now(queue_id, group, from_offset, to_offset, self._told)
+
+    async def _of_now(
+        self,
+        queue_id: int,
+        group: int,
+        from_offset: int,
+        to_offset: int,
+        answer: Callable[[_Look, ExtentPlace | None], Awaitable[Found]],
+    ) -> Found:
         while True:
-            spans = self._manifest.spans(group)
+            files = self._manifest.spans(group)
+            look = _Look(queue_id, group, from_offset, to_offset, files, SeenSpans(files, queue_id))
             try:
-                return await look(SeenSpans(spans, queue_id))
+                return await answer(look, self._near(look) or await self._find(look))
             except FileGone:  # it was merged meanwhile
-                if self._manifest.spans(group) is spans:
+                if self._manifest.spans(group) is files:
                     raise
 
-    async def _has_some(self, queue_id: int, spans: Spans, from_offset: int, to_offset: int) -> bool:
-        place = await self._search.find(queue_id, spans, from_offset)
+    def _near(self, look: _Look) -> ExtentPlace | None:
+        """The extent with the first offset, if it is in the file in which the last search for the queue ended, and
+        memory has that file's index."""
+        last = self._last_files.get((look.group, look.queue_id))
+        if last is None or last.files is not look.files:
+            return None
+        extents = self._stored.open_files.held_rows(last.file, look.queue_id)
+        if extents is None:
+            return None
+        rows = extents.queue_rows(look.queue_id)
+        row = extents.find_among(rows, look.from_offset)
+        if row is None or int(extents.rows["base_offset"][row]) > look.from_offset:
+            return None
+        return ExtentPlace(last.at, last.file, extents, row, rows[1])
+
+    async def _find(self, look: _Look) -> ExtentPlace | None:
+        place = await self._search.find(look.queue_id, look.spans, look.from_offset)
+        if place is not None:
+            self._last_files.put((look.group, look.queue_id), _LastFile(look.files, place.at, place.file))
+        return place
+
+    async def _told(self, look: _Look, place: ExtentPlace | None) -> FoundTransactions | None:
+        return await self._ended(look, place) if await self._has_some(look, place) else None
+
+    async def _has_some(self, look: _Look, place: ExtentPlace | None) -> bool:
         while place is not None:
-            rows = place.extents.rows[place.row : place.end]
-            rows = rows[rows["base_offset"] < to_offset]
-            if not len(rows):
-                return False
-            if (rows["flags"] & TRANSACTIONAL != 0).any():
-                return True
-            place = await self._next_file(queue_id, spans, place)
+            for at in range(place.row, place.end, ROWS_AT_ONCE):
+                rows = place.extents.rows[at : min(at + ROWS_AT_ONCE, place.end)]
+                inside = rows["base_offset"] < look.to_offset
+                if (rows["flags"][inside] & TRANSACTIONAL).any():
+                    return True
+                if not inside[-1]:
+                    return False
+            place = await self._next_file(look, place)
         return False
 
-    async def _ended(self, queue_id: int, spans: Spans, from_offset: int, to_offset: int) -> FoundTransactions:
-        place = await self._search.find(queue_id, spans, from_offset)
-        has_first = place is not None and int(place.extents.rows["base_offset"][place.row]) <= from_offset
+    async def _ended(self, look: _Look, place: ExtentPlace | None) -> FoundTransactions:
+        has_first = place is not None and int(place.extents.rows["base_offset"][place.row]) <= look.from_offset
         found: list[AbortedRange] = []
         while place is not None:
-            rows = of_queue(await self._stored.open_files.aborted(place.file), queue_id)
-            for _queue, producer_id, first_offset, last_offset, stable in rows.tolist():
-                if last_offset < from_offset:
-                    continue
-                if producer_id != NO_PRODUCER and first_offset < to_offset:
-                    found.append(AbortedRange(producer_id, first_offset, last_offset))
-                if stable >= to_offset:
-                    return FoundTransactions(found, are_all=has_first)
-            place = await self._next_file(queue_id, spans, place)
+            rows = of_queue(await self._stored.open_files.aborted(place.file), look.queue_id)
+            at = int(rows["last_offset"].searchsorted(look.from_offset))
+            while at < len(rows):
+                piece = rows[at : at + ROWS_AT_ONCE].tolist()
+                for _queue, producer_id, first_offset, last_offset, stable in piece:
+                    if producer_id != NO_PRODUCER and first_offset < look.to_offset:
+                        found.append(AbortedRange(producer_id, first_offset, last_offset))
+                    if stable >= look.to_offset:
+                        return FoundTransactions(found, are_all=has_first)
+                at += len(piece)
+            place = await self._next_file(look, place)
         return FoundTransactions(found, are_all=False)
 
-    async def _next_file(self, queue_id: int, spans: Spans, place: ExtentPlace) -> ExtentPlace | None:
+    async def _next_file(self, look: _Look, place: ExtentPlace) -> ExtentPlace | None:
         """The queue's first extent behind all that this file has of it."""
         following: ExtentPlace | None = place._replace(row=place.end - 1)
         while following is not None and following.file is place.file:
-            following = await self._search.following(queue_id, spans, following)
+            following = await self._search.following(look.queue_id, look.spans, following)
         return following

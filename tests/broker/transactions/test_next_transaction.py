@@ -1,0 +1,141 @@
+"""A producer's next transaction waits for the end of its last one, for a while; on simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from tests.broker.serving_node_of import serving_node_of
+from tests.fakes.leadership import FakeLeadership
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.metadata import FakeMetadata
+from tests.fakes.simulated_loop import SimulatedLoop
+
+from mainstem.broker.transactions.config import TransactionsConfig
+from mainstem.broker.transactions.served_transactions import ServedTransactions
+from mainstem.broker.transactions.state_topic import STATE_TOPIC
+from mainstem.broker.transactions.transaction import TopicPartition, Transaction, TransactionState
+from mainstem.broker.transactions.transaction_coordinator import COMPLETION_SECONDS_MAX, TransactionCoordinator
+from mainstem.broker.transactions.transitions import Initialization, Producer
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.records import stored_batches
+
+ID = "orders"
+PARTITION = ("sales", 0)
+
+
+class HeldMarkers:
+    """Writes no marker before it is let go."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def write(
+        self, transaction: Transaction, coordinator_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> set[TopicPartition]:
+        await self.go.wait()
+        return set()
+
+
+class Cluster:
+    """A transaction coordinator on a memory store."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.store = MemoryStore(loop)
+        self.metadata = FakeMetadata()
+        self.markers = HeldMarkers()
+        config = TransactionsConfig(topic_partitions=1)
+        node = serving_node_of(self.metadata, FakeLeadership(self.metadata, self.store), self.store, loop)
+        self.served = ServedTransactions(node, config, self.markers)
+        self.coordinator = TransactionCoordinator(self.served, config, self._new_id)
+
+    async def _new_id(self) -> int:
+        return 7
+
+    async def committing(self) -> Producer:
+        """A producer whose transaction is prepared, and has no markers yet."""
+        await self.coordinator.leader_of(ID)
+        while (producer := await self.coordinator.initialize(Initialization(ID, 60_000))) is not None:
+            if isinstance(producer, Producer):
+                break
+            assert producer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await asyncio.sleep(0.1)
+        assert await self.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.NONE
+        assert (await self.coordinator.end(ID, producer, commit=True, version=0)).code is ErrorCode.NONE
+        return producer
+
+    async def state(self) -> TransactionState:
+        [found] = await self.coordinator.describe([ID])
+        assert isinstance(found, Transaction)
+        return found.state
+
+    def records_of_last_append(self) -> int:
+        topic = self.metadata.topic(STATE_TOPIC)
+        assert topic is not None
+        [batch] = stored_batches(self.store.queues[topic.queue_id(0)].batches[-1].data)
+        return batch.header.record_count
+
+
+def simulated(story: Callable[[Cluster], Awaitable[Any]]) -> None:
+    loop = SimulatedLoop()
+
+    async def told() -> None:
+        cluster = Cluster(loop)
+        cluster.served.start()
+        try:
+            async with asyncio.timeout(3_600):
+                await story(cluster)
+        finally:
+            await cluster.served.close()
+
+    try:
+        loop.run_until_complete(told())
+        assert not asyncio.all_tasks(loop)
+    finally:
+        loop.close()
+
+
+async def waiting(cluster: Cluster, producer: Producer) -> asyncio.Task[ErrorCode]:
+    """The request that begins the next transaction, under way."""
+    adding = asyncio.create_task(cluster.coordinator.add(ID, producer, [PARTITION], 0))
+    await asyncio.sleep(COMPLETION_SECONDS_MAX / 2)
+    assert not adding.done()
+    return adding
+
+
+def test_it_begins_in_the_append_that_completes_the_last_one() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.committing()
+        adding = await waiting(cluster, producer)
+        cluster.markers.go.set()
+        assert await adding is ErrorCode.NONE
+        assert await cluster.state() is TransactionState.ONGOING
+        assert cluster.records_of_last_append() == 2, "one of them completes, the other one begins"
+
+    simulated(story)
+
+
+def test_it_is_refused_when_the_markers_take_too_long_and_comes_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.committing()
+        begun = cluster.loop.time()
+        assert await cluster.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert cluster.loop.time() - begun == COMPLETION_SECONDS_MAX
+        cluster.markers.go.set()
+        assert await cluster.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.NONE
+
+    simulated(story)
+
+
+def test_nobody_waits_for_a_coordinator_that_stops() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.committing()
+        adding = await waiting(cluster, producer)
+        begun = cluster.loop.time()
+        await cluster.served.close()
+        assert await adding is not ErrorCode.NONE
+        assert cluster.loop.time() == begun
+
+    simulated(story)
