@@ -149,12 +149,15 @@ class MainstemCluster:
 
 
 class BrokersCluster(MainstemCluster):
-    """Three nodes that store, and brokers in front of them, which are what is killed: a group is a partition."""
+    """Three nodes that store, and brokers in front of them, which are what is killed: a group is a partition. With
+    `vanishing` a victim is stopped instead (SIGSTOP): it answers nothing and ends no connection, like a host that is
+    gone."""
 
     name = "brokers"
 
-    def __init__(self, directory: Path, settings: Sequence[str], brokers: int) -> None:
+    def __init__(self, directory: Path, settings: Sequence[str], brokers: int, *, vanishing: bool = False) -> None:
         super().__init__(directory, settings)
+        self._vanishing = vanishing
         port = random.choice(PORTS)
         roles: dict[int, tuple[str, ...]] = dict.fromkeys(range(1, NODES + 1), ("storage", "nameserver"))
         roles |= dict.fromkeys(range(NODES + 1, NODES + brokers + 1), ("broker",))
@@ -168,8 +171,19 @@ class BrokersCluster(MainstemCluster):
         super().make_topic()
         self.partitions = {partition: partition for partition in range(PARTITIONS)}
 
+    def kill(self, node_id: int) -> float:
+        if not self._vanishing:
+            return super().kill(node_id)
+        process = self.nodes[node_id].process
+        assert process is not None
+        moment = time.monotonic()
+        process.send_signal(signal.SIGSTOP)
+        return moment
+
     def start_again(self, node_id: int) -> None:
         """Clients that know no other broker than the one that was left are told of this one a while later."""
+        if self._vanishing:
+            super().kill(node_id)
         super().start_again(node_id)
         time.sleep(2 * SETTLED_SECONDS)
 

@@ -17,12 +17,16 @@ STORES, BROKERS = (1, 2, 3), (4, 5, 6)
 QUEUES = [queue_id_of(topic, partition) for topic in range(1, 40) for partition in range(25)]
 
 
-def routed(node_id: int, *, dead: tuple[int, ...] = (), apart: bool = True) -> QueueRouting:
+def known(node_id: int, *, dead: tuple[int, ...] = (), apart: bool = True) -> tuple[FakeMetadata, QueueRouting]:
     nodes = [Node(node_id=number, host="h", port=1) for number in STORES]
     nodes += [Node(node_id=number, host="h", port=1, roles=frozenset({NodeRole.BROKER})) for number in BROKERS]
     metadata = FakeMetadata(nodes)
     metadata.dead.update(dead)
-    return QueueRouting(node_id, metadata, FakeLeadership(metadata, MemoryStore()), apart=apart)
+    return metadata, QueueRouting(node_id, metadata, FakeLeadership(metadata, MemoryStore()), apart=apart)
+
+
+def routed(node_id: int, *, dead: tuple[int, ...] = (), apart: bool = True) -> QueueRouting:
+    return known(node_id, dead=dead, apart=apart)[1]
 
 
 def test_queues_spread_over_the_brokers_without_storage_alike_on_every_node() -> None:
@@ -64,6 +68,16 @@ def test_clients_are_sent_on_to_a_broker_that_has_been_there_for_a_while() -> No
     assert not routing.look(SETTLED_SECONDS)
     assert routing.is_misplaced(elsewhere)
     assert not routing.is_misplaced(here)
+
+
+def test_nobody_is_sent_on_to_a_broker_that_has_just_gone() -> None:
+    metadata, routing = known(4)
+    elsewhere = next(queue_id for queue_id in QUEUES if routing.broker_of(queue_id) == 5)
+    routing.look(0.0)
+    routing.look(SETTLED_SECONDS)
+    assert routing.is_misplaced(elsewhere)
+    metadata.dead.add(5)
+    assert not routing.is_misplaced(elsewhere), "although no look has told yet that it is gone"
 
 
 def test_a_broker_that_goes_is_listed_a_while_longer_than_queues_are_sent_to_it() -> None:

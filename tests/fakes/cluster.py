@@ -242,13 +242,15 @@ class End:
         self.handlers = Handlers()
         self.members: dict[int, RaftMember] = {}
         self.addresses: dict[int, str] = {}
+        self.cut_off: set[int] = set()
+        """Nodes to which the connection has just ended."""
         self.over = asyncio.Event()
         """The node is not there any more."""
         self._network = network
 
     @property
     def ports(self) -> ClusterPorts:
-        return ClusterPorts(self, self, self.handlers, LoopClock())
+        return ClusterPorts(self, self, self.handlers, LoopClock(), cut_off=self.cut_off.__contains__)
 
     def detach(self) -> None:
         if self._network.ends.get(self.node_id) is self:

@@ -175,7 +175,9 @@ def test_a_node_that_is_gone_is_unreachable_and_found_again(run: Run) -> None:
             source, group = one.members[0], two.members[0]
             one.exchange.send(0, [heartbeat(1, 2, 1)])
             await group.until(lambda: len(group.messages) == 1)
+            assert not one.exchange.cut_off(2)
             await two.stop_listening()
+            await until(lambda: one.exchange.cut_off(2))
             await source.until(lambda: source.unreachable_nodes != [])
             await until(lambda: one.exchange.links[2].counters.connect_failures > 1)
             assert source.gone_nodes == [2]  # told once
@@ -185,6 +187,7 @@ def test_a_node_that_is_gone_is_unreachable_and_found_again(run: Run) -> None:
             assert one.exchange.links[2].outbox.messages_waiting == 0
             await two.listen()
             await until(lambda: one.exchange.connected(2))
+            assert not one.exchange.cut_off(2)
             one.exchange.send(0, [heartbeat(1, 2, 3)])
             await group.until(lambda: len(group.messages) == 2)
             assert group.messages[-1] == heartbeat(1, 2, 3)

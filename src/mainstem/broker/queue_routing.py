@@ -100,7 +100,7 @@ class QueueRouting:
             if len(self._misplaced) >= KNOWN_MAX:
                 self._misplaced.clear()
             known = self._misplaced[queue_id] = self.sends_elsewhere(queue_id)
-        return known
+        return known and self.brokers() == self._seen[0]  # who is sent away may come from one that went just now
 
     def serves_here(self, queue_id: int) -> bool:
         """Whether this node is the one that clients are sent to, as far as it knows."""

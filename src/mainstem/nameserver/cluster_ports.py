@@ -31,6 +31,8 @@ class ClusterPorts(NamedTuple):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     record_calls: CallsWithBytes | None = None
     """Calls that carry records, so that these do not keep others waiting; None: `calls`."""
+    cut_off: Callable[[int], bool] = lambda node_id: False
+    """Whether the connection to a node has just ended and was not made again: its process may be gone."""
 
 
 Connect = Callable[[Identity], Awaitable[ClusterPorts]]

@@ -4,7 +4,7 @@ other nodes."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mainstem.model import (
     FeatureLevel,
@@ -44,13 +44,15 @@ class MetadataLookups:
         quorum: MetadataQuorum,
         leaders: WriteGroupLeaders,
         heartbeats: Heartbeats | None,
+        cut_off: Callable[[int], bool] = lambda node_id: False,
     ) -> None:
-        """`heartbeats` None: there are no other nodes."""
+        """`heartbeats` None: there are no other nodes. `cut_off`: whether the connection to a node has just ended."""
         self._replica = replica
         self._config = config
         self._quorum = quorum
         self._leaders = leaders
         self._heartbeats = heartbeats
+        self._cut_off = cut_off
 
     @property
     def _state(self) -> MetadataState:
@@ -167,8 +169,9 @@ class MetadataLookups:
         return self._verdicts().get(node_id, ALIVE)
 
     def alive_nodes(self) -> Sequence[Node]:
-        """The brokers that are not held for dead."""
-        return self.alive(NodeRole.BROKER)
+        """The brokers that are not held for dead. One without storage is missed as soon as its connection to this node
+        ends, before the metadata's leader has judged it: its clients ask for another broker at that moment."""
+        return [node for node in self.alive(NodeRole.BROKER) if node.stores or not self._cut_off(node.node_id)]
 
     def alive(self, role: NodeRole) -> list[Node]:
         """The nodes with this role that are not held for dead."""

@@ -145,7 +145,9 @@ class Nameserver:
             partial(self._new_cluster_id, ids), config.write_groups, self._raising,
             config.replication_factor, config.storage_nodes_min, member_id,
         )  # fmt: skip
-        self.lookups = MetadataLookups(replica, config, quorum, self._leaders, self.heartbeats)
+        self.lookups = MetadataLookups(
+            replica, config, quorum, self._leaders, self.heartbeats, *([] if ports is None else [ports.cut_off])
+        )
         self.administration = MetadataAdministration(requests, replica, ids, config)
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
         self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports)

@@ -398,7 +398,14 @@ class RunningNode:
         )
         self._stack.push_async_callback(end.close)
         await end.start(*parse_address(self._config.rpc))
-        return ClusterPorts(end.exchange, end.calls, self._handlers, self._clock, record_calls=end.record_calls)
+        return ClusterPorts(
+            end.exchange,
+            end.calls,
+            self._handlers,
+            self._clock,
+            record_calls=end.record_calls,
+            cut_off=end.exchange.cut_off,
+        )
 
     async def _listen_for_calls(self) -> tuple[str, int]:
         """Listen for splitters and other nodes; a node among others does so already."""

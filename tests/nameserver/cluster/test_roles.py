@@ -98,6 +98,13 @@ def test_a_node_that_holds_nothing_is_missed_soon() -> None:
         await asyncio.gather(cluster.start(4), cluster.start(5))
         await asyncio.sleep(1)
         assert {node.node_id for node in cluster.running[5].lookups.alive(NodeRole.BROKER)} == {1, 2, 3, 4, 5}
+        own = cluster.network.ends[5]
+        own.cut_off |= {4, 1}
+        assert {node.node_id for node in cluster.running[5].lookups.alive_nodes()} == {1, 2, 3, 5}, (
+            "a connection that ends tells of a node that holds nothing, and of no other"
+        )
+        assert cluster.running[5].lookups.verdict(4).state is NodeState.ALIVE, "the metadata's leader is the judge"
+        own.cut_off.clear()
         await cluster.kill(4)
         leader = cluster.running[5].lookups.metadata_leader
         gone = next(node_id for node_id in (1, 2, 3) if node_id != leader)

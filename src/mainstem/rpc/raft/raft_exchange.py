@@ -136,6 +136,11 @@ class RaftExchange:
         link = self._links.get(node_id)
         return link is not None and link.connected
 
+    def cut_off(self, node_id: int) -> bool:
+        """Whether the connection to this node has just ended, and was not made again yet."""
+        link = self._links.get(node_id)
+        return link is not None and link.cut_off
+
     def trouble(self, node_id: int) -> str:
         """Why nothing gets through to this node, in words; empty: it does, as far as is known."""
         link = self._links.get(node_id)

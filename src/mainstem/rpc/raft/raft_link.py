@@ -108,6 +108,10 @@ RECONNECT_FIRST_SECONDS = 0.05
 RECONNECT_SECONDS_MAX = 1.0
 """A node that comes back is found within about an election timeout."""
 
+CUT_OFF_SECONDS = 3.0
+"""A node is called cut off for so long after its connection ended: the metadata's leader has judged it by then, as a
+node that holds nothing after 0.3 s, or 1.5 s where its host is gone."""
+
 REFUSED_SECONDS_MAX = 30.0
 """A refused identity does not change before an operator has changed a configuration."""
 
@@ -153,6 +157,8 @@ class RaftLink:
         self._connection: ClientConnection | None = None
         self._attempting = True
         """Whether an attempt that usually succeeds is due or under way: messages are kept for it."""
+        self._lost_at: float | None = None
+        """When the last connection ended, by the loop's clock; None: there was none, or there is one again."""
         self._hurry = asyncio.Event()
         """Set when the next attempt must not wait any longer."""
         self._under_way: dict[int, _UnderWay] = {}
@@ -165,6 +171,13 @@ class RaftLink:
     @property
     def connected(self) -> bool:
         return self._connection is not None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the connection has just ended, and was not made again yet: as when the other process dies."""
+        if self._connection is not None:
+            return self._connection.lost is not None
+        return self._lost_at is not None and asyncio.get_running_loop().time() - self._lost_at < CUT_OFF_SECONDS
 
     @property
     def trouble(self) -> str:
@@ -234,6 +247,7 @@ class RaftLink:
     def _connected(self, connection: ClientConnection) -> None:
         self.counters.connects += 1
         self._connection = connection
+        self._lost_at = None
         self._attempting = False
         self._hurry.clear()
         self.flush()
@@ -244,6 +258,7 @@ class RaftLink:
         refused = isinstance(connection.lost, (IdentityRefused, VersionMismatch))
         self._tell(connection.lost, logging.ERROR if refused else logging.WARNING)
         self._connection = None
+        self._lost_at = asyncio.get_running_loop().time()
         self._attempting = not refused
         self._under_way.clear()
         self._bytes_under_way = 0
