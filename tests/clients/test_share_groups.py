@@ -3,6 +3,7 @@ accepted, and the node is killed; nothing is lost, and nothing that was accepted
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.clients.drivers.share_offsets import ShareOffsets
 from tests.clients.drivers.sharing import Sharing
-from tests.end_to_end.shell import mainstem
+from tests.end_to_end.shell import mainstem, refused
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
@@ -136,11 +137,25 @@ def test_offsets_are_described_moved_and_deleted(node: Serving) -> None:
         busy = offsets.altered("moved", (0, 0))
         assert busy.error_code == ErrorCode.NON_EMPTY_GROUP, "a group with members is left alone"
         assert offsets.deleted("moved").error_code == ErrorCode.NON_EMPTY_GROUP
+        told = json.loads(mainstem(node, "group", "describe", "movers", "--json"))
+        assert (told["type"], told["state"], len(told["members"])) == ("share", "stable", 1)
+        assert [row["clients"] for row in told["partitions"]] == [[told["members"][0]["client_id"]]] * 2
+        assert "NON_EMPTY_GROUP" in refused(node, "group", "reset-offsets", "movers", "--to", "beginning")
     rows = offsets.described()
     assert {place: (row.start_offset, row.lag) for place, row in rows.items()} == {
         ("moved", 0): (15, 0),
         ("moved", 1): (15, 0),
     }
+    assert mainstem(node, "group", "describe", "movers").startswith("share group movers: empty, epoch ")
+    listed = json.loads(mainstem(node, "group", "list", "--type", "share", "--json"))["groups"]
+    assert {"group": "movers", "type": "share", "state": "empty"} in listed
+    reset = ("group", "reset-offsets", "movers", "--to", "beginning", "--partition", "1", "--json")
+    rows_told = json.loads(mainstem(node, *reset, "--dry-run"))["partitions"]
+    assert rows_told == [{"topic": "moved", "partition": 1, "before": 15, "after": 0}]
+    assert offsets.described()["moved", 1].start_offset == 15, "nothing was moved"
+    assert json.loads(mainstem(node, *reset))["moved"]
+    assert offsets.described()["moved", 1].start_offset == 0
+    mainstem(node, "group", "reset-offsets", "movers", "--to", "end", "--partition", "1")
     answer = offsets.altered("moved", (0, 5), (7, 0))
     assert [(row.partition_index, row.error_code) for row in answer.responses[0].partitions] == [
         (0, 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.consumer_groups.streams_clients import StreamsMemory, internal, part
 from tests.broker.dispatch.test_guard import called
 from tests.clients.conftest import SETTINGS, MakeTopic
+from tests.end_to_end.shell import mainstem
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 from tests.server.raw_client import RawClient
@@ -112,5 +114,18 @@ def test_members_go_on_after_their_coordinator_was_killed(
         await client.close()
 
     asyncio.run(asyncio.wait_for(story(), 3 * PATIENCE_SECONDS))
+    told = json.loads(mainstem(node, "group", "describe", name, "--json"))
+    assert (told["type"], told["state"], told["topology_epoch"], len(told["members"])) == ("streams", "stable", 0, 2)
+    tasks = {task for member in told["members"] for task in member["active"]}
+    assert tasks == {f"{part}_{index}" for part in "01" for index in range(2)}
+    rows = {(row["topic"], row["partition"]): row for row in told["partitions"]}
+    assert rows.keys() == {(topic, index) for topic in (source, f"{name}-repartition") for index in range(2)}
+    assert {row["member"] for row in rows.values()} == {member["member"] for member in told["members"]}
+    assert sorted(row["committed"] or 0 for row in rows.values()) == [0, 0, 0, 7]
+    text = mainstem(node, "group", "describe", name)
+    assert text.startswith(f"streams group {name}: stable, epoch {told['epoch']}, topology 0, 2 members, lag ")
+    assert "WARM-UP" in text
+    listed = json.loads(mainstem(node, "group", "list", "--type", "streams", "--json"))["groups"]
+    assert listed == [{"group": name, "type": "streams", "state": "stable"}]
     topics = admin.list_topics(timeout=PATIENCE_SECONDS).topics
     assert {len(topics[f"{name}-{kind}"].partitions) for kind in ("repartition", "changelog")} == {2}

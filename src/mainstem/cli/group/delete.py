@@ -14,7 +14,7 @@ from mainstem.cli.terminal.output import print_json
 @options.kafka_only
 @options.as_json
 def command(groups: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
-    """Delete consumer groups that have no members, and their offsets."""
+    """Delete groups of any type that have no members, and their offsets."""
     from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)
@@ -22,13 +22,13 @@ def command(groups: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     deleted, failures = [], []
     for group, future in futures.items():
         try:
-            kafka_node.outcome(future, f"consumer group {group} was not deleted")
+            kafka_node.outcome(future, f"group {group} was not deleted")
         except RequestRefused as failure:
             failures.append(str(failure))
         else:
             deleted.append(group)
             if not as_json:
-                click.echo(f"deleted consumer group {group}")
+                click.echo(f"deleted group {group}")
     if as_json:
         print_json({"deleted": deleted})
     if failures:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,35 +11,63 @@ from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import names, options
 from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from mainstem.cli.clients.kafka_connection import KafkaConnections
+    from mainstem.cli.group.described import DescribedGroup
+
 
 @click.command("describe")
 @click.argument("group", type=names.GROUP)
 @options.kafka_only
 @options.as_json
 def command(group: str, bootstrap: str, as_json: bool) -> None:
-    """Show a consumer group's members, offsets and lag per partition, and why it is behind.
+    """Show a group's members, offsets and lag per partition, and why it is behind.
 
     The command lists every partition of the topics that the group reads. END is the offset after the last message. LAG
     counts the offsets from the committed one to END; where nothing is committed (-), all that the partition has. BEHIND
     is the age of the first message of them. WHY says what holds the group up: no leader, rebalancing, idle (no member
-    has the partition), slow member (one has it, and is half a minute behind).
+    has the partition), slow member (one has it, and is half a minute behind). Streams groups have their tasks besides,
+    each as subtopology_partition. For share groups, START is the first offset that is not done.
     """
     from mainstem.cli.clients import kafka_node
-    from mainstem.cli.group.lag import Behind, PartitionLeaders, behind, connected, leaders_of
-    from mainstem.cli.group.offsets import of_all_partitions
+    from mainstem.cli.group.coordinators import coordinators
+    from mainstem.cli.group.described import of_consumers, of_streams
+    from mainstem.cli.group.share import show_share_group
 
     admin = kafka_node.admin(bootstrap)
-    description = kafka_node.outcome_of_coordinator(
-        lambda: admin.describe_consumer_groups([group], request_timeout=kafka_node.REQUEST_SECONDS)[group],
-        f"consumer group {group}",
-    )
-    owners = {
-        (queue.topic, queue.partition): member
-        for member in description.members
-        for queue in (member.assignment.topic_partitions if member.assignment else [])
-    }
-    state = description.state.name.lower()
-    connections = connected(bootstrap)
+    with coordinators(bootstrap) as nodes:
+        share = nodes.share(group)
+        if share is not None:
+            show_share_group(nodes, share, as_json=as_json)
+            return
+        streams = nodes.streams(group)
+        if streams is not None:
+            described = of_streams(streams)
+        else:
+            described = of_consumers(
+                kafka_node.outcome_of_coordinator(
+                    lambda: admin.describe_consumer_groups([group], request_timeout=kafka_node.REQUEST_SECONDS)[group],
+                    f"consumer group {group}",
+                )
+            )
+        rows = _rows(admin, nodes.connections, bootstrap, group, described)
+    if not rows and described.state == "dead":
+        raise RequestRefused(f"there is no consumer group {group}; `mainstem group list` shows those there are")
+    if as_json:
+        print_json(_as_json(group, described, rows))
+    else:
+        _show(group, described, rows)
+
+
+def _rows(
+    admin: AdminClient, connections: KafkaConnections, bootstrap: str, group: str, described: DescribedGroup
+) -> list[dict[str, Any]]:
+    """One per partition that the group reads."""
+    from mainstem.cli.group.lag import Behind, PartitionLeaders, behind, leaders_of
+    from mainstem.cli.group.offsets import of_all_partitions
+
     leaders: PartitionLeaders = {}
 
     def without_leader(topics: Collection[str]) -> list[tuple[str, int]]:
@@ -47,14 +75,8 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
         leaders = leaders_of(connections, bootstrap, topics)
         return [queue for queue, leader in leaders.items() if leader is None]
 
-    try:
-        offsets = of_all_partitions(admin, group, owners, without_leader)
-        found = behind(connections, leaders, offsets.led, owners, state)
-    finally:
-        connections.close()
-    kind = description.type.name.lower() if hasattr(description, "type") else "classic"  # older clients see no others
-    if state == "dead" and not offsets.led and not offsets.without_leader:
-        raise RequestRefused(f"there is no consumer group {group}; `mainstem group list` shows those there are")
+    offsets = of_all_partitions(admin, group, described.owners, without_leader)
+    found = behind(connections, leaders, offsets.led, described.owners, described.state)
     rows: list[dict[str, Any]] = [
         {**each._asdict(), "lag": each.lag, "lag_seconds": told.seconds, "why": told.why}
         for each in offsets.led
@@ -65,25 +87,49 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
          "lag_seconds": None, "why": "no leader"}
         for topic, partition, committed in offsets.without_leader
     ]  # fmt: skip
-    rows.sort(key=lambda row: (row["topic"], row["partition"]))
-    if as_json:
-        for row in rows:
-            owner = owners.get((row["topic"], row["partition"]))
-            row["member"] = owner.member_id if owner else None
-        members = [
-            {"member": member.member_id, "client_id": member.client_id, "host": member.host}
-            for member in description.members
-        ]
-        print_json({"group": group, "type": kind, "state": state, "members": members, "partitions": rows})
-        return
-    lag = sum(each.lag for each in offsets.led)
-    seconds = max((told.seconds for told in found.values() if told.seconds is not None), default=None)
-    members_told = counted(len(description.members), "member")
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+
+def _as_json(group: str, described: DescribedGroup, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    for row in rows:
+        owner = described.owners.get((row["topic"], row["partition"]))
+        row["member"] = owner.member_id if owner else None
+    members = []
+    for member in described.members:
+        told: dict[str, Any] = {"member": member.member_id, "client_id": member.client_id, "host": member.host}
+        if member.tasks is not None:
+            told |= {"active": member.tasks.active, "standby": member.tasks.standby, "warmup": member.tasks.warmup}
+        members.append(told)
+    found: dict[str, Any] = {"group": group, "type": described.kind, "state": described.state}
+    if described.kind == "streams":
+        found |= {"epoch": described.epoch, "topology_epoch": described.topology_epoch}
+    return found | {"members": members, "partitions": rows}
+
+
+def _show(group: str, described: DescribedGroup, rows: Sequence[dict[str, Any]]) -> None:
+    lag = sum(row["lag"] or 0 for row in rows)
+    seconds = max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None)
+    members_told = counted(len(described.members), "member")
     behind_told = "" if seconds is None else f", {duration(seconds)} behind"
-    print_text(f"consumer group {group}: {state}, {kind}, {members_told}, lag {lag:,}{behind_told}\n")
+    kind, noun = described.kind, "consumer group"
+    if kind == "streams":
+        noun, kind = "streams group", f"epoch {described.epoch}"
+        kind += "" if described.topology_epoch is None else f", topology {described.topology_epoch}"
+    print_text(f"{noun} {group}: {described.state}, {kind}, {members_told}, lag {lag:,}{behind_told}\n")
+    if described.kind == "streams":
+        print_table(
+            ["~MEMBER", "ACTIVE", "STANDBY", "WARM-UP"],
+            [
+                (f"{one.client_id} {one.host}", *(" ".join(some) or "-" for some in one.tasks))
+                for one in described.members
+                if one.tasks is not None
+            ],
+            empty="no members",
+        )
+        print_text("")
     rows_drawn = []
     for row in rows:
-        owner = owners.get((row["topic"], row["partition"]))
+        owner = described.owners.get((row["topic"], row["partition"]))
         age = "-" if row["lag_seconds"] is None else duration(row["lag_seconds"])
         numbers = ("-" if row[key] is None else row[key] for key in ("committed", "end", "lag"))
         reader = f"{owner.client_id} {owner.host}" if owner else "-"

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mainstem.address import Address
-from mainstem.cli.clients.client_settings import settings_of
 from mainstem.cli.clients.kafka_connection import KafkaConnections
 from mainstem.cli.group.offsets import ConsumerGroupOffset
 from mainstem.protocol.errors import ProtocolError
@@ -115,8 +114,3 @@ def _joined(records: Any) -> bytes:
     if records is None:
         return b""
     return b"".join(map(bytes, records)) if isinstance(records, tuple) else bytes(records)
-
-
-def connected(bootstrap: str) -> KafkaConnections:
-    """Close it. Raises SettingsUnusable."""
-    return KafkaConnections(settings_of(bootstrap))

@@ -9,17 +9,22 @@ from mainstem.cli.terminal.output import print_json, print_table
 
 
 @click.command("list")
+@click.option(
+    "--type",
+    "kinds",
+    type=click.Choice(["classic", "consumer", "share", "streams"]),
+    multiple=True,
+    help="Show only groups of this type; repeatable.",
+)
 @options.kafka_only
 @options.as_json
-def command(bootstrap: str, as_json: bool) -> None:
-    """List the consumer groups."""
-    from mainstem.cli.clients import kafka_node
+def command(kinds: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+    """List the groups: consumers of both protocols, share groups and streams groups."""
+    from mainstem.cli.group.coordinators import coordinators
 
-    admin = kafka_node.admin(bootstrap)  # held until the answer is there: a request ends with its client
-    future = admin.list_consumer_groups(request_timeout=kafka_node.REQUEST_SECONDS)
-    found = kafka_node.outcome(future, "the consumer groups were not listed")
-    groups = sorted((group.group_id, group.type.name.lower(), group.state.name.lower()) for group in found.valid)
+    with coordinators(bootstrap) as nodes:
+        groups = nodes.listed(kinds)
     if as_json:
-        print_json({"groups": [{"group": group, "type": kind, "state": state} for group, kind, state in groups]})
+        print_json({"groups": [{"group": one.group, "type": one.kind, "state": one.state} for one in groups]})
     else:
-        print_table(["~GROUP", "TYPE", "STATE"], groups, empty="no consumer groups")
+        print_table(["~GROUP", "TYPE", "STATE"], groups, empty="no groups")

@@ -38,17 +38,27 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Move the offsets of a consumer group, which must have no members.
+    """Move the offsets of a group, which must have no members; of a share group, where it reads on.
 
     An offset outside a partition is moved to its beginning or end.
     """
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     from mainstem.cli.clients import kafka_node
+    from mainstem.cli.group.coordinators import coordinators
     from mainstem.cli.group.offsets import committed
 
     admin = kafka_node.admin(bootstrap)
-    before = {(queue.topic, queue.partition): queue.committed for queue in committed(admin, group)}
+    before: dict[tuple[str, int], int | None]
+    with coordinators(bootstrap) as nodes:
+        shared = nodes.share(group) is not None
+        if shared:
+            before = {
+                (each.topic, each.partition): each.start if each.start >= 0 else None
+                for each in nodes.share_offsets(group)
+            }
+        else:
+            before = {(queue.topic, queue.partition): queue.committed for queue in committed(admin, group)}
     queues = (
         [(topic, partition) for topic in topics for partition in position.partitions_of(admin, topic)]
         if topics
@@ -57,10 +67,13 @@ def command(
     chosen = [queue for queue in queues if not partitions or queue[1] in partitions]
     if not chosen:
         raise RequestRefused(
-            f"consumer group {group} has no offsets there to move; name the topic that it is to read with --topic"
+            f"group {group} has no offsets there to move; name the topic that it is to read with --topic"
         )
     after = position.resolved(admin, position.bounds(admin, chosen), target)
-    if not dry_run:
+    if not dry_run and shared:
+        with coordinators(bootstrap) as nodes:
+            nodes.move_share_offsets(group, after)
+    elif not dry_run:
         request = ConsumerGroupTopicPartitions(
             group, [TopicPartition(topic, partition, offset) for (topic, partition), offset in after.items()]
         )
