@@ -30,7 +30,7 @@ KINDS = ("classic", "consumer", "share", "streams")
 _LIBRDKAFKA = {"PreparingRebalance": "preparing_rebalancing", "CompletingRebalance": "completing_rebalancing"}
 
 
-class ListedGroup(NamedTuple):
+class GroupOfKind(NamedTuple):
     group: str
     kind: str
     state: str
@@ -54,16 +54,16 @@ class GroupCoordinators(CoordinatorNodes):
     def __init__(self, bootstrap: str, connections: KafkaConnections) -> None:
         super().__init__(bootstrap, connections, KEY_TYPE_GROUP, "group")
 
-    def listed(self, kinds: Sequence[str] = ()) -> list[ListedGroup]:
+    def listed(self, kinds: Sequence[str] = ()) -> list[GroupOfKind]:
         """All groups, or those of some kinds. Raises RequestRefused."""
-        found: dict[str, ListedGroup] = {}
+        found: dict[str, GroupOfKind] = {}
         for node in self.every_node():
             answer = self.call(node, ListGroupsRequest(types_filter=tuple(kinds)), 5)
             if answer.error_code:
                 code = ErrorCode(answer.error_code)
                 raise RequestRefused(f"the node at {node} lists no groups: {code.message} ({code.name})")
             for each in answer.groups:
-                found[each.group_id] = ListedGroup(each.group_id, each.group_type.lower(), state_of(each.group_state))
+                found[each.group_id] = GroupOfKind(each.group_id, each.group_type.lower(), state_of(each.group_state))
         return sorted(found.values())
 
     def streams(self, group: str) -> DescribedStreamsGroup | None:

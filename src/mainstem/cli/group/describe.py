@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from mainstem.cli.clients.kafka_connection import KafkaConnections
-    from mainstem.cli.group.described import DescribedGroup
+    from mainstem.cli.group.shown_group import ShownGroup
 
 
 @click.command("describe")
@@ -33,8 +33,8 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
     """
     from mainstem.cli.clients import kafka_node
     from mainstem.cli.group.coordinators import coordinators
-    from mainstem.cli.group.described import of_consumers, of_streams
     from mainstem.cli.group.share import show_share_group
+    from mainstem.cli.group.shown_group import of_consumers, of_streams
 
     admin = kafka_node.admin(bootstrap)
     with coordinators(bootstrap) as nodes:
@@ -62,7 +62,7 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
 
 
 def _rows(
-    admin: AdminClient, connections: KafkaConnections, bootstrap: str, group: str, described: DescribedGroup
+    admin: AdminClient, connections: KafkaConnections, bootstrap: str, group: str, described: ShownGroup
 ) -> list[dict[str, Any]]:
     """One per partition that the group reads."""
     from mainstem.cli.group.lag import Behind, PartitionLeaders, behind, leaders_of
@@ -90,7 +90,7 @@ def _rows(
     return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
 
-def _as_json(group: str, described: DescribedGroup, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(group: str, described: ShownGroup, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         owner = described.owners.get((row["topic"], row["partition"]))
         row["member"] = owner.member_id if owner else None
@@ -106,7 +106,7 @@ def _as_json(group: str, described: DescribedGroup, rows: Sequence[dict[str, Any
     return found | {"members": members, "partitions": rows}
 
 
-def _show(group: str, described: DescribedGroup, rows: Sequence[dict[str, Any]]) -> None:
+def _show(group: str, described: ShownGroup, rows: Sequence[dict[str, Any]]) -> None:
     lag = sum(row["lag"] or 0 for row in rows)
     seconds = max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None)
     members_told = counted(len(described.members), "member")

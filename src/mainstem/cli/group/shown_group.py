@@ -19,7 +19,7 @@ class TasksOfMember(NamedTuple):
     warmup: list[str]
 
 
-class DescribedMember(NamedTuple):
+class ShownMember(NamedTuple):
     member_id: str
     client_id: str
     host: str
@@ -27,18 +27,18 @@ class DescribedMember(NamedTuple):
     """None: it is of no streams group."""
 
 
-class DescribedGroup(NamedTuple):
+class ShownGroup(NamedTuple):
     kind: str
     state: str
-    members: list[DescribedMember]
-    owners: dict[Queue, DescribedMember]
+    members: list[ShownMember]
+    owners: dict[Queue, ShownMember]
     """Who reads each partition that somebody reads."""
     epoch: int | None = None
     topology_epoch: int | None = None
     """Both of streams groups."""
 
 
-def of_streams(group: DescribedStreamsGroup) -> DescribedGroup:
+def of_streams(group: DescribedStreamsGroup) -> ShownGroup:
     sources: dict[str, list[str]] = {}
     topology = group.topology
     for part in (topology.subtopologies or ()) if topology is not None else ():
@@ -50,25 +50,25 @@ def of_streams(group: DescribedStreamsGroup) -> DescribedGroup:
             _names(one.assignment.standby_tasks),
             _names(one.assignment.warmup_tasks),
         )
-        member = DescribedMember(one.member_id, one.client_id, one.client_host, tasks)
+        member = ShownMember(one.member_id, one.client_id, one.client_host, tasks)
         members.append(member)
         for tasks_of_part in one.assignment.active_tasks:
             for topic in sources.get(tasks_of_part.subtopology_id, ()):
                 owners.update({(topic, partition): member for partition in tasks_of_part.partitions})
     epoch = None if topology is None else topology.epoch
-    return DescribedGroup("streams", state_of(group.group_state), members, owners, group.group_epoch, epoch)
+    return ShownGroup("streams", state_of(group.group_state), members, owners, group.group_epoch, epoch)
 
 
-def of_consumers(description: Any) -> DescribedGroup:
+def of_consumers(description: Any) -> ShownGroup:
     """`description`: that of librdkafka's admin client."""
     members, owners = [], {}
     for one in description.members:
-        member = DescribedMember(one.member_id, one.client_id, one.host)
+        member = ShownMember(one.member_id, one.client_id, one.host)
         members.append(member)
         for queue in one.assignment.topic_partitions if one.assignment else []:
             owners[queue.topic, queue.partition] = member
     kind = description.type.name.lower() if hasattr(description, "type") else "classic"  # older clients see no others
-    return DescribedGroup(kind, description.state.name.lower(), members, owners)
+    return ShownGroup(kind, description.state.name.lower(), members, owners)
 
 
 def _names(tasks: Iterable[StreamsTaskIds]) -> list[str]:
