@@ -1,4 +1,4 @@
-"""What coordinators tell of groups of all kinds: librdkafka's admin client shows neither streams nor share groups."""
+"""Asks coordinators about groups of all kinds: librdkafka's admin client shows neither streams nor share groups."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ShownGroup(NamedTuple):
     state: str
     members: list[ShownMember]
     owners: dict[Queue, ShownMember]
-    """Who reads each partition that somebody reads."""
+    """The reader of each partition that somebody reads."""
     epoch: int | None = None
     topology_epoch: int | None = None
     """Both of streams groups."""
