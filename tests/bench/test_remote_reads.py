@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from bench.store.reads.remote_reads import LINK_BURST_SECONDS, LINK_PIECE_BYTES, Link, StoreConnection, run
+from bench.errors import BenchError
+from bench.store.reads.remote_reads import (
+    LINK_BURST_SECONDS,
+    LINK_PIECE_BYTES,
+    Link,
+    StoreConnection,
+    run,
+    set_apart,
+)
 from tests.fakes.clock import FakeClock
 
 RATE = 1e6
@@ -57,3 +68,22 @@ def test_both_ways_read_all_of_it_over_a_link(tmp_path: Path) -> None:
     figures = run(tmp_path, 3, 1.0, 4, 2, 1, link_megabytes_per_second=1000)
     assert figures.link_megabytes_per_second == 1000
     assert figures.tier_read_mb >= figures.megabytes > 4
+    assert figures.least_ratio == figures.most_ratio == pytest.approx(figures.ratio), "of one round"
+
+
+def test_store_and_reader_share_no_processor_until_the_reader_is_done() -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as store:
+        with set_apart(store.pid):
+            assert os.sched_getaffinity(0) | os.sched_getaffinity(store.pid) == allowed
+            assert not os.sched_getaffinity(0) & os.sched_getaffinity(store.pid)
+        assert os.sched_getaffinity(0) == allowed
+        store.kill()
+
+
+def test_nothing_is_set_apart_on_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0})
+    with pytest.raises(BenchError, match="--apart needs two processors"), set_apart(0):
+        pass

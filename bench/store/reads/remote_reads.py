@@ -12,8 +12,12 @@ fastest as a rule is measured once more with the CRC32C of all of it computed, w
 On one machine the store sends as fast as memory copies, and takes a good part of the same processors for it. With
 `--link-megabytes-per-second` it sends no faster than a network card, over all connections together: 10 Gbit/s are 1250.
 
-Per way: MB/s, and the processor time of this process; of the tier, how many bytes it asked the store for. The ratios
-are of medians.
+With `--apart` the store has a processor of its own and those who read have the others, as on machines of their own:
+otherwise a reader that needs more processor time takes it from the store, too, which then sends later.
+
+Every round begins with another way, so that none always follows the same one and what that leaves in caches. Per way:
+MB/s, and the processor time of this process; of the tier, how many bytes it asked the store for. The ratios are of
+medians; beside them stand the least and the most of any round's own.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import argparse
 import asyncio
 import json
 import mmap
+import os
 import random
 import statistics
 import subprocess
@@ -29,8 +34,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -77,6 +82,8 @@ OPTIONS = {"access_key_id": "bench", "secret_access_key": "bench", "region": "us
 class Figures(NamedTuple):
     readers: int
     latency_ms: float
+    apart: bool
+    """The store has a processor of its own."""
     link_megabytes_per_second: float
     """Of the store, over all connections; 0: no bound."""
     megabytes: float
@@ -86,6 +93,9 @@ class Figures(NamedTuple):
     obstore_in_flight: int
     tier_read_mb: float
     ratio: float
+    least_ratio: float
+    """Of any round, to the way that is fastest as a rule."""
+    most_ratio: float
     checking_mb_s: float
     """Of obstore with checksums."""
     ratio_to_checking: float
@@ -312,16 +322,21 @@ async def measured(directory: Path, endpoint: str, files: list[StoreFile], reade
     alone: dict[tuple[int, int], list[tuple[float, float]]] = {way: [] for way in WAYS}
     try:
         await bench.obstore(*WAYS[-1])  # what is served is in memory
+        turns: list[tuple[list[tuple[float, float]], Callable[[], Awaitable[int]]]] = [
+            (tier, bench.tier),
+            (checking, partial(bench.obstore, *CHECKED_WAY, checks=True)),
+            *((alone[way], partial(bench.obstore, *way)) for way in WAYS),
+        ]
         for _ in range(rounds):
-            tier.append(await timed(bench.tier, least))
-            checking.append(await timed(partial(bench.obstore, *CHECKED_WAY, checks=True), least))
-            for way in WAYS:
-                alone[way].append(await timed(partial(bench.obstore, *way), least))
+            for found, work in turns:
+                found.append(await timed(work, least))
+            turns.append(turns.pop(0))
     finally:
         await bench.close()
     speeds = {way: statistics.median(speed for speed, _cpu in found) for way, found in alone.items()}
     fastest = max(speeds, key=speeds.__getitem__)
     speed = statistics.median(speed for speed, _cpu in tier)
+    ratios = [one / other for (one, _), (other, _) in zip(tier, alone[fastest], strict=True)]
     checking_speed = statistics.median(speed for speed, _cpu in checking)
     return {
         "megabytes": least / 1e6,
@@ -331,12 +346,30 @@ async def measured(directory: Path, endpoint: str, files: list[StoreFile], reade
         "obstore_in_flight": fastest[1],
         "tier_read_mb": bench.read_bytes / 1e6,
         "ratio": speed / speeds[fastest],
+        "least_ratio": min(ratios),
+        "most_ratio": max(ratios),
         "checking_mb_s": checking_speed,
         "ratio_to_checking": speed / checking_speed,
         "tier_cpu_s": statistics.median(cpu for _speed, cpu in tier),
         "obstore_cpu_s": statistics.median(cpu for _speed, cpu in alone[fastest]),
         "checking_cpu_s": statistics.median(cpu for _speed, cpu in checking),
     }
+
+
+@contextmanager
+def set_apart(server: int) -> Iterator[None]:
+    """Give the store, a process that has just started, a processor of its own, and this thread and those that it starts
+    meanwhile the others. Raises BenchError where there is one only."""
+    allowed = os.sched_getaffinity(0)
+    first, *others = sorted(allowed)
+    if not others:
+        raise BenchError("--apart needs two processors, and this process may use only one: leave it out")
+    os.sched_setaffinity(server, {first})
+    os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def run(
@@ -347,6 +380,7 @@ def run(
     file_count: int,
     rounds: int,
     link_megabytes_per_second: float = 0,
+    apart: bool = False,
 ) -> Figures:
     bucket = directory / "objects" / "bucket"
     queue_bytes = mebibytes * MEBIBYTE // readers
@@ -364,11 +398,20 @@ def run(
             assert server.stdout is not None
             with closing(server.stdout):
                 port = int(server.stdout.readline())
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            with (
+                set_apart(server.pid) if apart else nullcontext(),
+                asyncio.Runner(loop_factory=new_event_loop) as runner,
+            ):
                 found = runner.run(measured(directory, f"http://127.0.0.1:{port}", files, readers, rounds))
         finally:
             server.terminate()
-    return Figures(readers=readers, latency_ms=latency_ms, link_megabytes_per_second=link_megabytes_per_second, **found)
+    return Figures(
+        readers=readers,
+        latency_ms=latency_ms,
+        apart=apart,
+        link_megabytes_per_second=link_megabytes_per_second,
+        **found,
+    )
 
 
 def main() -> None:
@@ -378,6 +421,7 @@ def main() -> None:
     parser.add_argument(
         "--link-megabytes-per-second", type=float, default=0.0, help="that the store sends at most; 0: no bound"
     )
+    parser.add_argument("--apart", action="store_true", help="the store has a processor of its own")
     parser.add_argument("--mebibytes", type=int, default=256, help="of all queues together")
     parser.add_argument("--files", type=int, default=4, help="that the queues lie in, if there are as many queues")
     parser.add_argument("--rounds", type=int, default=3)
@@ -398,18 +442,21 @@ def main() -> None:
             options.files,
             options.rounds,
             options.link_megabytes_per_second,
+            options.apart,
         )
     if options.json:
         print(json.dumps(figures._asdict()))
         return
     link = f", {figures.link_megabytes_per_second:g} MB/s at most" if figures.link_megabytes_per_second else ""
+    apart = ", the store apart" if figures.apart else ""
     print(
-        f"{figures.readers} readers, {figures.latency_ms:g} ms{link}, {figures.megabytes:.0f} MB: "
+        f"{figures.readers} readers, {figures.latency_ms:g} ms{link}{apart}, {figures.megabytes:.0f} MB: "
         f"{figures.tier_mb_s:.0f} MB/s with {figures.tier_cpu_s:.2f} s of CPU, "
         f"{figures.tier_read_mb:.0f} MB asked for; "
         f"obstore alone {figures.obstore_mb_s:.0f} MB/s with {figures.obstore_cpu_s:.2f} s "
         f"({figures.obstore_in_flight} requests of {figures.obstore_request_bytes >> 20} MiB at once): "
-        f"{figures.ratio:.2f} times; with checksums {figures.checking_mb_s:.0f} MB/s with "
+        f"{figures.ratio:.2f} times ({figures.least_ratio:.2f} to {figures.most_ratio:.2f}); "
+        f"with checksums {figures.checking_mb_s:.0f} MB/s with "
         f"{figures.checking_cpu_s:.2f} s: {figures.ratio_to_checking:.2f} times"
     )
 
