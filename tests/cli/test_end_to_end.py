@@ -150,6 +150,11 @@ def test_a_group_reads_on_where_it_stands_and_can_be_moved(mainstem: Shell) -> N
     assert json.loads(mainstem("group", "list", "--json"))["groups"] == [
         {"group": "readers", "type": "classic", "state": "empty"}
     ]
+    for options, count in (
+        (("--state", "empty"), 1), (("--state", "stable"), 0), (("--state", "stable", "--state", "empty"), 1),
+        (("--state", "empty", "--type", "share"), 0), (("--state", "empty", "--type", "classic"), 1),
+    ):  # fmt: skip
+        assert len(json.loads(mainstem("group", "list", "--json", *options))["groups"]) == count, options
     before = json.loads(mainstem("group", "describe", "readers", "--json"))
     assert sum(queue["lag"] for queue in before["partitions"]) == 0
     mainstem("group", "reset-offsets", "readers", "--to", "beginning")

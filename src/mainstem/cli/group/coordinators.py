@@ -50,15 +50,25 @@ def state_of(name: str) -> str:
     return _LIBRDKAFKA.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+STATES = {
+    state_of(name): name
+    for name in (
+        "Assigning", "CompletingRebalance", "Dead", "Empty", "NotReady", "PreparingRebalance", "Reconciling", "Stable",
+    )
+}  # fmt: skip
+"""How ListGroups names the states that groups of all kinds have."""
+
+
 class GroupCoordinators(CoordinatorNodes):
     def __init__(self, bootstrap: str, connections: KafkaConnections) -> None:
         super().__init__(bootstrap, connections, KEY_TYPE_GROUP, "group")
 
-    def listed(self, kinds: Sequence[str] = ()) -> list[GroupOfKind]:
-        """All groups, or those of some kinds. Raises RequestRefused."""
+    def listed(self, kinds: Sequence[str] = (), states: Sequence[str] = ()) -> list[GroupOfKind]:
+        """All groups, or those of some kinds and in some of the `STATES`. Raises RequestRefused."""
+        request = ListGroupsRequest(states_filter=tuple(STATES[state] for state in states), types_filter=tuple(kinds))
         found: dict[str, GroupOfKind] = {}
         for node in self.every_node():
-            answer = self.call(node, ListGroupsRequest(types_filter=tuple(kinds)), 5)
+            answer = self.call(node, request, 5)
             if answer.error_code:
                 code = ErrorCode(answer.error_code)
                 raise RequestRefused(f"the node at {node} lists no groups: {code.message} ({code.name})")
