@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from tests.harness.serving import eventually
+
 from mainstem.address import Address
 from mainstem.cli.clients.kafka_connection import KafkaConnections
+from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.group_membership import KEY_TYPE_GROUP, FindCoordinatorRequest
 from mainstem.protocol.messages.share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -38,7 +41,7 @@ class ShareOffsets:
     def described(self, *topics: tuple[str, tuple[int, ...]]) -> dict[tuple[str, int], DescribedShareOffset]:
         named = tuple(DescribeShareOffsetsTopic(topic_name=name, partitions=indexes) for name, indexes in topics)
         asked = DescribeShareOffsetsGroup(group_id=self._group, topics=named or None)
-        [found] = self._asked(DescribeShareGroupOffsetsRequest(groups=(asked,)), 1).groups
+        found = eventually(lambda: self._told(asked), what="an answer about all partitions")
         assert found.error_code == 0, found
         return {(topic.topic_name, row.partition_index): row for topic in found.topics for row in topic.partitions}
 
@@ -50,6 +53,12 @@ class ShareOffsets:
     def deleted(self, *topics: str) -> Any:
         named = tuple(DeleteShareOffsetsTopic(topic_name=topic) for topic in topics)
         return self._asked(DeleteShareGroupOffsetsRequest(group_id=self._group, topics=named), 0)
+
+    def _told(self, asked: DescribeShareOffsetsGroup) -> Any:
+        """None while a leader changes: admin clients ask again then."""
+        [found] = self._asked(DescribeShareGroupOffsetsRequest(groups=(asked,)), 1).groups
+        codes = {found.error_code} | {row.error_code for topic in found.topics for row in topic.partitions}
+        return None if ErrorCode.COORDINATOR_NOT_AVAILABLE in codes else found
 
     def _asked(self, request: Any, version: int) -> Any:
         finding = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=(self._group,))
