@@ -17,6 +17,12 @@ class LoopTurns(NamedTuple):
     """The callback that took longest."""
 
 
+def _told(handle: asyncio.Handle) -> str:
+    """The callback, and the coroutine of the task that it goes on with, where asyncio tells."""
+    task = getattr(getattr(handle, "_callback", None), "__self__", None)
+    return repr(task.get_coro() if isinstance(task, asyncio.Task) else handle)[:150]
+
+
 class TurnTimer:
     """Times every callback of asyncio's own loops in this process, from its making on; uvloop's pass it by."""
 
@@ -34,7 +40,7 @@ class TurnTimer:
                 took = time.thread_time() - started
                 timer._all += took
                 if took > timer._longest:
-                    timer._longest, timer._what = took, repr(self)[:150]
+                    timer._longest, timer._what = took, _told(self)
 
         asyncio.events.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001
 

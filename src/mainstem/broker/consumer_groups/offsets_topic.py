@@ -19,6 +19,7 @@ from mainstem.broker.consumer_groups.step import (
 from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
+from mainstem.kernel import untrack
 from mainstem.model import FeatureLevel
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import MODERN_RECORDS
@@ -112,7 +113,9 @@ def decode(record: Record) -> LogRecord | None:
     try:
         key = read_key(record.key)
         if isinstance(key, OffsetCommitKey):
-            return OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+            offset = OffsetRecord(key, None if record.value is None else read_offset_commit_value(record.value))
+            untrack(offset)  # of messages; some hundred thousand are read together while a node starts
+            return offset
         if isinstance(key, PendingOffsetKey):
             pending = None if record.value is None else read_versioned(PendingOffsetValue, record.value)
             return PendingRecord(key, pending)

@@ -119,6 +119,7 @@ class MachineLog(Generic[R]):
         self.end = 0
         self.bytes_read = 0
         self._owner_epoch: int | None = None
+        self._decoded = 0
         self._codec = codec
         self._limits = limits
         self._store = store
@@ -242,11 +243,12 @@ class MachineLog(Generic[R]):
         if batch.header.is_control:
             return []
         found: list[R] = []
-        for count, record in enumerate(read_records(batch), 1):
+        for record in read_records(batch):
             decoded = self._codec.decode(record) if record.offset >= position else None
             if decoded is not None:
                 found.append(decoded)
-            if count % DECODED_AT_ONCE == 0:
+            self._decoded += 1  # over all batches, most of which may have few records
+            if self._decoded % DECODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return found
 
