@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from mainstem.address import parsed
 from mainstem.cli.clients.kafka_connection import KafkaConnection
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from mainstem.protocol.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
 from mainstem.protocol.messages.share_group_state import (
     DeleteShareGroupStateRequest,
     ForgottenStatePartition,
@@ -300,3 +302,44 @@ def test_the_node_is_killed_on_the_way(node: Serving) -> None:
             )
             assert not before & other.seen.keys(), "what was accepted does not come again"
             assert all(member.seen[record] == 1 for record in before)
+
+
+def test_what_a_member_has_goes_to_others_when_its_connection_ends(tmp_path: Path) -> None:
+    """It does not say goodbye, and no lock runs out meanwhile."""
+    node = Serving(tmp_path, *SETTINGS, *HASTE, "shares.lock_duration_ms=3600000")
+    try:
+        node.start()
+        filled(node, "dropped", 10)
+
+        def fetching(topic_id: UUID, member: UUID) -> ShareFetchRequest:
+            asked = ShareFetchPartition(partition_index=0, acknowledgement_batches=())
+            return ShareFetchRequest(
+                group_id="leavers", member_id=str(member), share_session_epoch=0, max_wait_ms=200, min_bytes=1,
+                max_records=100, batch_size=100, forgotten_topics_data=(),
+                topics=(ShareFetchTopic(topic_id=topic_id, partitions=(asked,)),),
+            )  # fmt: skip
+
+        def acquired(connection: KafkaConnection, member: UUID) -> list[tuple[int, int, int]]:
+            names = (MetadataRequestTopic(name="dropped"),)
+            topic_id = connection.call(MetadataRequest(topics=names), 12).topics[0].topic_id
+            answer = connection.call(fetching(topic_id, member), 1)
+            assert answer.error_code == ErrorCode.NONE
+            return [
+                (run.first_offset, run.last_offset, run.delivery_count)
+                for topic in answer.responses
+                for partition in topic.partitions
+                for run in partition.acquired_records
+            ]
+
+        first, second = KafkaConnection(parsed(node.kafka)), KafkaConnection(parsed(node.kafka))
+        found: list[tuple[int, int, int]] = []
+        until(lambda: found, lambda: found.extend(acquired(first, UUID(int=1))), "all records")
+        assert found == [(0, 9, 1)]
+        assert acquired(second, UUID(int=2)) == [], "the first has them"
+        first.close()
+        found.clear()
+        until(lambda: found, lambda: found.extend(acquired(second, UUID(int=2))), "what the first one had")
+        assert found == [(0, 9, 2)]
+        second.close()
+    finally:
+        node.close()

@@ -6,6 +6,7 @@ A partition whose state is being loaded has nothing to give out yet, and takes n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from mainstem.broker.request_context import RequestContext
 from mainstem.broker.share_groups.records import SharedPartition, WindowKey
 from mainstem.broker.share_groups.sessions import ShareMember, ShareSession
 from mainstem.broker.share_groups.share_partition import Acquired
+from mainstem.errors import MainstemError
 from mainstem.model import Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
@@ -31,6 +33,8 @@ from mainstem.protocol.messages.share_fetch import (
     ShareLeader,
 )
 from mainstem.security.acls.acl import Operation, ResourceKind
+
+log = logging.getLogger(__name__)
 
 _ONE_FOR_ALL = 1
 """A batch of acknowledgements has one type for all of its offsets, or one for each."""
@@ -162,6 +166,15 @@ async def end_session(broker: Broker, member: ShareMember, session: ShareSession
         if broker.routing.serves_here(queue_id):
             queues.append((queue_id, window_of(member, partition)))
     await broker.shares.release(member, queues)
+
+
+async def end_sessions_of(broker: Broker, sessions: Iterable[tuple[ShareMember, ShareSession]]) -> None:
+    """The connection of these sessions has ended: others get what their members have, without waiting for locks."""
+    for member, session in sessions:
+        try:
+            await end_session(broker, member, session)
+        except MainstemError as error:
+            log.debug("share group %s: records of member %s wait for their locks: %s", *member, error)
 
 
 def leader_of(leaders: Leaders, broker: Broker, topic_id: UUID, partition: int, row: ShareRow) -> ShareLeader:

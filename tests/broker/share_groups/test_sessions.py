@@ -53,3 +53,21 @@ def test_a_session_follows_so_many_partitions_in_turns() -> None:
     assert not held.follow(session, third)
     session.rotate(first)
     assert list(session.followed) == [second, first]
+
+
+def test_sessions_end_with_the_connection_that_brought_their_last_request() -> None:
+    held = ShareSessions(sessions_max=10, partitions_max=2, idle_ms_min=100)
+    ada = held.enter(ADA, 0, 0, 7)
+    bob = held.enter(BOB, 0, 0, 7)
+    assert isinstance(ada, ShareSession)
+    assert isinstance(bob, ShareSession)
+    assert held.enter(BOB, 1, 0, 8) is bob
+    assert held.left_by(7) == [(ADA, ada)]
+    assert (ada.over, bob.over, held.has(ADA), held.has(BOB)) == (True, False, False, True)
+    assert held.left_by(7) == []
+    again = held.enter(BOB, 0, 0, 9)
+    assert bob.over, "it has another one"
+    assert held.left_by(8) == []
+    assert held.left_by(9) == [(BOB, again)]
+    assert not len(held)
+    assert not held._of_connection  # noqa: SLF001  # nothing is kept of connections that are gone

@@ -47,6 +47,7 @@ from mainstem.broker.dispatch.timed import charged
 from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.request_context import RequestContext
+from mainstem.broker.share_requests import end_sessions_of
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError
@@ -114,6 +115,7 @@ class BrokerDispatcher:
         """See `ports.Dispatcher`."""
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
+        self._ended = False
         self._abandonable: dict[int, asyncio.Task[None] | PromptFuture[None]] = {}
         """The read of each connection that may be cancelled with it, by connection id: its task, or the
         future it waits for."""
@@ -125,6 +127,7 @@ class BrokerDispatcher:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._ended = True
         for waiting in [*self._running, *self._abandonable.values()]:
             waiting.cancel()
         # the body's error is not the TaskGroup's: it goes on as it is, not in an ExceptionGroup
@@ -198,6 +201,11 @@ class BrokerDispatcher:
         waiting = self._abandonable.pop(session.connection_id, None)
         if waiting is not None:
             waiting.cancel()
+        left = self._broker.shares.sessions.left_by(session.connection_id)
+        if left and not self._ended:
+            task = self._tasks.create_task(end_sessions_of(self._broker, left))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         for latency in self._latencies.values():

@@ -23,7 +23,7 @@ async def handle(broker: Broker, request: ShareAcknowledgeRequest, call: Request
     epoch = request.share_session_epoch
     if epoch == INITIAL_EPOCH:  # what a new session has acquired is nothing
         return _refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-    session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms())
+    session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms(), call.session.connection_id)
     if isinstance(session, ErrorCode):
         return _refused(session)
     rows = ShareRows()

@@ -75,7 +75,7 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
     acknowledges = any(each.batches for each in asked(request))
     if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT) or (acknowledges and epoch == INITIAL_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
-    session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms())
+    session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms(), call.session.connection_id)
     if isinstance(session, ErrorCode):
         return _refused(session)
     rows = ShareRows()
@@ -88,6 +88,8 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
         return _refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
     if not request.is_renew_ack:
         await _ShareFetch(broker, request, call, member, session, rows).run(at_once=bool(rows.by_topic))
+        if session.over and not broker.shares.sessions.has(member):  # it was acquired for nobody
+            await end_session(broker, member, session)
     return _answer(broker, call, member.group_id, rows)
 
 
@@ -141,6 +143,8 @@ class _ShareFetch:
                 remaining = deadline - broker.clock.monotonic()
                 if self._has_news or at_once or remaining <= 0 or not keys or self._records_left <= 0:
                     return
+                if self._session.over:
+                    return
                 if self._comes_again:
                     remaining = min(remaining, LOADING_LOOK_SECONDS)
                 elif self._has_elsewhere:
@@ -168,7 +172,7 @@ class _ShareFetch:
         pace = self._broker.turns.pace(PARTITIONS_PER_TURN)
         for partition in list(self._session.followed):
             await pace.step()
-            if self._records_left <= 0 or self._bytes_left <= 0:
+            if self._records_left <= 0 or self._bytes_left <= 0 or self._session.over:
                 return
             code = may_read(self._broker, self._call, partition.topic_id)
             if code is ErrorCode.NONE:

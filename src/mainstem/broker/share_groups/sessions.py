@@ -2,8 +2,9 @@
 what changes.
 
 A session is known by group and member. Its epoch rises with each request: 0 opens a session, in place of one that there
-was, and -1 closes it. There are at most `sessions_max`: a new one evicts the one that was used least recently, if that
-has been idle for long enough. No I/O, no clock: callers pass the time.
+was, and -1 closes it; so does the end of the connection that brought its last request. There are at most
+`sessions_max`: a new one evicts the one that was used least recently, if that has been idle for long enough. No I/O, no
+clock: callers pass the time.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class ShareSession:
     """The epoch that the next request has to carry."""
     followed: dict[SharedPartition, None] = field(default_factory=dict)
     """In the order in which they take their turn when a response is full."""
+    connection_id: int = -1
+    """Of the connection that brought its last request."""
+    over: bool = False
+    """Its member has closed it, or is gone, or has another one."""
 
     def rotate(self, served: SharedPartition) -> None:
         """A partition had its turn."""
@@ -47,16 +52,22 @@ class ShareSessions:
         self._idle_ms_min = idle_ms_min
         self._sessions: OrderedDict[ShareMember, ShareSession] = OrderedDict()
         """Ordered by last use, the oldest first."""
+        self._of_connection: dict[int, dict[ShareMember, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def enter(self, member: ShareMember, epoch: int, now_ms: int) -> ShareSession | ErrorCode:
-        """The session of a request that carries this epoch, opened or moved on; a final epoch finds it as it is."""
+    def has(self, member: ShareMember) -> bool:
+        return member in self._sessions
+
+    def enter(self, member: ShareMember, epoch: int, now_ms: int, connection_id: int = -1) -> ShareSession | ErrorCode:
+        """The session of a request that carries this epoch and came by this connection, opened or moved on; a final
+        epoch finds it as it is."""
         session = self._sessions.get(member)
         if epoch == INITIAL_EPOCH:
             if session is None and not self._make_room(now_ms):
                 return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+            self.close(member)
             session = self._sessions[member] = ShareSession(now_ms)
         elif session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -68,6 +79,10 @@ class ShareSessions:
             session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(member)
+        if session.connection_id != connection_id:
+            self._part(member, session)
+            session.connection_id = connection_id
+        self._of_connection.setdefault(connection_id, {})[member] = None
         return session
 
     def follow(self, session: ShareSession, partition: SharedPartition) -> bool:
@@ -79,7 +94,23 @@ class ShareSessions:
 
     def close(self, member: ShareMember) -> None:
         """Forget a session; that there is none is no error."""
-        self._sessions.pop(member, None)
+        session = self._sessions.pop(member, None)
+        if session is not None:
+            session.over = True
+            self._part(member, session)
+
+    def left_by(self, connection_id: int) -> list[tuple[ShareMember, ShareSession]]:
+        """Close the sessions of a connection that has ended, and tell them."""
+        found = [(member, self._sessions[member]) for member in self._of_connection.get(connection_id, ())]
+        for member, _ in found:
+            self.close(member)
+        return found
+
+    def _part(self, member: ShareMember, session: ShareSession) -> None:
+        members = self._of_connection.get(session.connection_id, {})
+        members.pop(member, None)
+        if not members:
+            self._of_connection.pop(session.connection_id, None)
 
     def _make_room(self, now_ms: int) -> bool:
         if len(self._sessions) < self._sessions_max:
@@ -87,5 +118,5 @@ class ShareSessions:
         oldest, session = next(iter(self._sessions.items()))
         if now_ms - session.used_at_ms < self._idle_ms_min:
             return False
-        del self._sessions[oldest]
+        self.close(oldest)
         return True
