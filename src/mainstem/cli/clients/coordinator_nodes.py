@@ -52,16 +52,28 @@ class CoordinatorNodes:
 
     def answered(self, key: str, request: Any, version: int, code_of: Callable[[Any], int]) -> tuple[Any, ErrorCode]:
         """As `asked`, with an error that does not pass by itself as the second value; then the answer may be None."""
-        deadline = time.monotonic() + AGAIN_SECONDS
-        while True:
-            node, answer = self.of(key), None
-            code = node if isinstance(node, ErrorCode) else ErrorCode.NONE
-            if isinstance(node, Address):
-                answer = self.call(node, request, version)
-                code = ErrorCode(code_of(answer))
-            if code not in PASSING or time.monotonic() >= deadline:
-                return answer, code
-            time.sleep(PAUSE_SECONDS)
+
+        def ask() -> tuple[Any, ErrorCode]:
+            node = self.of(key)
+            if isinstance(node, ErrorCode):
+                return None, node
+            answer = self.call(node, request, version)
+            return answer, ErrorCode(code_of(answer))
+
+        return _settled(ask)
+
+    def listed_at(self, node: Address, request: Any, version: int, what: str) -> Any:
+        """The answer of a node to a request about all that it coordinates, once it has read their logs. Raises
+        RequestRefused."""
+
+        def ask() -> tuple[Any, ErrorCode]:
+            answer = self.call(node, request, version)
+            return answer, ErrorCode(answer.error_code)
+
+        answer, code = _settled(ask)
+        if code is not ErrorCode.NONE:
+            raise RequestRefused(f"the node at {node} lists no {what}: {code.message} ({code.name})")
+        return answer
 
     def call(self, node: Address, request: Any, version: int) -> Any:
         """Raises NodeUnreachable."""
@@ -74,3 +86,13 @@ class CoordinatorNodes:
         """All that may coordinate something. Raises NodeUnreachable, NotAdmitted."""
         metadata = self.connections.call_any(self.bootstrap, MetadataRequest(topics=()), 9)
         return [Address(broker.host, broker.port) for broker in metadata.brokers]
+
+
+def _settled(ask: Callable[[], tuple[Any, ErrorCode]]) -> tuple[Any, ErrorCode]:
+    """What is answered once its error does not pass by itself, or `AGAIN_SECONDS` are over."""
+    deadline = time.monotonic() + AGAIN_SECONDS
+    while True:
+        answer, code = ask()
+        if code not in PASSING or time.monotonic() >= deadline:
+            return answer, code
+        time.sleep(PAUSE_SECONDS)

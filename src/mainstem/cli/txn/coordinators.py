@@ -39,12 +39,9 @@ class Coordinators(CoordinatorNodes):
         """The transactions of all coordinators. Raises RequestRefused."""
         found = []
         for node in self.every_node():
-            answer = self.call(node, request, 1)
+            answer = self.listed_at(node, request, 1, "transactions")
             if answer.unknown_state_filters:
                 raise RequestRefused(f"there is no state {', '.join(answer.unknown_state_filters)}")
-            if answer.error_code:
-                code = ErrorCode(answer.error_code)
-                raise RequestRefused(f"the node at {node} lists no transactions: {code.message} ({code.name})")
             found += [(each, node) for each in answer.transaction_states]
         return sorted(found, key=lambda item: item[0].transactional_id)
 
