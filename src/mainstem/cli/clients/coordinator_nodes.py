@@ -89,7 +89,7 @@ class CoordinatorNodes:
 
 
 def _settled(ask: Callable[[], tuple[Any, ErrorCode]]) -> tuple[Any, ErrorCode]:
-    """What is answered once its error does not pass by itself, or `AGAIN_SECONDS` are over."""
+    """The first answer whose error does not pass by itself; the last one, when `AGAIN_SECONDS` are over."""
     deadline = time.monotonic() + AGAIN_SECONDS
     while True:
         answer, code = ask()
