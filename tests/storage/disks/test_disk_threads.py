@@ -19,6 +19,7 @@ from mainstem.ports import ReadingMode
 from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
 from mainstem.storage.disks.disk_reads import DirectReads
 from mainstem.storage.disks.disk_thread import DiskThread
+from mainstem.storage.disks.page_cache_room import ROOM_BYTES_MIN, PageCacheRoom
 from mainstem.storage.disks.read_threads import READS_TOGETHER, ReadThreads
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.state import checkpoint as checkpoints
@@ -55,9 +56,13 @@ def test_a_checkpoint_is_written_while_the_thread_of_commits_is_busy(tmp_path: P
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("promises", [False, True], ids=["a thread", "at once where the kernel can"])
+@pytest.mark.parametrize(
+    ("promises", "room"),
+    [(False, 0), (False, ROOM_BYTES_MIN), (True, 0)],
+    ids=["a thread", "at once where the cache has room", "at once where the kernel can"],
+)
 def test_a_small_write_without_sync_is_whole_and_never_made_by_the_loop_unless_that_cannot_wait(
-    tmp_path: Path, promises: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, promises: bool, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pwritev = os.pwritev
 
@@ -71,13 +76,14 @@ def test_a_small_write_without_sync_is_whole_and_never_made_by_the_loop_unless_t
 
     async def story() -> None:
         files = DiskFiles(tmp_path)
+        files.room = PageCacheRoom(lambda: room)
         file = await files.open("journal/one", create=True)
         over, task = await busy(files.copies)
         writing = asyncio.get_running_loop().create_task(file.write(3, [b"abc", b"def"]))
         for _ in range(5):
             await asyncio.sleep(0)
         at_once = writing.done()
-        assert not (at_once and not promises), "the loop wrote it, whatever the disk was doing"
+        assert promises or at_once == bool(room), "the loop wrote it, whatever the disk was doing, or the thread did"
         over.set()
         await asyncio.gather(task, writing)
         assert await file.read(0, 20) == b"\0\0\0abcdef"

@@ -10,7 +10,8 @@ Five sets of threads, so that one kind of work never waits behind another:
 
 A small write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
 the cache is dirty, the operating system makes the writer wait for the disk. So the event loop makes such a write itself
-where the system promises not to wait (`RWF_NOWAIT`), and one more thread makes it otherwise.
+where the system promises not to wait (`RWF_NOWAIT`) or, as ext4 promises nothing, where the page cache has room
+(`page_cache_room`), and one more thread makes it otherwise.
 
 A job that was started is never abandoned: `close` waits for it even when its caller was cancelled, since the number of
 a descriptor that is closed too early may belong to another file by then.
@@ -23,6 +24,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -33,6 +35,7 @@ from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces, read_cold
 from mainstem.storage.disks.disk_thread import DiskThread
+from mainstem.storage.disks.page_cache_room import PageCacheRoom
 from mainstem.storage.disks.read_threads import ReadThreads
 
 P = ParamSpec("P")
@@ -75,6 +78,7 @@ class DiskFiles:
         self.reads_at_once = ReadThreads("disk-read")
         """The threads for large reads at once of files that several threads may read."""
         self._housekeeping = ThreadPoolExecutor(HOUSEKEEPING_THREADS, "disk-housekeeping")
+        self.room = PageCacheRoom()
 
     async def open(self, path: str, *, create: bool = False, reading: ReadingMode = ReadingMode.USUAL) -> DiskFile:
         # If the caller is cancelled, the descriptor of a job that still runs must not be lost.
@@ -85,7 +89,14 @@ class DiskFiles:
             job.add_done_callback(_close_result)
             raise
         return DiskFile(
-            reads, self.commits, self.copies, self.large_copies, self.reads, self.reads_at_once, self._housekeeping
+            reads,
+            self.commits,
+            self.copies,
+            self.large_copies,
+            self.reads,
+            self.reads_at_once,
+            self._housekeeping,
+            self.room,
         )
 
     async def names(self, directory: str) -> list[str]:
@@ -153,8 +164,11 @@ class DiskFile:
         reading: DiskThread,
         reading_at_once: ReadThreads,
         housekeeping: ThreadPoolExecutor,
+        room: PageCacheRoom | None = None,
     ) -> None:
+        """`room`: none is that of a page cache of which nothing is known."""
         self._reads = reads
+        self._room = room
         self._descriptor = reads.descriptor
         self._commits = commits
         self._copies = copies
@@ -191,7 +205,7 @@ class DiskFile:
             self._committed = True
             await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
         elif sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
-            if not (self._promises and self._written_at_once(position, buffers)):
+            if not self._written_at_once(position, buffers):
                 self._copied = True
                 await self._copies.run(partial(_write, descriptor, position, buffers))
         else:
@@ -203,11 +217,23 @@ class DiskFile:
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if len(buffers) > VECTOR_BUFFERS_MAX:
             return False
-        try:
-            return os.pwritev(self._descriptor, buffers, position, RWF_NOWAIT) == size
-        except OSError as error:  # it would wait; any other error comes again with the next attempt
-            self._promises = error.errno not in NO_PROMISE
+        if self._promises:
+            try:
+                return os.pwritev(self._descriptor, buffers, position, RWF_NOWAIT) == size
+            except OSError as error:  # it would wait; any other error comes again with the next attempt
+                self._promises = error.errno not in NO_PROMISE
+                if self._promises:
+                    return False
+        room = self._room
+        if room is None or not room.is_there():
             return False
+        began = time.perf_counter()
+        try:
+            written = os.pwritev(self._descriptor, buffers, position)
+        except OSError:  # comes again with the next attempt
+            return False
+        room.took(size, time.perf_counter() - began)
+        return written == size
 
     async def sync(self) -> None:
         await self._do(self._housekeeping, os.fdatasync, self._descriptor)
