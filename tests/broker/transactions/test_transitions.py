@@ -124,6 +124,15 @@ def test_version_2_gets_the_next_epoch_with_the_answer_however_often_it_asks() -
     assert transitions.refusal(done, Producer(7, 4)) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_version_2_asks_again_when_it_ends_its_next_transaction_before_the_markers_of_its_last(commit: bool) -> None:
+    prepared = end(OPEN, 7, 3, commit=True, version=2).transaction
+    assert prepared is not None
+    assert end(prepared, 7, 4, commit=commit, version=2) == TransactionEnding(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert end(prepared, 7, 2, commit=commit, version=2).code is ErrorCode.PRODUCER_FENCED
+    assert end(prepared, 7, 5, commit=commit, version=2).code is ErrorCode.PRODUCER_FENCED
+
+
 def test_version_2_may_abort_what_never_began_and_not_commit_it() -> None:
     aborted = end(EMPTY, 7, 3, commit=False, version=2)
     assert (aborted.code, aborted.producer) == (ErrorCode.NONE, Producer(7, 4))

@@ -207,6 +207,8 @@ def _ended_2(
     present = epoch == current.producer_epoch and not over_the_end
     now = Producer(current.producer_id, current.producer_epoch)
     if current.state.is_prepared:
+        if present:  # the end of the next transaction, which its producer gives up before it has written anything
+            return TransactionEnding(ErrorCode.CONCURRENT_TRANSACTIONS)
         code = _code_of_repeated(current.state, commit=commit) if again else ErrorCode.PRODUCER_FENCED
         return TransactionEnding(code)
     if current.state is TransactionState.ONGOING and present:
