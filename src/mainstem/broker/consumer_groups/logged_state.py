@@ -26,6 +26,7 @@ from mainstem.broker.consumer_groups.step import (
 )
 from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.machines.result import UnknownRecord
+from mainstem.kernel import untrack
 from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from mainstem.protocol.messages.consumer_offsets import (
@@ -79,6 +80,7 @@ class LoggedState:
         group = self.classic.get(group_id)
         if group is None:
             group = self.classic[group_id] = ConsumerGroup(group_id, self._holdings)
+            untrack(self.classic)  # else each full collection visits every group: 30 ms with a hundred thousand
         return group
 
     # --- replay --------------------------------------------------------------------------------------
