@@ -16,7 +16,7 @@ from tests.broker.harness import Serving, call, make_broker, serving
 from tests.fakes.clock import FakeClock
 from tests.harness.patience import PATIENCE_SECONDS
 
-from mainstem.broker.throttling import SHARED_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
+from mainstem.broker.throttling import HELD_BACK_SECONDS, SHARED_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
 from mainstem.model import Sample, Topic
 from mainstem.ports import Session
 from mainstem.protocol import codec
@@ -56,6 +56,21 @@ async def limited(entity: Entity = EVERY_CLIENT, **quotas: float) -> AsyncIterat
     table.change(entity, quotas)
     async with serving(quotas=table) as node:
         yield node, table, await node.topic()
+
+
+def test_a_consumer_counts_as_held_back_while_it_is_muted_and_a_little_longer() -> None:
+    clock, table = FakeClock(), QuotaTable()
+    table.change(EVERY_CLIENT, {CONSUMER_BYTE_RATE: 100.0, PRODUCER_BYTE_RATE: 100.0})
+    throttling = Throttling(lambda: table, clock)
+    session = Session("10.0.0.1", 5, 1)
+    assert throttling.produced(session, "c", 1_000) > 0
+    assert not throttling.held_back("c", "10.0.0.1"), "as a producer"
+    throttle_ms = throttling.fetched(session, "c", 1_000)
+    assert throttling.held_back("c", "10.0.0.1")
+    assert not throttling.held_back("c", "10.0.0.2")
+    assert not throttling.held_back("d", "10.0.0.1")
+    clock.advance(throttle_ms / 1000 + HELD_BACK_SECONDS + 0.1)
+    assert not throttling.held_back("c", "10.0.0.1")
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])

@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 
 from mainstem.address import Address
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.clients.kafka_connection import KafkaConnections
-from mainstem.cli.group.lag import SLOW_SECONDS, Behind, behind, leaders_of
+from mainstem.cli.group.lag import Behind, KnownLeaders, behind, leaders_of, with_causes_of
 from mainstem.cli.group.offsets import ConsumerGroupOffset
+from mainstem.group_lag import IDLE, REBALANCE_LOOP, SLOW_SECONDS, GroupLag, PartitionLag
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -65,7 +67,7 @@ class FakeNodes:
         topics = tuple(
             MetadataResponseTopic(error_code=0, name=it.name, partitions=partitions) for it in request.topics
         )
-        return MetadataResponse(brokers=brokers, controller_id=1, topics=topics)
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=topics, cluster_id="cluster-1")
 
 
 def found(
@@ -120,4 +122,37 @@ def test_where_the_message_cannot_be_read_no_time_is_told(nodes: FakeNodes) -> N
 
 def test_partitions_without_a_leader_are_known() -> None:
     connections = cast(KafkaConnections, FakeNodes())
-    assert leaders_of(connections, "node-1:9092", {"t"}) == {("t", 0): NODE, ("t", 1): None}
+    assert leaders_of(connections, "node-1:9092", {"t"}) == KnownLeaders("cluster-1", {("t", 0): NODE, ("t", 1): None})
+
+
+class FakeHttp:
+    """A node's HTTP port that tells this lag."""
+
+    def __init__(self, lag: GroupLag | None) -> None:
+        self._lag = lag
+        self.told: list[str] = []
+
+    def get_or_tell(self, path: str, kind: type[GroupLag], consequence: str) -> GroupLag | None:
+        assert path == "/v1/groups/readers"
+        return self._lag
+
+    def tell(self, finding: str, consequence: str) -> None:
+        self.told.append(finding)
+
+
+def test_causes_come_from_the_http_port_of_a_node_of_the_cluster() -> None:
+    row = PartitionLag(topic="t", partition=0, lag=3, seconds=7.0, why=REBALANCE_LOOP)
+    lag = GroupLag(
+        group="readers", kind="classic", state="Stable", members=1, lag=3, seconds=7.0, why=REBALANCE_LOOP,
+        partitions_count=1, partitions=[row], cluster_id="cluster-1",
+    )  # fmt: skip
+    own = {QUEUE: Behind(None, None), ("t", 1): Behind(5.0, IDLE)}
+
+    def found(http: FakeHttp, cluster_id: str) -> dict[tuple[str, int], Behind]:
+        return with_causes_of(cast(HttpNode, http), "readers", cluster_id, own)
+
+    assert found(FakeHttp(lag), "cluster-1") == {QUEUE: Behind(7.0, REBALANCE_LOOP), ("t", 1): Behind(5.0, IDLE)}
+    assert found(FakeHttp(None), "cluster-1") == own
+    other = FakeHttp(lag)
+    assert found(other, "cluster-2") == own
+    assert other.told == ["is of another cluster"]

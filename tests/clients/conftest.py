@@ -11,8 +11,9 @@ from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
-SETTINGS = ("pipeline.mode=off", "groups.session_timeout_ms_min=1000")
-"""No splitter, which these tests do not need, no wait for members that do not come, and less for those that die."""
+SETTINGS = ("pipeline.mode=off", "groups.session_timeout_ms_min=1000", "groups.lag_interval_ms=200")
+"""No splitter, which these tests do not need, no wait for members that do not come, and less for those that die;
+metrics of the lag of groups soon."""
 
 
 MakeTopic = Callable[..., str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -96,3 +97,44 @@ def test_librdkafka_is_told_that_it_is_throttled(node: Serving, make_topic: Make
         metrics = answer.read().decode()
     for quota in ("producer_byte_rate", "consumer_byte_rate"):
         assert f'mainstem_quota_throttled_total{{quota="{quota}"}}' in metrics
+
+
+def test_a_group_whose_consumer_is_throttled_is_told_so_everywhere(
+    node: Serving, make_topic: MakeTopic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = make_topic()
+    config = {"bootstrap.servers": node.kafka, "client.id": CLIENT_ID, **KEEP_TRYING}
+    producer = Producer({**config, "batch.num.messages": 1})
+    for _ in range(MESSAGES):
+        producer.produce(topic, bytes(MESSAGE_BYTES))
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    alter(node, "client-id", CLIENT_ID, consumer_byte_rate=500.0)
+    consumer = Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            consumer.poll(0.1)
+            assert run(["group", "describe", topic, "--bootstrap", node.kafka, "--http", node.http, "--json"]) in (0, 1)
+            told = capsys.readouterr().out
+            if told and json.loads(told)["partitions"][0]["why"] == "throttled":
+                break
+            assert time.monotonic() < until, told
+        while f'mainstem_group_lag_why{{group="{topic}",why="throttled"}} 1' not in read(node, "/metrics"):
+            consumer.poll(0.1)
+            consumer.commit(asynchronous=True)  # groups without any commit are in no metric
+            assert time.monotonic() < until
+        view = json.loads(read(node, f"/v1/groups/{topic}"))
+        assert (view["why"], view["partitions"][0]["client_id"]) == ("throttled", CLIENT_ID)
+        assert 0 < view["lag"] <= MESSAGES
+        assert view["seconds"] > 0
+        assert [group["group"] for group in json.loads(read(node, "/v1/groups"))["worst"] if group["why"]] == [topic]
+    finally:
+        consumer.close()
+        alter(node, "client-id", CLIENT_ID, consumer_byte_rate=None)
+
+
+def read(node: Serving, path: str) -> str:
+    with urllib.request.urlopen(f"http://{node.http}{path}") as answer:
+        text: str = answer.read().decode()
+        return text

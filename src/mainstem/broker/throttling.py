@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from mainstem.lru import Lru
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
 from mainstem.security.quotas.buckets import Buckets
@@ -40,6 +41,16 @@ requests up meanwhile, and come back by other connections."""
 
 _USER = "User:"
 
+_OF_CONSUMERS = frozenset({CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE})
+"""Quotas that slow consumers down."""
+
+
+HELD_BACK_SECONDS = 3.0
+"""For which a client counts as held back once its time is over: one whose rate is too great is told to wait again with
+its next response."""
+
+HELD_BACK_MAX = 10_000
+"""Clients that are remembered as held back, those told last: about 3 MB."""
 
 SHARED_SECONDS = 60.0
 """For which tenants take turns after the last time that another one produced than before: one that produces now and
@@ -105,6 +116,8 @@ class Throttling:
         self._monotonic = clock.monotonic
         self._buckets = Buckets(nodes)
         self._throttled: Counter[str] = Counter()
+        self._held_back: Lru[tuple[str, str], float] = Lru(HELD_BACK_MAX)
+        """Until when a consumer is muted, by client id and address."""
 
     @property
     def active(self) -> bool:
@@ -187,6 +200,11 @@ class Throttling:
         """Implements `QuotaUser`."""
         self._buckets.parted(parts, self._monotonic())
 
+    def held_back(self, client_id: str, host: str) -> bool:
+        """Whether a quota holds a consumer back now."""
+        until = self._held_back.peek((client_id, host))
+        return until is not None and self._monotonic() < until + HELD_BACK_SECONDS
+
     def samples(self) -> Iterable[Sample]:
         for key in (*OF_CLIENTS, CONNECTION_CREATION_RATE):
             if self._throttled[key]:
@@ -204,7 +222,10 @@ class Throttling:
         if buckets is None:
             return 0
         now = self._monotonic()
-        return self.mute(session, key, max(bucket.take(amount, now) for bucket in buckets))
+        throttle_ms = self.mute(session, key, max(bucket.take(amount, now) for bucket in buckets))
+        if throttle_ms and key in _OF_CONSUMERS:
+            self._held_back.put((charged.client_id, session.host), session.muted_until)
+        return throttle_ms
 
     def _of(self, session: Session, client_id: str | None) -> _Charged:
         quotas, tenants, name = self._quotas(), self._tenants(), client_id or ""

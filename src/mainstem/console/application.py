@@ -36,7 +36,7 @@ from mainstem.console.views.asked_changes import (
     TransferLeaderRequest,
     WriteGroupsRequest,
 )
-from mainstem.console.views.node_views import NodeViews, StoreViews
+from mainstem.console.views.node_views import GroupViews, NodeViews, StoreViews
 from mainstem.console.visitors import Visitors
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import Statistics
@@ -95,6 +95,8 @@ class Console:
             Route("/v1/tenants/remove", self._limited(self._remove_tenant), methods=["POST"]),
             Route("/v1/topics", self._limited(self._topics)),
             Route("/v1/topics/{name}", self._limited(self._topic)),
+            Route("/v1/groups", self._limited(self._group_lags)),
+            Route("/v1/groups/{name:path}", self._limited(self._group_lag)),
             Route("/v1/split", self._limited(self._split)),
             Route("/v1/store", self._limited(self._store)),
             Route("/v1/store/give-up", self._limited(self._give_up), methods=["POST"]),
@@ -256,6 +258,23 @@ class Console:
         if view is None:
             raise HTTPException(404, f"there is no topic {name}")
         return _json(view)
+
+    async def _group_lags(self, request: Request) -> Response:
+        return _json(await self._group_views.lags())
+
+    async def _group_lag(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        found = await self._group_views.lag(name)
+        if isinstance(found, str):
+            raise HTTPException(503, found, headers={"Retry-After": "1"})
+        return _found(found, f"there is no group {name} that commits offsets")
+
+    @property
+    def _group_views(self) -> GroupViews:
+        """Raises HTTPException."""
+        if self._views.groups is None:
+            raise HTTPException(404, "this node does not have the role broker: ask one that has")
+        return self._views.groups
 
     async def _split(self, request: Request) -> Response:
         return _json(await self._store_views.split())

@@ -44,6 +44,7 @@ from mainstem.node.storage_role.splitter_end import SplitterEnd
 from mainstem.node.storage_role.store_directory import CACHE_DIRECTORY, directory, note_store, store_directory
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.explaining import LocalExplanations
+from mainstem.node.views.group_views import NodeGroupViews
 from mainstem.node.views.node_health import NodeHealth
 from mainstem.node.views.store_views import LocalStoreViews
 from mainstem.node.views.tenant_views import ReplicatedTenantViews
@@ -314,10 +315,17 @@ class RunningNode:
         )
         explanations = LocalExplanations(nameserver, cluster_views)
         compute = roles.compute
+        group_views = (
+            None
+            if compute is None
+            else NodeGroupViews(compute.lags, compute.lag_sampler, nameserver.lookups.cluster_id)
+        )
         traffic = compute.traffic if compute is not None else roles.clients.traffic
         if storage is None or splitter is None:
             tenants = ReplicatedTenantViews(nameserver, traffic, None)
-            return NodeViews(health, cluster_views, FollowedTopicViews(nameserver), None, tenants, explanations)
+            return NodeViews(
+                health, cluster_views, FollowedTopicViews(nameserver), None, tenants, explanations, group_views
+            )
         store_views = LocalStoreViews(
             config=config,
             nameserver=nameserver,
@@ -333,14 +341,20 @@ class RunningNode:
         groups = compute.groups if compute is not None else None
         topic_views = LocalTopicViews(nameserver, storage, groups)
         tenants = ReplicatedTenantViews(nameserver, traffic, store_views.bytes_of_topics)
-        return NodeViews(health, cluster_views, topic_views, store_views, tenants, explanations)
+        return NodeViews(health, cluster_views, topic_views, store_views, tenants, explanations, group_views)
 
     def _measured(
         self, roles: Roles, server: KafkaServer | None, remote_store: GuardedStore | None
     ) -> list[Statistics]:
         measured: list[Statistics] = [roles.nameserver, self._supervision, self._loop_watch]
         if server is not None and roles.compute is not None:
-            measured += [server, roles.dispatcher, roles.compute.groups.served, roles.compute.shares]
+            measured += [
+                server,
+                roles.dispatcher,
+                roles.compute.groups.served,
+                roles.compute.lag_sampler,
+                roles.compute.shares,
+            ]
             if (transactions := roles.compute.broker.transactions) is not None:
                 measured.append(transactions.coordinator.served)
         if roles.held is not None:

@@ -83,6 +83,18 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     offsets_commit_timeout_ms: int = 5_000
     """`offsets.commit.timeout.ms`: how long an append may be refused as busy before it counts as failed."""
 
+    lag_interval_ms: int = 30_000
+    """Between two looks at the lag of all groups for the metrics; 0: none is made. A look takes at most a fiftieth of
+    the time, so that one at a million offsets lasts some minutes."""
+    lag_series_max: int = 20
+    """Groups, and as many partitions, whose lag has metrics of its own: those with the greatest. Others are in the
+    totals."""
+    rebalance_loop_generations: int = 10
+    """A group has a rebalance loop when it has come to so many agreements…"""
+    rebalance_loop_ms: int = 300_000
+    """…within this time, without growing. A group whose members take longer for their records than they said has one in
+    five minutes for each of them; one whose members restart one by one has two for each."""
+
     accept_lost_offsets: bool = False
     """If part of an internal partition cannot be read, take the readable rest for all there ever was: the
     last commits in the lost part are forgotten for good, and clients get an older commit or none."""
@@ -118,6 +130,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             "offsets_topic_partitions",
             "offsets_topic_replication_factor",
             "offsets_commit_timeout_ms",
+            "rebalance_loop_generations",
+            "rebalance_loop_ms",
             "append_bytes_max",
             "snapshot_after_bytes",
             "load_bytes",
@@ -126,6 +140,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             if getattr(self, name) < 1:
                 raise ConfigError(f"groups.{name} is {getattr(self, name)}; it must be at least 1")
         not_negative = (
+            "lag_interval_ms",
+            "lag_series_max",
             "rebalance_delay_ms",
             "offset_metadata_bytes_max",
             "consumer_assignment_interval_ms",

@@ -106,7 +106,10 @@ class Offsets:
         if self.incomplete:
             (self._sure.discard if record.value is None else self._sure.add)((group_id, topic, partition))
         if record.value is not None:
-            topics = self._groups.setdefault(group_id, {})
+            topics = self._groups.get(group_id)
+            if topics is None:
+                topics = self._groups[group_id] = {}
+                untrack(self._groups)  # else each full collection visits every group: 40 ms with a hundred thousand
             if topic not in topics:
                 topics[topic] = {}
                 untrack(topics)  # of such dictionaries as the next; to add one tracks it again
@@ -133,6 +136,10 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def group_ids(self) -> list[str]:
+        """The groups that have offsets."""
+        return list(self._groups)
 
     def topics(self, group_id: str) -> list[str]:
         return list(self._groups.get(group_id, ()))

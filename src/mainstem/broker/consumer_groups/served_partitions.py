@@ -13,6 +13,7 @@ from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopi
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, limits_of, offsets_topic
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, TopicsNow
+from mainstem.broker.consumer_groups.recent_generations import RecentGenerations
 from mainstem.broker.consumer_groups.statistics import samples_of
 from mainstem.broker.consumer_groups.step import Counts
 from mainstem.broker.machines.served_topic import ServedTopic
@@ -47,9 +48,20 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
         self._config_of = config_of
         topics = CurrentTopics(metadata.topic, metadata.topic_by_id, metadata.topics, self._racks_of)
         self._topics_now = TopicsNow(self._topic_id_of, topics, metadata_current)
-        self._counts = Counts()
+        generations = RecentGenerations(config.rebalance_loop_generations, config.rebalance_loop_ms)
+        self._counts = Counts(generations=generations)
         self._holdings = Holdings(config.members_bytes_max)
         self._first_load = FirstLoad()
+
+    @property
+    def topics(self) -> CurrentTopics:
+        """The topics there are, as groups see them."""
+        return self._topics_now.topics
+
+    def loops(self, group_id: str) -> bool:
+        """Whether a group has had many generations of late, and has not grown."""
+        generations = self._counts.generations
+        return generations is not None and generations.loops(group_id, int(self._clock.monotonic() * 1000))
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return samples_of(list(self._partitions.values()), self._counts, self._holdings)

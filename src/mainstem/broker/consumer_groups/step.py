@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.recent_generations import RecentGenerations
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
 from mainstem.broker.request_context import RequestContext
@@ -95,6 +96,8 @@ class Counts:
     sessions_expired: int = 0
     log_failures: int = 0
     records_lost: int = 0
+    generations: RecentGenerations | None = None
+    """Of the groups of all machines; None: nobody asks for rebalance loops."""
 
 
 @dataclass(slots=True)
@@ -123,6 +126,12 @@ class Step:
 
     def answer(self, ticket: Ticket, response: Any) -> None:
         self.result.answers.append(Answer(ticket, response))
+
+    def rebalanced(self, group_id: str, members: int) -> None:
+        """A group has a new generation, or new targets for all of its members."""
+        self.counts.rebalances += 1
+        if self.counts.generations is not None:
+            self.counts.generations.note(group_id, members, self.now.monotonic_ms)
 
     def start_timer(self, kind: int, group: ConsumerGroup, timeout_ms: int, member_id: str = "") -> None:
         self.timers.set(TimerKey(kind, group.group_id, member_id), self.now.monotonic_ms + timeout_ms)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import names, options
 from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 
 @click.command("describe")
 @click.argument("group", type=names.GROUP)
-@options.kafka_only
+@options.both
 @options.as_json
-def command(group: str, bootstrap: str, as_json: bool) -> None:
+def command(group: str, bootstrap: str, http: str, as_json: bool) -> None:
     """Show a group's members, offsets and lag per partition, and why it is behind.
 
     The command lists every partition of the topics that the group reads. END is the offset after the last message. LAG
     counts the offsets from the committed one to END; where nothing is committed (-), all that the partition has. BEHIND
-    is the age of the first message of them. WHY says what holds the group up: no leader, rebalancing, idle (no member
-    has the partition), slow member (one has it, and is half a minute behind). Streams groups have their tasks besides,
-    each as subtopology_partition. For share groups, START is the first offset that is not done.
+    is the age of the first message of them. WHY says what holds the group up: no leader, rebalance loop (ten
+    generations in five minutes), rebalancing, idle (no member has the partition), throttled (a quota holds its member
+    back), slow member (it is half a minute behind); loops and quotas are known where HTTP answers. Streams groups have
+    their tasks besides, each as subtopology_partition. For share groups, START is the first offset that is not done.
     """
     from mainstem.cli.clients import kafka_node
     from mainstem.cli.group.coordinators import coordinators
@@ -52,7 +54,7 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
                     f"consumer group {group}",
                 )
             )
-        rows = _rows(admin, nodes.connections, bootstrap, group, described)
+        rows = _rows(admin, nodes.connections, bootstrap, HttpNode(http), group, described)
     if not rows and described.state == "dead":
         raise RequestRefused(f"there is no consumer group {group}; `mainstem group list` shows those there are")
     if as_json:
@@ -62,21 +64,28 @@ def command(group: str, bootstrap: str, as_json: bool) -> None:
 
 
 def _rows(
-    admin: AdminClient, connections: KafkaConnections, bootstrap: str, group: str, described: ShownGroup
+    admin: AdminClient,
+    connections: KafkaConnections,
+    bootstrap: str,
+    http: HttpNode,
+    group: str,
+    described: ShownGroup,
 ) -> list[dict[str, Any]]:
     """One per partition that the group reads."""
-    from mainstem.cli.group.lag import Behind, PartitionLeaders, behind, leaders_of
+    from mainstem.cli.group.lag import Behind, KnownLeaders, behind, leaders_of, with_causes_of
     from mainstem.cli.group.offsets import of_all_partitions
 
-    leaders: PartitionLeaders = {}
+    leaders = KnownLeaders(None, {})
 
     def without_leader(topics: Collection[str]) -> list[tuple[str, int]]:
         nonlocal leaders
         leaders = leaders_of(connections, bootstrap, topics)
-        return [queue for queue, leader in leaders.items() if leader is None]
+        return [queue for queue, leader in leaders.of.items() if leader is None]
 
     offsets = of_all_partitions(admin, group, described.owners, without_leader)
-    found = behind(connections, leaders, offsets.led, described.owners, described.state)
+    found = behind(connections, leaders.of, offsets.led, described.owners, described.state)
+    if found:
+        found = with_causes_of(http, group, leaders.cluster_id, found)
     rows: list[dict[str, Any]] = [
         {**each._asdict(), "lag": each.lag, "lag_seconds": told.seconds, "why": told.why}
         for each in offsets.led

@@ -1,8 +1,9 @@
-"""How far a consumer group is behind in time, and why.
+"""How far a consumer group is behind in time, and why, as Kafka's protocol tells it.
 
 A partition's lag in seconds is the age of the first message that the group has not committed, by its timestamp, whoever
-gave it that. Nodes tell offsets and no times, so the message is read; a client that may not read the topic is told the
-lag in messages alone.
+gave it that. Brokers tell offsets and no times, so the message is read; a client that may not read the topic is told
+the lag in messages alone. Two causes are beyond Kafka's protocol, whether a quota holds a member back and whether the
+group comes to agreements again and again: these a node's HTTP port tells (`with_causes_of`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mainstem.address import Address
+from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.clients.kafka_connection import KafkaConnections
 from mainstem.cli.group.offsets import ConsumerGroupOffset
+from mainstem.group_lag import GroupLag, cause
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from mainstem.protocol.records import stored_batches
 from mainstem.protocol.records.lookup import look_into
 
-SLOW_SECONDS = 30.0
-"""A member that is less behind keeps up: clients commit every five seconds, and some of them less often."""
 READ_MAX = 1_000
 """Partitions whose first message is read, those with the greatest lag: a millisecond or two each."""
 FETCH_BYTES = 1
@@ -29,7 +30,7 @@ FETCH_BYTES = 1
 METADATA_VERSION, FETCH_VERSION = 9, 12
 _ANY_TIME = -(1 << 62)
 
-REBALANCING = ("preparing_rebalancing", "completing_rebalancing", "assigning", "reconciling")
+REBALANCING_STATES = ("preparing_rebalancing", "completing_rebalancing", "assigning", "reconciling")
 """States of groups in which members wait for partitions, by librdkafka's names."""
 
 Queue = tuple[str, int]
@@ -46,17 +47,23 @@ PartitionLeaders = Mapping[Queue, Address | None]
 """None: the partition has no leader."""
 
 
-def leaders_of(connections: KafkaConnections, bootstrap: str, topics: Collection[str]) -> PartitionLeaders:
+class KnownLeaders(NamedTuple):
+    cluster_id: str | None
+    of: PartitionLeaders
+
+
+def leaders_of(connections: KafkaConnections, bootstrap: str, topics: Collection[str]) -> KnownLeaders:
     """The leaders of all partitions of topics that there are. Raises NodeUnreachable, NotAdmitted."""
     named = tuple(MetadataRequestTopic(name=topic) for topic in sorted(topics))
     request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
     answer = connections.call_any(bootstrap, request, METADATA_VERSION)
     nodes = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
-    return {
+    leaders = {
         (topic.name, partition.partition_index): nodes.get(partition.leader_id)
         for topic in answer.topics
         for partition in topic.partitions
     }
+    return KnownLeaders(answer.cluster_id, leaders)
 
 
 def behind(
@@ -76,18 +83,15 @@ def behind(
         seconds = None
         if each.lag and leader is not None and number < READ_MAX:
             seconds = _age(connections, leader, each)
-        found[queue] = Behind(seconds, _why(each.lag, seconds, queue in read_by_members, state))
+        why = cause(
+            leaderless=leader is None,
+            lag=each.lag,
+            seconds=seconds,
+            has_member=queue in read_by_members,
+            rebalancing=state in REBALANCING_STATES,
+        )
+        found[queue] = Behind(seconds, why)
     return found
-
-
-def _why(lag: int, seconds: float | None, has_member: bool, state: str) -> str | None:
-    if not lag:
-        return None
-    if state in REBALANCING:
-        return "rebalancing"
-    if not has_member:
-        return "idle"
-    return "slow member" if seconds is not None and seconds >= SLOW_SECONDS else None
 
 
 def _age(connections: KafkaConnections, leader: Address, each: ConsumerGroupOffset) -> float | None:
@@ -108,6 +112,27 @@ def _age(connections: KafkaConnections, leader: Address, each: ConsumerGroupOffs
     except (OSError, ProtocolError):
         return None
     return None
+
+
+def with_causes_of(
+    node: HttpNode, group: str, cluster_id: str | None, found: dict[Queue, Behind]
+) -> dict[Queue, Behind]:
+    """The same with what a node's HTTP port says of the group, which knows all causes; unchanged, after one line on
+    stderr, where it does not answer, or is another cluster's."""
+    left_out = "the causes throttled and rebalance loop are left out"
+    told = node.get_or_tell(f"/v1/groups/{group}", GroupLag, left_out)
+    if told is None:
+        return found
+    if cluster_id is None or told.cluster_id != cluster_id:
+        node.tell("is of another cluster", left_out)
+        return found
+    rows = {(row.topic, row.partition): row for row in told.partitions}
+    return {
+        queue: behind
+        if (row := rows.get(queue)) is None
+        else Behind(row.seconds if behind.seconds is None else behind.seconds, row.why)
+        for queue, behind in found.items()
+    }
 
 
 def _joined(records: Any) -> bytes:

@@ -8,10 +8,12 @@ from typing import NamedTuple, Protocol
 from mainstem.console.views.asked_changes import GiveUpRequest, TenantRequest
 from mainstem.console.views.of_cluster import BalanceView, ClusterView
 from mainstem.console.views.of_explanation import ExplanationView
+from mainstem.console.views.of_groups import GroupLagsView
 from mainstem.console.views.of_split import SplitEndpoint, SplitView
 from mainstem.console.views.of_store import GiveUpView, StoreUsageView, StoreView
 from mainstem.console.views.of_tenants import TenantUsageView, TenantView
 from mainstem.console.views.of_topics import TopicSummary, TopicView
+from mainstem.group_lag import GroupLag
 
 
 class Health(Protocol):
@@ -86,6 +88,16 @@ class Explanations(Protocol):
     async def partition(self, topic: str, partition: int) -> ExplanationView | None: ...
 
 
+class GroupViews(Protocol):
+    """How far groups are behind."""
+
+    async def lags(self) -> GroupLagsView: ...
+
+    async def lag(self, group_id: str) -> GroupLag | str | None:
+        """None: there is no such group; text: why nobody can tell now."""
+        ...
+
+
 class TopicViews(Protocol):
     """All topics, with what the node has of them."""
 
@@ -138,3 +150,5 @@ class NodeViews(NamedTuple):
     """None: the node has no storage."""
     tenants: TenantViews
     explanations: Explanations
+    groups: GroupViews | None = None
+    """None: the node is no broker."""

@@ -17,12 +17,15 @@ from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
-from mainstem.broker.fetching.fetch_sessions import FetchSessions
+from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.group_lag.group_lags import GroupLags
+from mainstem.broker.group_lag.lag_sampler import LagSampler
+from mainstem.broker.group_lag.queue_facts import QueueFactsHere
+from mainstem.broker.group_settings import GroupSettings, group_defaults
+from mainstem.broker.live_settings import LiveSettings
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
-from mainstem.broker.settings.group_settings import GroupSettings, group_defaults
-from mainstem.broker.settings.live_settings import LiveSettings
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
 from mainstem.broker.share_groups.share_states import ShareStates
@@ -41,6 +44,7 @@ from mainstem.node.access.authentication import authenticator_of, make_first_use
 from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
+from mainstem.node.broker_role.group_lag_calls import GroupLagCalls, serve_group_lag
 from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.node.broker_role.window_calls import WindowCalls, serve_windows
 from mainstem.node.node_reports import NodeReports
@@ -99,6 +103,8 @@ class Compute:
     broker: Broker
     store: BrokersStore
     traffic: TenantTraffic
+    lags: GroupLags
+    lag_sampler: LagSampler
 
     @classmethod
     async def open(
@@ -145,7 +151,9 @@ class Compute:
         assert broker.throttling is not None
         if config.quota.cluster_wide:
             nameserver.share_quotas(broker.throttling)
-        return cls(groups, shares, dispatcher, broker, store, broker.throttling.traffic)
+        lags, sampler = _group_lag(setup, nameserver, serving, groups, broker.throttling)
+        setup.background.begin(sampler.run, "group lag")
+        return cls(groups, shares, dispatcher, broker, store, broker.throttling.traffic, lags, sampler)
 
 
 def _brokers(nameserver: Nameserver) -> int:
@@ -190,6 +198,29 @@ def _groups(
         config_of=settings.of_consumers,
     )
     return ConsumerGroupCoordinator(served)
+
+
+def _group_lag(
+    setup: RolesSetup,
+    nameserver: Nameserver,
+    node: ServingNode,
+    groups: ConsumerGroupCoordinator,
+    throttling: Throttling,
+) -> tuple[GroupLags, LagSampler]:
+    config = setup.config.groups
+    here = QueueFactsHere(node.store, throttling.held_back)
+    others = None if nameserver.others is None else GroupLagCalls(nameserver.others.calls)
+    lags = GroupLags(node.node_id, groups.served, here, node.metadata, node.routing, node.clock, others)
+    serve_group_lag(setup.ports.handlers, here, lags)
+    sampler = LagSampler(
+        groups.served,
+        lags,
+        node.metadata,
+        interval_seconds=config.lag_interval_ms / 1000,
+        series_max=config.lag_series_max,
+        monotonic=node.clock.monotonic,
+    )
+    return lags, sampler
 
 
 def _shares(setup: RolesSetup, nameserver: Nameserver, node: ServingNode, settings: GroupSettings) -> ShareReads:

@@ -59,7 +59,7 @@ class EpochStep(Generic[G]):
                 self.write_target(member_id, target)
         value = kinds.target_epoch(assignment_epoch=group.epoch, **also)
         self.write(kinds.target_epoch_key(group=group.group_id), value)
-        self.step.counts.rebalances += 1
+        self.step.rebalanced(group.group_id, len(group.members))
 
     def forget_member(self, member_id: str) -> None:
         for key in self.group.records.keys_of_member(self.group.group_id, member_id):

@@ -72,7 +72,7 @@ def _assign(step: Step, group: ConsumerGroup, request: SyncGroupRequest) -> None
         return
     step.write_group(group, value)
     assert group.state is ConsumerGroupState.STABLE
-    step.counts.rebalances += 1
+    step.rebalanced(group.group_id, len(group.members))
     for member in group.members.values():
         if member.sync_ticket is not None:
             step.answer(member.sync_ticket, synced(group, member))

@@ -1,1 +1,0 @@
-"""Requests of Fetch under way: rounds of reads, and what their answers have in common."""

@@ -1,0 +1,1 @@
+"""How far the groups that this node coordinates are behind, and why."""
