@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.fakes.simulated_loop import SimulatedLoop
-from tests.storage.queue_store.runs import Batch, make_batch
+from tests.storage.queue_store.runs import Batch, indexes_in_pages, make_batch
 from tests.storage.remote.tiered_node import upload
 
 from mainstem.errors import ConfigError
@@ -280,6 +280,28 @@ def test_neighbouring_chunks_come_in_one_request_and_no_later(tmp_path: Path) ->
         assert spent[4 * CHUNK][1] <= spent[CHUNK][1] + 2 * LATENCY_SECONDS
 
     play(tmp_path, story)
+
+
+def test_a_large_queue_in_a_file_whose_index_is_read_in_pages_is_read_ahead_of(tmp_path: Path) -> None:
+    """By the clock of a loop on which nothing but the store takes time. A file has such an index for one queue of a
+    gigabyte as for many small ones."""
+
+    async def story(world: World) -> None:
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        large, small = history_of(800), history_of(4, queue_id=QUEUE + 1)
+        file = await world.add("a.pack", [*large, *small])
+        requests = file.bytes // (16 * CHUNK)
+        await world.reopen_with(chunk_bytes=8 * CHUNK, request_bytes=16 * CHUNK, read_ahead_chunks_max=64)
+        began, asked = world.loop.time(), world.bucket.asked
+        assert await world.read_all(bytes_max=4 * CHUNK) == datas(large)
+        assert world.bucket.asked - asked <= 2 * requests
+        assert world.loop.time() - began < LATENCY_SECONDS * requests
+        read_bytes = world.store.read_bytes
+        assert await world.read_all(QUEUE + 1) == datas(small)
+        assert world.store.read_bytes - read_bytes < 2 * CHUNK, "a small one is brought by itself"
+
+    with indexes_in_pages(8):
+        play(tmp_path, story)
 
 
 @pytest.mark.parametrize("bytes_max", [CHUNK, 4 * CHUNK])

@@ -12,7 +12,7 @@ from tests.storage.queue_store.test_store import Bench, read_all
 
 from mainstem.ports import ColdPart
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.extent_format import EXTENT_ROW_BYTES
+from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW_BYTES
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.store_files.store_file import path_of
 
@@ -119,6 +119,35 @@ def test_a_reader_that_comes_back_has_no_chunks_read_ahead(tmp_path: Path) -> No
         assert len(bench.files.together) > 2
 
     bench_at(tmp_path).run(scenario)
+
+
+def test_a_large_queue_in_such_a_file_is_read_ahead_of(tmp_path: Path) -> None:
+    chunk = 8 * EXTENT_BYTES
+
+    async def scenario(bench: Bench) -> None:
+        large = [make_batch(ONE, number, size=EXTENT_BYTES) for number in range(100)]
+        batches = [*large, *(make_batch(queue_id, 0, size=SIZE) for queue_id in QUEUES if queue_id > ONE)]
+        run = write_run(bench.files, "0.run", batches)
+        await bench.store.splits.record(0, 0, 1, [run], applied_index=1)
+        entries = [*bench.store.manifest.ranges(0)]
+        await bench.store.changes.merge(0, entries, [write_merged(bench.files, name_of(0), 0, batches)])
+        store = await bench.restart()
+        assert await read_all(store, OTHER, 0, 0, WHOLE) == [batch.data for batch in batches if batch.queue_id == OTHER]
+        clear(bench)
+        offset = waited = 0
+        while offset < len(large):
+            stored = await store.history.read(ONE, 0, offset, 3 * EXTENT_BYTES)
+            assert stored is not None
+            assert [*map(bytes, stored.batches)] == [batch.data for batch in large[offset : stored.next_offset]]
+            offset, waited = stored.next_offset, waited + (not stored.from_cache)
+            for _ in range(20):  # what is read ahead comes
+                await asyncio.sleep(0)
+        assert bench.files.together == [], "it is not brought extent by extent"
+        chunks = [position for _path, position, length in bench.files.reads if length == chunk]
+        assert len(chunks) == len({*chunks}) == len(large) * EXTENT_BYTES // chunk + 1, "each once"
+        assert waited <= 4
+
+    bench_at(tmp_path, read_chunk_bytes=chunk).run(scenario)
 
 
 def rotten_page(bench: Bench, path: str) -> None:

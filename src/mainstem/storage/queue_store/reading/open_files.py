@@ -296,7 +296,9 @@ class OpenFiles:
                 self.summaries.pop(known.name)
         with self._noting(known):
             index = await self._index_loads.run(known.name, lambda: self._look_at_index(known))
-        if not known.dropped and self.summaries.pages(known.name) is None:
+        pages = self.summaries.pages(known.name)
+        is_kept = pages is None or len(pages.of_queue(queue_id)) > extent_pages.PAGES_AT_ONCE_MAX
+        if is_kept and not known.dropped:
             self._indexes.put(known.name, index)
         return index
 

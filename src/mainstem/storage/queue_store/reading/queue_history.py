@@ -258,7 +258,7 @@ class QueueHistory:
             place = await self._search.forward(queue_id, spans, at, offset)
         if place is None:
             return None
-        if reader is not None and self._lacks(place, bytes_max):
+        if reader is not None and self._lacks(queue_id, place, bytes_max):
             self._go_on_ahead(queue_id, spans, place, max(reader.chunks_ahead, self._ahead_at_first))
         begun, builder = place, SliceBuilder(offset, bytes_max)
         place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
@@ -278,7 +278,7 @@ class QueueHistory:
             if self._indexes_ahead and (comes_back or place.at != begun_at):
                 self._load_indexes(queue_id, spans, place.at)
             source = FileSource(self._stored.open_files, place.file)
-            has_small_queues = self._stored.open_files.has_small_queues(place.file)
+            is_brought = self._is_brought(queue_id, place)
             end = min(place.end, place.row + max(builder.bytes_left, 0) // EXTENT_BYTES + 2)
             rows = place.extents.rows[place.row : end]
             fields, row, waited = rows[0].item(), place.row, False
@@ -288,11 +288,11 @@ class QueueHistory:
                 if not builder.has_room(fields[_BASE_OFFSET], fields[_BATCH_COUNT], fields[_LENGTH]):
                     return place._replace(row=row)
                 extent = Extent(source, fields[_POSITION], fields[_LENGTH], fields[_CRC])
-                if has_small_queues and brings and self._cache.takes_alone(extent):
+                if is_brought and brings and self._cache.takes_alone(extent):
                     await self._bring(queue_id, spans, place._replace(row=row), builder.bytes_left)
                     brings = not self._cache.takes_alone(extent)
                 try:
-                    if self._cache.loads_stretches and not has_small_queues:
+                    if self._cache.loads_stretches and not is_brought:
                         if self._is_left_to_next(builder, extent):
                             return place._replace(row=row)
                         past = await self._stretch_past(extent, behind[row - place.row :], builder)
@@ -401,9 +401,9 @@ class QueueHistory:
                 row += 1
         await self._cache.bring(extents, self._stored.open_files.read_together)
 
-    def _lacks(self, place: ExtentPlace, bytes_max: int) -> bool:
+    def _lacks(self, queue_id: int, place: ExtentPlace, bytes_max: int) -> bool:
         """Whether a reader will wait for something of which nothing is on its way, where it waits for stretches."""
-        if not self._cache.loads_stretches or self._is_brought(place):
+        if not self._cache.loads_stretches or self._is_brought(queue_id, place):
             return False
         position = int(place.extents.rows["position"][place.row])
         end = min(position + bytes_max + EXTENT_BYTES, _queue_end(place))
@@ -428,7 +428,7 @@ class QueueHistory:
         chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next read
         begins in a chunk that memory does not have."""
         chunks = 0
-        if reader is not None and not self._is_brought(place):
+        if reader is not None and not self._is_brought(queue_id, place):
             least = self._read_ahead_chunks_least
             chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
             chunks = min(max(chunks, self._ahead_at_first), self._read_ahead_chunks_max)
@@ -448,9 +448,15 @@ class QueueHistory:
         first, last = (int(one.extents.rows["position"][one.row]) for one in (begun, place))
         return first // self._cache.stretch_bytes == last // self._cache.stretch_bytes
 
-    def _is_brought(self, place: ExtentPlace) -> bool:
-        length = int(place.extents.rows["length"][place.row])
-        return self._cache.is_small(length) and self._stored.open_files.has_small_queues(place.file)
+    def _is_brought(self, queue_id: int, place: ExtentPlace) -> bool:
+        """Whether a queue has so little in a file with many queues, a chunk at most, that a reader brings that by
+        itself. A file has many queues or a large one if its index is too large to be kept: of the latter one goes on
+        in chunk after chunk."""
+        if not self._stored.open_files.has_small_queues(place.file):
+            return False
+        rows = place.extents.rows
+        first, end = rows[place.extents.queue_rows(queue_id)[0]].item(), rows[place.end - 1].item()
+        return bool(end[_POSITION] + end[_LENGTH] - first[_POSITION] <= self._cache.chunk_bytes)
 
     def _load_indexes(self, queue_id: int, spans: Spans, at: int) -> None:
         """Begin to read the indexes of the next files that may have a queue."""
