@@ -314,6 +314,17 @@ def test_users_are_described_and_removed(node: Serving, admin: AdminClient) -> N
     assert "not accepted" in refusal(settings(node, "SCRAM-SHA-256", "passing", "a")).text
 
 
+def test_a_salt_that_a_client_made_short_is_taken(node: Serving, admin: AdminClient) -> None:
+    for mechanism, name in (
+        (ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-256"),
+        (ScramMechanism.SCRAM_SHA_512, "SCRAM-SHA-512"),
+    ):
+        change = UserScramCredentialUpsertion("salted", ScramCredentialInfo(mechanism, 4096), b"plum", b"my-salt")
+        admin.alter_user_scram_credentials([change])["salted"].result(PATIENCE_SECONDS)
+        as_salted = AdminClient(settings(node, name, "salted", "plum"))
+        assert as_salted.list_topics(timeout=PATIENCE_SECONDS).brokers
+
+
 def test_no_password_shows_anywhere(node: Serving, user: str) -> None:
     assert refusal(settings(node, "PLAIN", "an", "a wrong password"))
     said = node.output

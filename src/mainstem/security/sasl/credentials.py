@@ -19,6 +19,8 @@ ITERATIONS_USUAL = 4096
 """Kafka's own default: users that are made without a count look like users that do not exist."""
 SALT_BYTES = 32
 SALT_BYTES_MAX = 256
+"""Kafka takes a salt of any length, and clients choose theirs: some send a word of few letters. An empty one is refused:
+SCRAM has no way to tell it to clients."""
 USER_BYTES_MAX = 256
 """Kafka bounds names nowhere; those of the longest LDAP names have fewer."""
 
@@ -91,8 +93,8 @@ def check_cost(salt: bytes, iterations: int) -> None:
     """Raises `InvalidCredential`."""
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise InvalidCredential(f"{iterations} iterations: they are from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-    if not 8 <= len(salt) <= SALT_BYTES_MAX:
-        raise InvalidCredential(f"a salt of {len(salt)} bytes: it has from 8 to {SALT_BYTES_MAX}")
+    if not 1 <= len(salt) <= SALT_BYTES_MAX:
+        raise InvalidCredential(f"a salt of {len(salt)} bytes: it has from 1 to {SALT_BYTES_MAX}")
 
 
 def mechanism_named(name: str) -> ScramMechanism | None:
