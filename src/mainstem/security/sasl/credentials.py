@@ -19,8 +19,8 @@ ITERATIONS_USUAL = 4096
 """Kafka's own default: users that are made without a count look like users that do not exist."""
 SALT_BYTES = 32
 SALT_BYTES_MAX = 256
-"""Kafka takes a salt of any length, and clients choose theirs: some send a word of few letters. An empty one is refused:
-SCRAM has no way to tell it to clients."""
+"""Kafka takes a salt of any length, and clients choose theirs: some send a word of few letters. An empty one is
+refused: SCRAM has no way to tell it to clients."""
 USER_BYTES_MAX = 256
 """Kafka bounds names nowhere; those of the longest LDAP names have fewer."""
 
