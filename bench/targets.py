@@ -19,6 +19,7 @@ from bench.workloads import (
     many_queues,
     small_requests,
     splitting,
+    transactions,
 )
 
 MAINSTEM, RECYCLED, KAFKA = "mainstem", "mainstem recycled", "kafka"
@@ -102,7 +103,7 @@ def all_targets() -> list[Target]:
     """In the order of the workloads."""
     return [
         *_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel(),
-        *_long_term(), *_everything(),
+        *_long_term(), *_everything(), *_transactions(),
     ]  # fmt: skip
 
 
@@ -229,3 +230,23 @@ def _long_term() -> list[Target]:
         Target("9", f"CPU of {long_term_store.READ_STORE}", 5, False, "ms",
                own("9", long_term_store.READ_STORE, "cpu_ms_per_queue")),
     ]  # fmt: skip
+
+
+def _transactions() -> list[Target]:
+    rows = [
+        (transactions.transaction(producers), kept) for kept in (ASYNC, SYNC) for producers in transactions.PRODUCERS
+    ]
+    found = []
+    for title, kept in rows:
+        rate = to_kafka("13", title, kept, "transactions_per_s")
+        cpu = inverse(to_kafka("13", title, kept, "cpu_ms_per_transaction"))
+        median = to_kafka("13", title, kept, "p50_ms")
+        found += [
+            Target("13", f"rate, {title}, {kept}", 1, True, "×", rate, cpu),
+            Target("13", f"p50, {title}, {kept}, to Kafka's", 1, False, "×", median),
+        ]
+    for tier in (transactions.JOURNAL, transactions.RUNS, transactions.MERGED):
+        everything_read, committed = (transactions.read(tier, committed=wanted) for wanted in (False, True))
+        cost = between("13", committed, everything_read, "cpu_ms_per_mb")
+        found.append(Target("13", f"CPU per byte, {committed}, to everything", 1.1, False, "×", cost))
+    return found
