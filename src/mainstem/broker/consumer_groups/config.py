@@ -70,6 +70,11 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """`offset.metadata.max.bytes`"""
     pending_offsets_max: int = 100_000
     """Offsets in one partition of the internal topic that open transactions commit; each costs about half a KB."""
+    group_offsets_max: int = 1_000_000
+    """Offsets that one group may have committed: as many as a node has queues at most. Each costs about 0.4 KB."""
+    offsets_max: int = 4_000_000
+    """Offsets that all groups of the node may have committed; about 1.6 GB. Clients choose the ids of groups, and each
+    may read every partition there is."""
     offsets_retention_minutes: int = 10_080
     """`offsets.retention.minutes`"""
     offsets_retention_check_interval_ms: int = 600_000
@@ -125,6 +130,8 @@ class ConsumerGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
             "rebalance_timeout_ms_max",
             "new_member_join_timeout_ms",
             "pending_offsets_max",
+            "group_offsets_max",
+            "offsets_max",
             "offsets_retention_minutes",
             "offsets_retention_check_interval_ms",
             "offsets_topic_partitions",

@@ -22,6 +22,7 @@ from mainstem.broker.consumer_groups.events.membership_events import MembershipE
 from mainstem.broker.consumer_groups.events.offset_events import OffsetEvents
 from mainstem.broker.consumer_groups.logged_state import LoggedState, Section
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
@@ -33,7 +34,7 @@ class ConsumerGroupMachine:
     """One per partition. `new_id` gives unique strings, for member ids; `counts` may outlive the machine;
     `topic_id_of` gives the id of the topic that has a name, as this node knows it now, and `topics` all of them;
     `holdings` is charged for the members' memory; `config_of` gives the settings of a group, where
-    some have their own."""
+    some have their own; `offset_room` bounds the offsets of all machines of a node."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class ConsumerGroupMachine:
         holdings: Holdings | None = None,
         topics: CurrentTopics | None = None,
         config_of: Callable[[str], ConsumerGroupsConfig] | None = None,
+        offset_room: OffsetRoom | None = None,
     ) -> None:
         holdings = holdings or Holdings(config.members_bytes_max)
         self.counts = counts or Counts()
@@ -57,6 +59,7 @@ class ConsumerGroupMachine:
             topics=topics or no_topics(),
             topic_id_of=topic_id_of,
             config_of=config_of or (lambda group_id: config),
+            offset_room=offset_room,
         )
         self.membership = MembershipEvents(self._frame)
         self.offsets = OffsetEvents(self._frame)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
+from typing import NamedTuple
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
@@ -51,9 +52,12 @@ from mainstem.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from mainstem.protocol.messages.producer_transactions import TxnOffsetCommitRequest
 from mainstem.protocol.schema import ZERO_UUID
 
 NO_OFFSET = -1
+COUNTED_FROM = 1_000
+"""Offsets of a group whose number is remembered: that of a smaller one is counted in microseconds."""
 LOST = ErrorCode.KAFKA_STORAGE_ERROR
 """Clients report this code to their application, whatever they are set to do where no offset is committed."""
 GROUP_ID_NOT_FOUND_FROM = 9
@@ -80,6 +84,8 @@ class Offsets:
         self.count = 0
         self.incomplete = False
         """Whether a stretch of the log is lost."""
+        self._counted: dict[str, int] = {}
+        """How many offsets the groups have that have very many."""
         self._sure: set[tuple[str, str, int]] = set()
         """The offsets committed since the lost stretch."""
 
@@ -114,7 +120,10 @@ class Offsets:
                 topics[topic] = {}
                 untrack(topics)  # of such dictionaries as the next; to add one tracks it again
             partitions = topics[topic]
-            self.count += partition not in partitions
+            if partition not in partitions:
+                self.count += 1
+                if group_id in self._counted:
+                    self._counted[group_id] += 1
             partitions[partition] = record.value
             untrack(partitions)  # of numbers and messages; to add something tracks it again
             return
@@ -122,10 +131,13 @@ class Offsets:
         if topics.get(topic, {}).pop(partition, None) is None:
             return
         self.count -= 1
+        if group_id in self._counted:
+            self._counted[group_id] -= 1
         if not topics[topic]:
             del topics[topic]
         if not topics:
             del self._groups[group_id]
+            self._counted.pop(group_id, None)
 
     def adopt(self, key: OffsetCommitKey, topic_id: UUID) -> None:
         """Take an offset without a topic id for one of this topic. That changes no commit, and the next
@@ -136,6 +148,24 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def count_of(self, group_id: str) -> int:
+        """How many offsets a group has."""
+        count = self._counted.get(group_id)
+        if count is None:
+            count = sum(map(len, self._groups.get(group_id, {}).values()))
+            if count >= COUNTED_FROM:
+                self._counted[group_id] = count
+        return count
+
+    def new_in(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> int:
+        """How many partitions of a commit the group has no offset of."""
+        of_group = self._groups.get(request.group_id, {})
+        return sum(
+            partition.partition_index not in of_group.get(topic.name, ())
+            for topic in request.topics
+            for partition in topic.partitions
+        )
 
     def group_ids(self) -> list[str]:
         """The groups that have offsets."""
@@ -173,6 +203,17 @@ class Offsets:
                     yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
 
 
+class NewOffsets(NamedTuple):
+    """Whether a group may have offsets of partitions of which it has none yet."""
+
+    offsets: Offsets
+    refusal: ErrorCode
+    """NONE: it may."""
+
+    def refused(self, group_id: str, topic: str, partition: int) -> bool:
+        return self.refusal is not ErrorCode.NONE and self.offsets.get(group_id, topic, partition) is None
+
+
 def commit_classic(
     step: Step,
     group: ConsumerGroup | None,
@@ -181,6 +222,7 @@ def commit_classic(
     topic_id_of: TopicId,
     *,
     room: bool,
+    more: NewOffsets,
 ) -> OffsetCommitResponse:
     """Commit offsets, for the topics that the request gives by name and id. `group` is None when there is
     none yet; it is made if there is `room` for it."""
@@ -189,10 +231,12 @@ def commit_classic(
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group is not None and code is ErrorCode.NONE and request.member_id in group.members:
         step.restart_session(group, request.member_id)
-    return commit(step, code, request, topic_id_of)
+    return commit(step, code, request, topic_id_of, more)
 
 
-def commit(step: Step, code: ErrorCode, request: OffsetCommitRequest, topic_id_of: TopicId) -> OffsetCommitResponse:
+def commit(
+    step: Step, code: ErrorCode, request: OffsetCommitRequest, topic_id_of: TopicId, more: NewOffsets
+) -> OffsetCommitResponse:
     """Commit offsets, unless `code` says why the sender may not."""
     topics = []
     for topic in request.topics:
@@ -203,6 +247,8 @@ def commit(step: Step, code: ErrorCode, request: OffsetCommitRequest, topic_id_o
             partition_code = code
             if code is ErrorCode.NONE and gone:
                 partition_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif code is ErrorCode.NONE and more.refused(request.group_id, topic.name, partition.partition_index):
+                partition_code = more.refusal
             elif code is ErrorCode.NONE:
                 partition_code = _commit_partition(step, request, topic.name, known or ZERO_UUID, partition)
             partitions.append(

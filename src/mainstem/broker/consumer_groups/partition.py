@@ -16,6 +16,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable
@@ -60,6 +61,7 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
         holdings: Holdings,
         topics: TopicsNow,
         config_of: Callable[[str], ConsumerGroupsConfig] | None = None,
+        offset_room: OffsetRoom | None = None,
         feature_level: Callable[[], FeatureLevel] = FeatureLevel.newest,
         loaded: Callable[[int, int], None] = lambda groups, records: None,
     ) -> None:
@@ -67,6 +69,7 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
         self._config = config
         self._new_id = new_id
         self._config_of = config_of
+        self._offset_room = offset_room
         self._counts = counts
         self._held = Holdings(within=holdings)
         """The memory held by the members of this partition's consumer groups."""
@@ -102,6 +105,7 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
             self._held,
             self._topics.topics,
             self._config_of,
+            self._offset_room,
         )
 
     async def sort_out(self, machine: ConsumerGroupMachine) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import numpy
 
+from mainstem.bounded_log import BoundedLog
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, limits_of, offsets_topic
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition, TopicsNow
 from mainstem.broker.consumer_groups.recent_generations import RecentGenerations
@@ -51,6 +53,7 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
         generations = RecentGenerations(config.rebalance_loop_generations, config.rebalance_loop_ms)
         self._counts = Counts(generations=generations)
         self._holdings = Holdings(config.members_bytes_max)
+        self._offset_room = OffsetRoom(config, self._offsets_held, BoundedLog(logger, node.clock))
         self._first_load = FirstLoad()
 
     @property
@@ -62,6 +65,11 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
         """Whether a group has had many generations of late, and has not grown."""
         generations = self._counts.generations
         return generations is not None and generations.loops(group_id, int(self._clock.monotonic() * 1000))
+
+    def _offsets_held(self) -> int:
+        """The committed offsets of all groups here."""
+        machines = [partition.machine for partition in self._partitions.values()]
+        return sum(machine.state.offsets.count for machine in machines if machine is not None)
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         return samples_of(list(self._partitions.values()), self._counts, self._holdings)
@@ -95,6 +103,7 @@ class ServedPartitions(ServedTopic[CoordinatorPartition]):
             self._place(topic, index),
             new_id=self._new_id,
             config_of=self._config_of,
+            offset_room=self._offset_room,
             counts=self._counts,
             holdings=self._holdings,
             topics=self._topics_now,

@@ -9,6 +9,7 @@ from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopi
 from mainstem.broker.consumer_groups.logged_state import LoggedState
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
 from mainstem.broker.consumer_groups.step import Counts, Step
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind, Timers
@@ -29,6 +30,7 @@ class EventFrame:
         topics: CurrentTopics,
         topic_id_of: TopicId,
         config_of: Callable[[str], ConsumerGroupsConfig],
+        offset_room: OffsetRoom | None = None,
     ) -> None:
         self.state = state
         self.config = config
@@ -36,6 +38,7 @@ class EventFrame:
         self.holdings = holdings
         self.topics = topics
         self.topic_id_of = topic_id_of
+        self.offset_room = offset_room or OffsetRoom(config, lambda: state.offsets.count)
         self.timers = Timers()
         self._new_id = new_id
         self._config_of = config_of

@@ -40,24 +40,24 @@ class OffsetEvents:
 
     def commit(self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, now: Moment) -> Result:
         """Topics are given by name and, where it is known, by id."""
-        step = self._frame.begin(now)
-        modern = self._state.modern.get(request.group_id)
-        if request.group_id in self._state.shared:
-            step.answer(ticket, offsets.commit(step, ErrorCode.GROUP_ID_NOT_FOUND, request, self._frame.topic_id_of))
-            return self._frame.finish(step)
-        if modern is not None:
+        step, state, topic_id_of = self._frame.begin(now), self._state, self._frame.topic_id_of
+        known = state.offsets
+        refusal = self._frame.offset_room.refusal(known, request.group_id, known.new_in(request))
+        more = offsets.NewOffsets(known, refusal)
+        modern, streams = state.modern.get(request.group_id), state.streams.get(request.group_id)
+        if request.group_id in state.shared:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        elif modern is not None:
             code = described.commit_error(modern, request, caller.version)
-            step.answer(ticket, offsets.commit(step, code, request, self._frame.topic_id_of))
-            return self._frame.finish(step)
-        streams = self._state.streams.get(request.group_id)
-        if streams is not None:
+        elif streams is not None:
             code = streams_commits.commit_error(streams, request, caller.version)
-            step.answer(ticket, offsets.commit(step, code, request, self._frame.topic_id_of))
-            return self._frame.finish(step)
-        group = self._state.classic.get(request.group_id)
-        room = self._frame.has_room
-        step.answer(ticket, offsets.commit_classic(step, group, request, caller, self._frame.topic_id_of, room=room))
-        return self._frame.finish(step, group)
+        else:
+            group, room = state.classic.get(request.group_id), self._frame.has_room
+            answer = offsets.commit_classic(step, group, request, caller, topic_id_of, room=room, more=more)
+            step.answer(ticket, answer)
+            return self._frame.finish(step, group)
+        step.answer(ticket, offsets.commit(step, code, request, topic_id_of, more))
+        return self._frame.finish(step)
 
     def commit_in_transaction(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, asked_at: int, now: Moment
@@ -73,6 +73,9 @@ class OffsetEvents:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code is ErrorCode.NONE and group is None and not self._frame.has_room:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is ErrorCode.NONE:
+            known = self._state.offsets
+            code = self._frame.offset_room.refusal(known, request.group_id, known.new_in(request))
         if code is ErrorCode.NONE and isinstance(group, ConsumerGroup) and request.member_id in group.members:
             step.restart_session(group, request.member_id)
         step.answer(ticket, pending_offsets.commit(step, code, request, self._frame.topic_id_of))
