@@ -56,6 +56,8 @@ class Table:
         self.lives = 1
         """How many machines have had this log."""
         self._answers: dict[int, Any] = {}
+        self.log_is_slow = False
+        """Answers do not leave yet, although the table shows them."""
         self._tickets = itertools.count(1)
         self._uniques = itertools.count(1)
         self.machine = self._new_machine()
@@ -131,6 +133,8 @@ class Table:
         for answer in result.answers:
             assert answer.ticket not in self._answers
             self._answers[answer.ticket] = answer.response
+        if not self.log_is_slow:
+            self.machine.answered([answer.ticket for answer in result.answers], self.now)
 
     def beat(
         self,

@@ -134,6 +134,7 @@ class Transcript:
         for answer in result.answers:
             pending = self.pending.pop(answer.ticket)  # a KeyError is an answer given twice
             pending.response = answer.response
+        self.machine.answered([answer.ticket for answer in result.answers], self.now)
 
     @property
     def state(self) -> str:

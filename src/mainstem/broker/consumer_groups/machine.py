@@ -12,7 +12,7 @@ that has neither members nor anything in the log is forgotten at the end of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, no_topics
@@ -26,8 +26,11 @@ from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
-from mainstem.broker.machines.result import Moment, Result
+from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.schema import ZERO_UUID
+
+RECORDS_AT_ONCE = 500
+"""Written by timers in one event: about ten milliseconds. The sessions of thousands of members may end together."""
 
 
 class ConsumerGroupMachine:
@@ -95,10 +98,18 @@ class ConsumerGroupMachine:
 
     def advance(self, now: Moment) -> Result:
         """Time has passed: fire the timers that have run out. An early call does no harm."""
-        step = self._frame.begin(now)
-        for timer in self._frame.timers.due(now.monotonic_ms):
+        step, timers = self._frame.begin(now), self._frame.timers
+        for timer in timers.due(now.monotonic_ms):
             if timer.kind == TimerKind.EXPIRY:
                 self.offsets.expire(step)
-            else:
+            elif not self._frame.excused.is_excused(timer, timers.given_ms, now.monotonic_ms):
                 self.membership.time_over(step, timer)
+            if len(step.result.records) >= RECORDS_AT_ONCE:
+                break  # the others are due at once again
         return self._frame.finish(step)
+
+    def answered(self, tickets: Iterable[Ticket], now: Moment) -> None:
+        """These answers have left."""
+        step = self._frame.begin(now)
+        for ticket in tickets:
+            self.membership.answered(step, ticket)

@@ -22,7 +22,7 @@ from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
-from mainstem.broker.machines.result import Moment, Result, Ticket
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.broker.machines.runtime import RECORDS_AT_ONCE, REPLAYED_AT_ONCE, heard
 from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel
@@ -157,6 +157,9 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
             "consumer group coordinator, %s: %d groups from %d records", self.name, machine.state.group_count, records
         )
         self._loaded(machine.state.group_count, records)
+
+    def answered(self, machine: ConsumerGroupMachine, answers: Sequence[Answer], now: Moment) -> None:
+        machine.answered((answer.ticket for answer in answers), now)
 
     def failed(self) -> None:
         self._counts.log_failures += 1

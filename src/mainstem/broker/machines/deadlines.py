@@ -21,6 +21,8 @@ class Deadlines(Generic[K]):
         self._deadlines: dict[K, int] = {}
         self._queued: dict[K, int] = {}  # the heap entry that counts for a key
         self._heap: list[tuple[int, K]] = []
+        self.given_ms = 0
+        """When the timer that `due` gave last was to run out."""
 
     @property
     def entries(self) -> int:
@@ -55,7 +57,7 @@ class Deadlines(Generic[K]):
             self._settle()
             if not self._heap or self._heap[0][0] > now_ms:
                 return
-            _, key = heapq.heappop(self._heap)
+            self.given_ms, key = heapq.heappop(self._heap)
             del self._queued[key]
             del self._deadlines[key]
             yield key

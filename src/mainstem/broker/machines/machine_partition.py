@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mainstem.broker.machines.machine_log import Gap, MachineLog
-from mainstem.broker.machines.result import Moment, Result, Ticket
+from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.broker.machines.runtime import Machine, MachineRuntime
 from mainstem.ports import Clock
 
@@ -82,6 +82,9 @@ class MachinePartition(ABC, Generic[M]):
 
     @abstractmethod
     def failed(self) -> None: ...
+
+    def answered(self, machine: M, answers: Sequence[Answer], now: Moment) -> None:
+        """Most machines do not mind when their answers leave."""
 
     def dropped(self) -> None:
         """Most machines hold nothing but memory."""

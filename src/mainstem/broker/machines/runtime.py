@@ -126,6 +126,10 @@ class MachineKind(Protocol[M]):
         """The log has failed, and the machine is made anew."""
         ...
 
+    def answered(self, machine: M, answers: Sequence[Answer], now: Moment) -> None:
+        """These answers have left."""
+        ...
+
     def dropped(self) -> None:
         """The machine is gone; give back what it held."""
         ...
@@ -273,6 +277,8 @@ class MachineRuntime(Generic[M]):
             future = self._waiting.pop(answer.ticket)
             if not future.done():  # the connection may be gone
                 future.set_result(answer.response)
+        if answers and self.machine is not None:
+            self._kind.answered(self.machine, answers, self.now())
 
     def _fail(self, error: Exception) -> None:
         """Stop serving; `run` starts over."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
+from mainstem.broker.consumer_groups.excused_members import ExcusedMembers
 from mainstem.broker.consumer_groups.logged_state import LoggedState
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
@@ -40,6 +41,7 @@ class EventFrame:
         self.topic_id_of = topic_id_of
         self.offset_room = offset_room or OffsetRoom(config, lambda: state.offsets.count)
         self.timers = Timers()
+        self.excused = ExcusedMembers(self.timers)
         self._new_id = new_id
         self._config_of = config_of
 

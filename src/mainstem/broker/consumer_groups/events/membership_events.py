@@ -136,7 +136,9 @@ class MembershipEvents:
                 classic = self._state.classic[group_id]  # offsets of the streams group
             self._state.modern[group_id] = it.group
             waiting = [] if classic is None else conversion.upgrade(it, classic)
-            step.answer(ticket, heartbeat(it, request, sender))
+            answer = heartbeat(it, request, sender)
+            step.answer(ticket, answer)
+            self._frame.excused.asked(ticket, group_id, answer.member_id or "")
             for join_ticket, member_id in waiting:
                 step.answer(join_ticket, classic_members.joined(it, member_id))
             if it.group.vacant:
@@ -180,6 +182,13 @@ class MembershipEvents:
             if group.vacant:
                 del self._state.shared[group_id]
         return self._frame.finish(step)
+
+    def answered(self, step: Step, ticket: Ticket) -> None:
+        """An answer has left: the session of the member that waited for it begins anew."""
+        timer = self._frame.excused.answered(ticket)
+        group = None if timer is None else self._state.modern.get(timer.group_id)
+        if timer is not None and group is not None and timer.member_id in group.members:
+            GroupStep(step, group, self._frame.topics).restart_session(timer.member_id)
 
     # --- time ---------------------------------------------------------------------------------------
 

@@ -26,6 +26,10 @@ LARGE_GROUP = 100
 """Members. An assignment looks at all members and partitions: of so many it takes a millisecond or two, and one for
 each that joins a group of thousands takes minutes in all."""
 
+MEMBERS_PER_INTERVAL = 2_000
+"""A group of so many members is assigned once in an interval, one of ten thousand once in five: each assignment looks
+at every member, and gives most of them work."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStep(EpochStep[ModernGroup]):
@@ -36,10 +40,8 @@ class GroupStep(EpochStep[ModernGroup]):
         self.write(key, value)
 
     def forget_unused_expressions(self) -> None:
-        members = self.group.members.values()
-        used = {member.metadata.subscribed_topic_regex for member in members if member.metadata is not None}
         for expression in [*self.group.expressions]:
-            if expression not in used:
+            if not self.group.uses(expression):
                 self.write_expression(expression, None)
 
     # --- timers --------------------------------------------------------------------------------------
@@ -119,7 +121,12 @@ def is_delayed(it: GroupStep) -> bool:
     since_ms = it.group.assigned_ms
     if len(it.group.members) < LARGE_GROUP or since_ms is None:
         return False
-    return it.step.now.monotonic_ms - since_ms < it.own.consumer_assignment_interval_ms
+    return it.step.now.monotonic_ms - since_ms < assignment_interval_ms(it)
+
+
+def assignment_interval_ms(it: GroupStep) -> int:
+    """Between two targets of a large group at least: the larger it is, the longer each takes."""
+    return it.own.consumer_assignment_interval_ms * max(1, len(it.group.members) // MEMBERS_PER_INTERVAL)
 
 
 def assign(it: GroupStep) -> None:

@@ -203,7 +203,7 @@ def _heartbeat_interval_ms(it: GroupStep, current: CurrentAssignment) -> int:
     target is delayed, and those that wait for partitions of others, are asked for one sooner than usual."""
     group, usual_ms = it.group, it.own.consumer_heartbeat_interval_ms
     if group.epoch != group.assignment_epoch:
-        soon_ms = it.own.consumer_assignment_interval_ms
+        soon_ms = group_changes.assignment_interval_ms(it)
     elif current.state == ReconciliationState.UNRELEASED_PARTITIONS:
         soon_ms = WAITING_HEARTBEAT_MS
     else:

@@ -98,6 +98,8 @@ class ModernGroup(PartitionGroup[ModernMember]):
         """When an expression was last matched with all topics; not in the log."""
         self.assigned_ms: int | None = None
         """When the target assignment was last made, monotonic; not in the log."""
+        self._expression_users: Counter[str] = Counter()
+        """How many members subscribe to a regular expression."""
         self._owners: dict[UUID, dict[int, str]] = {}
         self._classic_members = 0
         self._classic_protocols: Counter[str] = Counter()
@@ -153,6 +155,10 @@ class ModernGroup(PartitionGroup[ModernMember]):
         names = frozenset(metadata.subscribed_topic_names)
         found = self.expressions.get(metadata.subscribed_topic_regex or "")
         return names if found is None else names | frozenset(found.topics)
+
+    def uses(self, expression: str) -> bool:
+        """Whether a member subscribes to a regular expression."""
+        return expression in self._expression_users
 
     def expression_is_due(self, expression: str, now_ms: int, interval_ms: int) -> bool:
         """Whether an expression was not matched for a while."""
@@ -215,6 +221,8 @@ class ModernGroup(PartitionGroup[ModernMember]):
         super()._metadata_known(member)
         metadata = member.metadata
         assert metadata is not None
+        if metadata.subscribed_topic_regex:
+            self._expression_users[metadata.subscribed_topic_regex] += 1
         if metadata.classic_member_metadata is not None:
             self._classic_members += 1
             self._classic_protocols.update({it.name for it in metadata.classic_member_metadata.supported_protocols})
@@ -225,6 +233,10 @@ class ModernGroup(PartitionGroup[ModernMember]):
         super()._metadata_gone(member)
         old = member.metadata
         assert old is not None
+        if old.subscribed_topic_regex:
+            self._expression_users[old.subscribed_topic_regex] -= 1
+            if not self._expression_users[old.subscribed_topic_regex]:
+                del self._expression_users[old.subscribed_topic_regex]
         if old.classic_member_metadata is not None:
             self._classic_members -= 1
             self._classic_protocols.subtract({it.name for it in old.classic_member_metadata.supported_protocols})
