@@ -114,8 +114,10 @@ def command(
     from mainstem.node.config_sources import load
     from mainstem.process.event_loop import new_event_loop
     from mainstem.process.free_memory import use_few_arenas
+    from mainstem.time_slices import SHORT_SECONDS, set_slice
 
     use_few_arenas()  # before there are threads
+    set_slice(SHORT_SECONDS)  # likewise
     flags = {
         "listen": listen,
         "http": http,

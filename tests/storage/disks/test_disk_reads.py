@@ -95,6 +95,8 @@ def test_bytes_are_those_of_the_file_from_any_place_on(
             assert reads.read(position, length) == content[position : position + length], (position, length)
             whole = reads.read_at_once(position, length)
             assert whole == content[position : position + length], (position, length)
+            pieces = reads.read_into_chunk(position, length)
+            assert pieces == content[position : position + length], (position, length)
 
 
 def test_a_direct_read_asks_for_whole_pages_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
@@ -109,6 +111,22 @@ def test_a_direct_read_asks_for_whole_pages_in_pieces(tmp_path: Path, opened: Ca
         assert size <= PIECE_BYTES
 
 
+def test_a_chunk_is_read_in_pieces_into_memory_that_nobody_copies(
+    tmp_path: Path, opened: Callable[[Path], int]
+) -> None:
+    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+    path.write_bytes(content)
+    for kind in (DirectReads, PiecewiseReads):
+        preadv = Watched()
+        reads = kind(opened(path), preadv)
+        views = [memoryview(reads.read_into_chunk(at * STRETCH_BYTES, STRETCH_BYTES)) for at in range(2)]
+        assert max(size for _, size in preadv.asked) == PIECE_BYTES
+        for at, view in enumerate(views):
+            assert view == content[at * STRETCH_BYTES : (at + 1) * STRETCH_BYTES]
+            assert view.readonly
+            assert not isinstance(view.obj, bytes), "it lies where the disk has put it"
+
+
 def test_a_file_system_that_refuses_a_direct_read_is_read_by_way_of_memory(
     tmp_path: Path, opened: Callable[[Path], int]
 ) -> None:
@@ -118,6 +136,7 @@ def test_a_file_system_that_refuses_a_direct_read_is_read_by_way_of_memory(
     reads = DirectReads(opened(path), preadv)
     assert reads.read(99, STRETCH_BYTES) == content[99 : 99 + STRETCH_BYTES]
     assert reads.read(0, 10) == content[:10]
+    assert reads.read_into_chunk(99, STRETCH_BYTES) == content[99 : 99 + STRETCH_BYTES]
     assert len(preadv.asked) == 1, "it is not asked again"
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT
 
@@ -196,6 +215,8 @@ def test_a_disk_that_fails_is_not_taken_for_one_that_refuses(tmp_path: Path, ope
     reads = DirectReads(opened(path), Watched(refuses=errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         reads.read(0, 7)
+    with pytest.raises(OSError, match="Input/output"):
+        reads.read_into_chunk(0, STRETCH_BYTES)
     with pytest.raises(OSError, match="Input/output"):
         reads.read_at_once(0, STRETCH_BYTES)
 

@@ -167,6 +167,9 @@ class HeldReads:
     def read_at_once(self, position: int, length: int) -> Buffer:
         return self.read(position, length)
 
+    def read_into_chunk(self, position: int, length: int) -> Buffer:
+        return self.read(position, length)
+
 
 @pytest.mark.parametrize("shared", [False, True], ids=["one thread at a time", "several threads"])
 def test_a_file_is_not_closed_before_its_reads_are_over_even_those_that_nobody_waits_for(

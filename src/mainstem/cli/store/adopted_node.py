@@ -41,8 +41,10 @@ def serve(
     from mainstem.process.event_loop import new_event_loop
     from mainstem.process.free_memory import use_few_arenas
     from mainstem.storage.errors import StorageError
+    from mainstem.time_slices import SHORT_SECONDS, set_slice
 
     use_few_arenas()
+    set_slice(SHORT_SECONDS)
     log_to_stderr("text", "info")
     with tempfile.TemporaryDirectory(prefix="mainstem-adopted-") as temporary:
         root = write_dir if write_dir is not None else Path(temporary)

@@ -3,7 +3,9 @@
 A splitter leads a session of its own. All processes that it starts are in that session, also those that make a
 process group of their own, as Spark's Python daemon does; so the whole session is ended. Linux first shares the
 processor out among sessions, unless these are in control groups (`sched_autogroup`): however nice a process is within
-its session, the session still has as large a share as the node's. So the session has to be nice, too.
+its session, the session still has as large a share as the node's. So the session has to be nice, too. And a share of
+the processor says little about how long others wait for it: for that the splitter's slices are long, and a node's short
+(`time_slices`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import logging
 import os
 import signal
 from pathlib import Path
+
+from mainstem.time_slices import LONG_SECONDS, USUAL_SECONDS, set_slice
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +30,16 @@ SESSION_AT = 3
 
 def take_leftovers(process_id: int, nice: int = NICE) -> None:
     """Give a process, and all that it starts from now on, the rest of the processor that others leave: low in
-    weight, and as batch work, which does not interrupt running processes when it wakes up. `nice`: from 1 to 19; 0
-    leaves it the same share as others."""
+    weight, as batch work, which does not interrupt running processes when it wakes up, and in long slices, which others
+    interrupt. `nice`: from 1 to 19; 0 leaves it the same share as others, in usual slices."""
     if not nice:
+        set_slice(USUAL_SECONDS, process_id)
         return
     try:
         os.setpriority(os.PRIO_PROCESS, process_id, nice)
         if hasattr(os, "sched_setscheduler"):
             os.sched_setscheduler(process_id, os.SCHED_BATCH, os.sched_param(0))
+        set_slice(LONG_SECONDS, process_id)
         autogroup = Path(f"/proc/{process_id}/autogroup")
         if autogroup.exists() and os.getsid(process_id) == process_id:
             autogroup.write_text(str(nice))

@@ -189,13 +189,16 @@ class DiskFile:
     @overload
     async def read(self, position: int, length: int, *, at_once: bool) -> Buffer: ...
 
-    async def read(self, position: int, length: int, *, at_once: bool = False) -> Buffer:
+    async def read(self, position: int, length: int, *, at_once: bool | None = None) -> Buffer:
+        """`at_once` False is for callers who take any buffer."""
         assert not self._closed, "the file is closed"
         if at_once and length > PIECE_BYTES and self._reads.shared:
             self._was_read_at_once = True
             return await self._reading_at_once.run(partial(self._reads.read_at_once, position, length))
         self._was_read = True
-        read = self._reads.read_at_once if at_once else self._reads.read
+        if at_once is None:
+            return await self._reading.run(partial(self._reads.read, position, length))
+        read = self._reads.read_at_once if at_once else self._reads.read_into_chunk
         return await self._reading.run(partial(read, position, length))
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:

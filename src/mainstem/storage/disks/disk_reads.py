@@ -9,6 +9,9 @@ segments. The operating system wants position, length and memory aligned for the
 around the bytes asked for into its own memory. If a file system refuses (tmpfs and some over the network), the file is
 read in the same pieces through the page cache.
 
+A chunk of the read cache is read so by `read_into_chunk`, into the memory that is returned: to copy it, or to join its
+pieces, the reading thread would keep the interpreter, and with it the event loop, for tenths of a millisecond.
+
 While no commits are made, the caller uses `read_at_once`: one request to the disk for all bytes, straight into the
 memory that is returned, past the page cache unless that has every page of it. That costs a third of the CPU of pieces
 through the page cache, and gets twice as much from an otherwise idle disk.
@@ -99,6 +102,10 @@ class ReadableFile(Protocol):
         """Bytes at a position; fewer at the end of the file."""
         ...
 
+    def read_into_chunk(self, position: int, length: int) -> Buffer:
+        """The same, into memory of their own where there are enough of them."""
+        ...
+
     def read_at_once(self, position: int, length: int) -> Buffer:
         """Bytes at a position, read in one request to the disk into memory of their own; fewer at the end of the
         file."""
@@ -119,7 +126,7 @@ class PlainReads:
             return content
         return content + _in_pieces(self.descriptor, position + len(content), length - len(content), length)
 
-    read_at_once = read
+    read_at_once = read_into_chunk = read
 
 
 class PiecewiseReads:
@@ -140,6 +147,12 @@ class PiecewiseReads:
     def read(self, position: int, length: int) -> bytes:
         self._go(direct=False)
         return _in_pieces(self.descriptor, position, length, PIECE_BYTES)
+
+    def read_into_chunk(self, position: int, length: int) -> Buffer:
+        if not _fills_chunk(position, length):
+            return self.read(position, length)
+        self._go(direct=False)
+        return _in_chunk(self.descriptor, self._preadv, position, length)
 
     def read_at_once(self, position: int, length: int) -> Buffer:
         if length <= PIECE_BYTES:
@@ -203,6 +216,18 @@ class DirectReads:
         assert self._instead is not None
         with self._by_turns:
             return self._instead.read(position, length)
+
+    def read_into_chunk(self, position: int, length: int) -> Buffer:
+        if not _fills_chunk(position, length):
+            return self.read(position, length)
+        if self._instead is None:
+            try:
+                return _in_chunk(self.descriptor, self._preadv, position, length)
+            except OSError as error:
+                self._give_up(error)
+        assert self._instead is not None
+        with self._by_turns:
+            return self._instead.read_into_chunk(position, length)
 
     def read_at_once(self, position: int, length: int) -> Buffer:
         if length <= PIECE_BYTES:
@@ -279,6 +304,19 @@ def _pages_around(position: int, length: int) -> tuple[int, int]:
     return start, -(-(position + length) // ALIGNMENT) * ALIGNMENT - start
 
 
+def _fills_chunk(position: int, length: int) -> bool:
+    """Whether the bytes are worth a chunk of memory, and fit into one."""
+    return length >= LEAST_BYTES and _pages_around(position, length)[1] <= CHUNK_BYTES
+
+
+def _in_chunk(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
+    """Bytes of a file, read a piece at a time into a chunk that is lent for as long as the view lives."""
+    start, size = _pages_around(position, length)
+    memory = _chunks.lend(size)
+    filled = _fill(descriptor, preadv, memory, start, PIECE_BYTES)
+    return memory[position - start : min(position + length - start, filled)].toreadonly()
+
+
 def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
     """Bytes of a file, read in one go into memory that lives as long as the view."""
     start, size = _pages_around(position, length)
@@ -304,7 +342,7 @@ def _fill(descriptor: int, preadv: Preadv, memory: memoryview, start: int, piece
 
 
 _chunks = ChunkMemory()
-"""For the reads at once of all disks."""
+"""For the large reads of all disks."""
 
 _memory = threading.local()
 
