@@ -451,6 +451,7 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_link_tail_bytes",
     "mainstem_link_tail_reads_total",
     "mainstem_link_tails",
+    "mainstem_link_unmetered_bytes_total",
     "mainstem_quota_throttled_total",
     "mainstem_rpc_certificate_expires_seconds",
     "mainstem_rpc_revocation_list_expires_seconds",

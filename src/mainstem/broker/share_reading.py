@@ -12,6 +12,7 @@ from mainstem.broker.share_groups.share_partition import BatchSpan
 from mainstem.broker.share_groups.state_machine import LogBounds
 from mainstem.errors import MainstemError
 from mainstem.model import AbortedRange, Buffer, Outcome, QueueRead
+from mainstem.ports import Session
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.records import StoredBatch, stored_batches
 
@@ -30,9 +31,9 @@ def readable(found: FoundPartition, *, committed: bool) -> LogBounds:
 
 
 async def read_shared(
-    broker: Broker, found: FoundPartition, offset: int, bytes_max: int, *, committed: bool
+    broker: Broker, session: Session, found: FoundPartition, offset: int, bytes_max: int, *, committed: bool
 ) -> SharedBatches | ErrorCode:
-    [read] = await broker.store.read([QueueRead(found.queue_id, offset, bytes_max)], bytes_max)
+    [read] = await broker.store_for(session).read([QueueRead(found.queue_id, offset, bytes_max)], bytes_max)
     if read.outcome is not Outcome.OK:
         return ERROR_OF_OUTCOME[read.outcome]
     stable_end = readable(found, committed=committed).end

@@ -47,6 +47,7 @@ from mainstem.storage_link.errors import NoLeader
 from mainstem.storage_link.leader_calls import CALL_SECONDS_MAX, LeaderAt, LeaderCalls
 from mainstem.storage_link.tail_cache import TailCache, TailWaiter
 from mainstem.storage_link.tail_followers import TailFollowers, slices_of
+from mainstem.storage_link.tail_takings import TailTakings
 
 BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of batches that no leader has answered for: half of what a node takes in open calls of one connection, so that
@@ -80,7 +81,8 @@ class RemoteMessageStore:
         self._backlog_bytes = 0
         self._waiting_for_room: list[Callable[[], object]] = []
         self._cache = TailCache()
-        self._followers = TailFollowers(self._cache, leaders, group_of, random)
+        self.takings = TailTakings()
+        self._followers = TailFollowers(self._cache, self.takings, leaders, group_of, random)
         self._reads_asked = 0
 
     def grow(self, groups: int) -> None:
@@ -156,7 +158,8 @@ class RemoteMessageStore:
 
     # --- read ---------------------------------------------------------------------------------------------
 
-    def read_at_once(self, plan: ReadPlan) -> None:
+    def read_at_once(self, plan: ReadPlan, took: Callable[[int, int], object] = lambda node_id, size: None) -> None:
+        """`took` is told of each tail that is read: which node told of it, and how many bytes of batches it gave."""
         while (wanted := plan.wanted(1, ANY_BYTES)).reads:
             if self._is_misplaced(wanted.reads[0].queue_id):
                 plan.put(_none_of(wanted.reads)[0])
@@ -165,6 +168,8 @@ class RemoteMessageStore:
             if found is None:
                 return
             plan.put(found)
+            if found.batches:
+                took(self._cache.tails[found.queue_id].node_id, sum(map(len, found.batches)))
 
     async def read(
         self,
@@ -316,6 +321,7 @@ class RemoteMessageStore:
             "mainstem_link_tail_reads_total", "counter", "Reads answered from newest batches kept", self._cache.hits
         )
         yield Sample("mainstem_link_reads_total", "counter", "Reads that storage nodes were asked", self._reads_asked)
+        yield from self.takings.samples()
 
 
 def by_write_group(queue_ids: Sequence[int], group_of: Callable[[int], int]) -> dict[int, list[int]]:

@@ -37,9 +37,11 @@ class TailWaiter:
 class QueueTail:
     """The tail of one queue. `offsets` None: its leader has not told of it yet."""
 
-    __slots__ = ("batches", "bytes", "nexts", "offsets", "start", "used_at", "waiters")
+    __slots__ = ("batches", "bytes", "nexts", "node_id", "offsets", "start", "used_at", "waiters")
 
     def __init__(self, used_at: float) -> None:
+        self.node_id = -1
+        """The node that tells of it."""
         self.offsets: QueueOffsets | None = None
         self.start = 0
         """The first offset that it has, or will have."""

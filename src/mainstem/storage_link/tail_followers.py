@@ -25,6 +25,7 @@ from mainstem.rpc.messages.brokers import (
 )
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.tail_cache import TailCache
+from mainstem.storage_link.tail_takings import TailTakings
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +38,28 @@ SILENCE_SECONDS_MAX = 3.0
 PAUSE_SECONDS = 0.2
 IDLE_SECONDS = 30.0
 """After so long without a reader a queue leaves its session."""
+IDLE_LOOKS = 10
+"""The seconds between two looks for such queues."""
 
 CHANGE_SECONDS_MAX = 5.0
 
+TAKINGS_SECONDS = 1.0
+"""Between two messages about what clients were given."""
+
 
 class TailFollowers:
-    """The sessions of one broker, by node. `run` is a task: it ends idle queues."""
+    """The sessions of one broker, by node. `run` is a task: it ends idle queues, and has nodes told of `takings`."""
 
-    def __init__(self, cache: TailCache, leaders: LeaderCalls, group_of: Callable[[int], int], random: Random) -> None:
+    def __init__(
+        self,
+        cache: TailCache,
+        takings: TailTakings,
+        leaders: LeaderCalls,
+        group_of: Callable[[int], int],
+        random: Random,
+    ) -> None:
         self._cache = cache
+        self._takings = takings
         self._leaders = leaders
         self._group_of = group_of
         self._random = random
@@ -59,18 +73,25 @@ class TailFollowers:
         follower = self._followers.get(leader.node_id)
         if follower is None:
             follower = self._followers[leader.node_id] = _Follower(
-                leader.node_id, self._cache, self._leaders, self._random
+                leader.node_id, self._cache, self._takings, self._leaders, self._random
             )
         follower.begin(queue_id)
+        self._cache.tails[queue_id].node_id = leader.node_id
         return True
 
     async def run(self) -> None:
+        looks = 0
         while True:
-            await asyncio.sleep(IDLE_SECONDS / 3)
-            for queue_id in self._cache.idle(IDLE_SECONDS):
-                self._cache.drop(queue_id)
-            for follower in self._followers.values():
-                follower.forget_dropped()
+            await asyncio.sleep(TAKINGS_SECONDS)
+            for node_id in self._takings.nodes():
+                if (follower := self._followers.get(node_id)) is not None:
+                    follower.tell_takings()
+            looks += 1
+            if looks % IDLE_LOOKS == 0:
+                for queue_id in self._cache.idle(IDLE_SECONDS):
+                    self._cache.drop(queue_id)
+                for follower in self._followers.values():
+                    follower.forget_dropped()
 
     async def close(self) -> None:
         for follower in self._followers.values():
@@ -80,9 +101,12 @@ class TailFollowers:
 class _Follower:
     """The session with one node."""
 
-    def __init__(self, node_id: int, cache: TailCache, leaders: LeaderCalls, random: Random) -> None:
+    def __init__(
+        self, node_id: int, cache: TailCache, takings: TailTakings, leaders: LeaderCalls, random: Random
+    ) -> None:
         self._node_id = node_id
         self._cache = cache
+        self._takings = takings
         self._leaders = leaders
         self._random = random
         self._queues: dict[int, None] = {}
@@ -93,6 +117,8 @@ class _Follower:
         """…and those that it need tell of no more."""
         self._session: int | None = None
         """Known to the node; None: there is none."""
+        self._takings_due = False
+        """Whether the node is to hear what clients were given."""
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -110,6 +136,11 @@ class _Follower:
             self._begun.pop(queue_id, None)
             self._ended[queue_id] = None
             self._news.set()
+
+    def tell_takings(self) -> None:
+        """Have the node told, with the session's next change, what clients were given."""
+        self._takings_due = True
+        self._news.set()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -154,15 +185,17 @@ class _Follower:
             self._cache.drop(queue_id)
 
     async def _change(self, session: int) -> None:
-        """Tell the node which queues the session is about, whenever that changes."""
+        """Tell the node which queues the session is about, whenever that changes, and what clients were given."""
         while True:
             begun, ended = list(self._begun)[:QUEUES_MAX], list(self._ended)[:QUEUES_MAX]
-            if begun or ended:
+            taken = self._takings.due(self._node_id) if self._takings_due else []
+            self._takings_due = bool(taken)  # there may be more than a message takes
+            if begun or ended or taken:
                 for queue_id in begun:
                     del self._begun[queue_id]
                 for queue_id in ended:
                     del self._ended[queue_id]
-                change = ChangeTails(session, begun, ended)
+                change = ChangeTails(session, begun, ended, taken)
                 await self._leaders.calls.call(self._node_id, CHANGE_TAILS, change, timeout_seconds=CHANGE_SECONDS_MAX)
                 continue
             self._news.clear()

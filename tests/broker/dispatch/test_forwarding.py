@@ -11,7 +11,7 @@ from tests.broker.harness import batch, serving
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.acted_for import acted_for
-from mainstem.model import AppendResult, AppendTransaction, BatchAppend, ForwardedClient, QueueSlice
+from mainstem.model import AppendResult, AppendTransaction, BatchAppend, ForwardedClient, QueueRead, QueueSlice
 from mainstem.ports import ReadPlan, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
@@ -36,7 +36,11 @@ class Told:
         appended: PromptFuture[list[AppendResult]] = self._behind.append(batches, acks, copies_min=copies_min)
         return appended
 
-    async def read(self, reads: ReadPlan, bytes_max: int) -> list[QueueSlice]:
+    def read_at_once(self, plan: ReadPlan) -> None:
+        self._used.append(("look", *self._client[::2]))
+        self._behind.read_at_once(plan)
+
+    async def read(self, reads: Sequence[QueueRead] | ReadPlan, bytes_max: int) -> list[QueueSlice]:
         self._used.append(("read", *self._client[::2]))
         slices: list[QueueSlice] = await self._behind.read(reads, bytes_max)
         return slices
@@ -65,7 +69,7 @@ def test_the_store_and_the_metadata_are_told_who_asks() -> None:
             await client.call(produce(batch(b"a")), 9)
             found = await client.call(fetch(0), 12)
             assert found.responses[0].partitions[0].error_code == ErrorCode.NONE
-            assert used == [("append", "User:an", 5), ("read", "User:an", 5)]
+            assert used == [(what, "User:an", 5) for what in ("append", "look", "look", "read")]
             wanted = CreatableTopic(name="new", num_partitions=1, replication_factor=1, assignments=(), configs=())
             await client.call(CreateTopicsRequest(topics=(wanted,), timeout_ms=1000), 5)
             assert asked_for == [ForwardedClient("User:an", "127.0.0.1", 5)]

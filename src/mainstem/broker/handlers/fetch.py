@@ -239,7 +239,7 @@ class _Fetch:
 
     __slots__ = (
         "_at_once_max", "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_found_before", "_held_bytes",
-        "_incremental", "_plan", "_round", "_scan", "_session",
+        "_incremental", "_plan", "_round", "_scan", "_session", "_store",
     )  # fmt: skip
 
     def __init__(
@@ -257,6 +257,7 @@ class _Fetch:
         """`bytes_max` is another bound than that of the request and of the memory for responses; other plans of the
         request have found `found_before` of it."""
         self._broker = broker
+        self._store = broker.store_for(call.session)
         self._call = call
         self._scan = scan
         self._plan = plan
@@ -295,7 +296,7 @@ class _Fetch:
         plan = self._plan
         self._begin()
         if not plan.asks_epochs:
-            self._broker.store.read_at_once(plan)
+            self._store.read_at_once(plan)
             if plan.settled:
                 return self._decide()
         self._remaining()
@@ -419,11 +420,11 @@ class _Fetch:
 
     async def _read_rest(self) -> None:
         """Settle what is pending in this round."""
-        plan, store = self._plan, self._broker.store
+        plan = self._plan
         self._check_round()
         if plan.asks_epochs:
             await self._compare_epochs()
-        store.read_at_once(plan)
+        self._store.read_at_once(plan)
         plan.widen(self._bytes_max)
         while not plan.settled:
             await self._read_disks(min(self._bytes_max, self._broker.config.fetch_disk_bytes_max))

@@ -198,7 +198,8 @@ class _ShareFetch:
                 if start.offset >= bounds.end:
                     break
                 bytes_max = min(self._bytes_left, READ_BYTES_MAX)
-                read = await read_shared(broker, found, start.offset, bytes_max, committed=committed)
+                session = self._call.session
+                read = await read_shared(broker, session, found, start.offset, bytes_max, committed=committed)
                 if isinstance(read, ErrorCode):
                     return read
                 acquired = await broker.shares.acquire(

@@ -95,7 +95,7 @@ class HeldStorage:
             BrokerService(storage.messages, storage.queues, self.leadership, clients).register(
                 self._setup.ports.handlers
             )
-            TailSessions(storage.messages, self.leadership).register(self._setup.ports.handlers)
+            TailSessions(storage.messages, self.leadership, clients).register(self._setup.ports.handlers)
             TransactionService(storage.markers, storage.committed_reads, self.leadership).register(
                 self._setup.ports.handlers
             )

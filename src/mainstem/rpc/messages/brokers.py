@@ -22,7 +22,7 @@ from mainstem.model import (
 )
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.cluster import WriteGroupNumber, WriteGroupsNotLed
-from mainstem.rpc.messages.forwarded import ClientTold
+from mainstem.rpc.messages.forwarded import CLIENTS_MAX, ClientTold, ClientTook
 from mainstem.rpc.wire.method import Method, Nothing
 
 BATCHES_MAX = 100_000
@@ -184,11 +184,13 @@ class TailsTold(msgspec.Struct, frozen=True):
 
 
 class ChangeTails(msgspec.Struct, frozen=True):
-    """From now on tell of these queues too, from their ends on, and of those no more."""
+    """From now on tell of these queues too, from their ends on, and of those no more. `taken`: what clients were given
+    of what the session told; nodes of the version before say nothing and skip it."""
 
     session: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     begun: QueueIds = []
     ended: QueueIds = []
+    taken: Annotated[list[ClientTook], msgspec.Meta(max_length=CLIENTS_MAX)] = []
 
 
 class NoSuchSession(Refused):

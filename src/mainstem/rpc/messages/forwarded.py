@@ -21,6 +21,17 @@ class ClientTold(msgspec.Struct, frozen=True, array_like=True):
     judged_at: int
 
 
+CLIENTS_MAX = 1_000
+"""Clients that one message is about, some 40 KB."""
+
+
+class ClientTook(msgspec.Struct, frozen=True, array_like=True):
+    """What a client was given that its node had been told before: bytes of batches."""
+
+    principal: Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
+    size_bytes: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
 def client_told(client: ForwardedClient | None) -> ClientTold | None:
     if client is None:
         return None

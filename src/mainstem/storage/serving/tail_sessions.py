@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice
-from mainstem.ports import MessageStore, QueueLeadership
+from mainstem.model import Buffer, ForwardedClient, Outcome, QueueOffsets, QueueRead, QueueSlice
+from mainstem.ports import ForwardedClients, MessageStore, QueueLeadership, UnknownClients
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.brokers import (
     CHANGE_TAILS,
@@ -44,9 +44,13 @@ PAUSE_SECONDS = 0.005
 class TailSessions:
     """All sessions of brokers with this node."""
 
-    def __init__(self, messages: MessageStore, leadership: QueueLeadership) -> None:
+    def __init__(
+        self, messages: MessageStore, leadership: QueueLeadership, clients: ForwardedClients | None = None
+    ) -> None:
+        """`clients`: whose readings of tails are counted; None: nobody's."""
         self._messages = messages
         self._leadership = leadership
+        self._clients = clients or UnknownClients()
         self._sessions: dict[tuple[int, int], TailSession] = {}
 
     def register(self, handlers: Handlers) -> None:
@@ -76,6 +80,8 @@ class TailSessions:
         if len(session.positions) + len(request.begun) > SESSION_QUEUES_MAX + len(request.ended):
             raise NoSuchSession(f"a session takes {SESSION_QUEUES_MAX} queues")
         session.change(request.begun, request.ended)
+        for taken in request.taken:
+            self._clients.took(ForwardedClient(taken.principal, ""), taken.size_bytes)
         return Reply(Nothing())
 
     def __len__(self) -> int:
