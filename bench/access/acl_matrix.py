@@ -20,10 +20,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from uuid import UUID
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from bench.access.acl_questions import RULED, TOPICS, commit, questions, told
+from bench.access.acl_questions import commit, questions, told
+from bench.access.newer_questions import UNKNOWN_ID, as_kafka_writes
+from bench.access.question import ABSENT, RULED, TOPICS
 from bench.nodes.timed_node import Wire, create
 from bench.systems import all_systems
 from bench.systems.guard import Guard
@@ -56,7 +59,7 @@ MECHANISM = "SCRAM-SHA-512"
 RULES_MAX = 6
 ACLS_VERSION = 3
 COMMIT_VERSION = 8
-FIND_VERSION = 4
+FIND_VERSION, SHARE_FIND_VERSION = 4, 6
 ANSWER_SECONDS_MAX = 30.0
 SETTLING_SECONDS_MAX = 30.0
 SHOWN_MAX = 40
@@ -64,6 +67,7 @@ SHOWN_MAX = 40
 SUPER = "admin"
 LAST = f"User:{USERS[0]}"
 METADATA_VERSION = 9
+ID_VERSION = 12
 UNKNOWN_TOPIC = 3
 LOADING = ".error_code=14"
 """Kafka's answer to InitProducerId while it has no block of ids yet."""
@@ -71,7 +75,13 @@ LOADING = ".error_code=14"
 
 def rules_of(choose: random.Random) -> list[Acl]:
     """A set: more rules that allow than that deny, most about topics and groups."""
-    kinds = (ResourceKind.TOPIC, ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.CLUSTER)
+    kinds = (
+        ResourceKind.TOPIC,
+        ResourceKind.TOPIC,
+        ResourceKind.GROUP,
+        ResourceKind.CLUSTER,
+        ResourceKind.TRANSACTIONAL_ID,
+    )
     found = []
     for _ in range(choose.randint(1, RULES_MAX)):
         kind = choose.choice(kinds)
@@ -93,6 +103,7 @@ class Asked:
         self._node = node
         self._super = self._connected(SUPER, self._guard.password)
         self._users: dict[str, Wire] = {}
+        self._ids: dict[str, UUID] = {}
         self._sets = 0
 
     @property
@@ -110,6 +121,8 @@ class Asked:
         """Topics, committed offsets, users."""
         for topic in TOPICS:
             create(self._super, topic)
+        self._settled(self._topics_are_there)
+        self._settled(self._coordinators_are_there)
         for group in TOPICS:
             self._settled(functools.partial(self._committed, group))
         admin = AdminClient({"bootstrap.servers": self._node.address})
@@ -118,6 +131,23 @@ class Asked:
             upsertion = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
             admin.alter_user_scram_credentials([upsertion])[user].result(ANSWER_SECONDS_MAX)
             self._users[user] = self._connected(user, PASSWORD)
+
+    def _topics_are_there(self) -> bool:
+        named = tuple(MetadataRequestTopic(name=topic) for topic in TOPICS)
+        answer = self._super.call(MetadataRequest(topics=named, allow_auto_topic_creation=False), ID_VERSION)
+        self._ids = {topic.name: topic.topic_id for topic in answer.topics}
+        return not any(topic.error_code for topic in answer.topics)
+
+    def _coordinators_are_there(self) -> bool:
+        """Those of transactions and share groups, whose topics are made when they are first asked for."""
+        share = f"{ABSENT}:{as_kafka_writes(UNKNOWN_ID)}:0"
+        return not any(
+            coordinator.error_code
+            for kind, keys in ((1, (*TOPICS, ABSENT)), (2, (share,)))
+            for coordinator in self._super.call(
+                FindCoordinatorRequest(key_type=kind, coordinator_keys=keys), SHARE_FIND_VERSION
+            ).coordinators
+        )
 
     def _committed(self, group: str) -> bool:
         self._super.call(FindCoordinatorRequest(coordinator_keys=(group,)), FIND_VERSION)  # makes the offsets' topic
@@ -165,7 +195,7 @@ class Asked:
     def answers(self, user: str) -> Mapping[str, list[str]]:
         wire = self._users[user]
         found = {}
-        for asked in questions():
+        for asked in questions(self._ids):
             try:
                 while LOADING in (answer := told(wire.call(asked.message, asked.version))):
                     time.sleep(0.1)

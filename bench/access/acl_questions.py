@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
+from bench.access.newer_questions import newer_questions
+from bench.access.question import ABSENT, TOPICS, Question
 from mainstem.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -146,24 +148,14 @@ from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.protocol.records import NewRecord, build_batch
 
-TOPICS = ("acl-a", "acl-ab", "acl-b")
-"""These exist; the groups of the same names have committed offsets."""
-ABSENT = "acl-absent"
-RULED = ("acl-a", "acl-ab", "acl-", "acl-absent", "*")
-"""Names that rules are about."""
 NOT_ASKED = {38, 39, 40, 41}
 """The APIs of delegation tokens, which Kafka judges by whose a token is before it looks for rules."""
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
 _WAIT_MS = 5_000
 
 
-class Question(NamedTuple):
-    name: str
-    message: Any
-    version: int
-
-
-def questions() -> Iterator[Question]:
+def questions(ids: Mapping[str, UUID]) -> Iterator[Question]:
+    """`ids`: of the topics, at the node that is asked."""
     for name in (*TOPICS, ABSENT):
         yield from _of_topic(name)
         yield from _of_group(name)
@@ -171,6 +163,7 @@ def questions() -> Iterator[Question]:
         for group in (*TOPICS[:2], ABSENT):
             yield from _of_both(group, name)
     yield from _of_cluster()
+    yield from newer_questions(ids)
 
 
 def _of_topic(name: str) -> Iterator[Question]:
@@ -381,9 +374,14 @@ def _of_cluster() -> Iterator[Question]:
         3)  # fmt: skip
 
 
-_TOLD = ("error_code", "name", "topic", "group_id", "key", "topic_authorized_operations",
+_TOLD = ("error_code", "partition_error_code", "acknowledge_error_code", "topic_config_error_code", "status_code",
+         "topic_name", "transactional_id", "name", "topic", "group_id", "key", "topic_authorized_operations",
          "cluster_authorized_operations", "authorized_operations", "group_state")  # fmt: skip
 """Fields of responses that authorization decides about."""
+
+
+_NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "key")
+"""Fields by which the parts of an answer are told apart."""
 
 
 def told(answer: Any) -> list[str]:
@@ -395,7 +393,7 @@ def told(answer: Any) -> list[str]:
 def _told(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, tuple | list):
         for item in value:
-            name = next((getattr(item, field) for field in ("name", "topic", "group_id", "key")
+            name = next((getattr(item, field) for field in _NAMES
                          if isinstance(getattr(item, field, None), str)), "")  # fmt: skip
             if not name.startswith("__"):
                 yield from _told(item, f"{path}[{name}]")

@@ -66,6 +66,8 @@ class Each(NamedTuple):
 class Both(NamedTuple):
     whole: Whole
     each: Each
+    also: Whole | None = None
+    """Checked behind `whole`, where there is one."""
 
 
 Access = Open | Inside | Whole | Each | Both
@@ -154,7 +156,11 @@ ACCESS: Mapping[int, Access] = {
     25: Inside("WRITE on the transactional id, READ on the group"),
     26: Inside("WRITE on the transactional id"),
     27: Inside("ALTER or CLUSTER_ACTION on the cluster"),
-    28: Both(Whole(Operation.WRITE, _transactional), Each(Operation.READ, "topics", _topic_item, "partitions")),
+    28: Both(
+        Whole(Operation.WRITE, _transactional),
+        Each(Operation.READ, "topics", _topic_item, "partitions"),
+        Whole(Operation.READ, _group),
+    ),
     29: Whole(Operation.DESCRIBE, _cluster),
     30: Whole(Operation.ALTER, _cluster),
     31: Whole(Operation.ALTER, _cluster),

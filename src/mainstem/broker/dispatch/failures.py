@@ -111,9 +111,10 @@ def _item(item_class: type[Any], version: int, asked: Any, error: FailureAnswer)
                 if hasattr(asked, name):
                     named[field.name] = getattr(asked, name)
                     break
-        named.update(_lists(item_class, version, asked, error))
     if _has_code(item_class, version):
         named |= _named(item_class, version, error)
+    elif not isinstance(asked, (str, int)):
+        named |= _lists(item_class, version, asked, error)
     return _made(item_class, version, named)
 
 

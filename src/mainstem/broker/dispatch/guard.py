@@ -36,11 +36,12 @@ def _guarded(route: Route) -> Route:
         case Open() | Inside():
             return route
         case Whole() as whole:
-            return replace(route, handle=_Guard(route.api, _handler(route), whole, None))
+            return replace(route, handle=_Guard(route.api, _handler(route), (whole,), None))
         case Each() as each:
-            return replace(route, handle=_Guard(route.api, _handler(route), None, each))
-        case Both(whole=whole, each=each):
-            return replace(route, handle=_Guard(route.api, _handler(route), whole, each))
+            return replace(route, handle=_Guard(route.api, _handler(route), (), each))
+        case Both(whole=whole, each=each, also=also):
+            wholes = (whole,) if also is None else (whole, also)
+            return replace(route, handle=_Guard(route.api, _handler(route), wholes, each))
 
 
 def _handler(route: Route) -> Handler:
@@ -51,16 +52,16 @@ def _handler(route: Route) -> Handler:
 class _Guard:
     """Handles the requests of one API."""
 
-    def __init__(self, api: ApiDeclaration, handle: Handler, whole: Whole | None, each: Each | None) -> None:
+    def __init__(self, api: ApiDeclaration, handle: Handler, wholes: Sequence[Whole], each: Each | None) -> None:
         self._api = api
         self._handle = handle
-        self._whole = whole
+        self._wholes = wholes
         self._each = each
 
     async def __call__(self, broker: Broker, request: Any, call: RequestContext) -> Any:
-        if self._whole is not None:
-            kind, name = self._whole.resource_of(request)
-            if not broker.verdicts(call.session).allows(self._whole.operation, kind, name):
+        for whole in self._wholes:
+            kind, name = whole.resource_of(request)
+            if not broker.verdicts(call.session).allows(whole.operation, kind, name):
                 return await self._refused(broker, request, call, CODES[kind])
         if self._each is None:
             return await self._handle(broker, request, call)

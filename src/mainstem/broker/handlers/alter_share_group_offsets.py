@@ -44,10 +44,10 @@ async def handle(
                 starts[partition] = NewStart(partition, asked.start_offset)
             codes[named.topic_name, asked.partition_index] = code
     found: Codes = {}
+    founded = await broker.groups.administration.found_share_group(request.group_id, looks=not starts)
+    if founded.error is not ErrorCode.NONE:
+        return _refused(founded.error)
     if starts:
-        founded = await broker.groups.administration.found_share_group(request.group_id)
-        if founded.error is not ErrorCode.NONE:
-            return _refused(founded.error)
         found = await broker.shares.states.begin(request.group_id, founded.epoch, starts.values())
     if COME_AGAIN & set(found.values()):
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -3,6 +3,8 @@ where the next one begins (KIP-966)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mainstem.broker.broker import Broker
 from mainstem.broker.handlers.metadata import UNKNOWN_COSTS_NAMES, unknown_topic
 from mainstem.broker.request_context import RequestContext
@@ -51,7 +53,9 @@ async def handle(
             await pace.step(UNKNOWN_COSTS_NAMES)
             topic = await unknown_topic(broker, name)
         if not isinstance(topic, Topic):
-            found += [_without(topic, name)] if topic is not None else []
+            if topic is not None:
+                allowed = broker.verdicts(call.session).operations(ResourceKind.TOPIC, name)
+                found.append(replace(_without(topic, name), topic_authorized_operations=allowed))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         if not room:

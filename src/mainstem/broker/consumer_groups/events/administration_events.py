@@ -119,9 +119,9 @@ class AdministrationEvents:
         step.answer(ticket, results)
         return self._frame.finish(step)
 
-    def found_share_group(self, ticket: Ticket, group_id: str, now: Moment) -> Result:
-        """Somebody is about to say where a share group begins: found it if there is none. The answer is a
-        `FoundedShareGroup`; with an error the group is as it was."""
+    def found_share_group(self, ticket: Ticket, group_id: str, now: Moment, *, looks: bool = False) -> Result:
+        """Somebody is about to say where a share group begins: found it if there is none. `looks`: only say whether
+        that could be. The answer is a `FoundedShareGroup`; with an error the group is as it was."""
         step = self._frame.begin(now)
         group, code = self._state.shared.get(group_id), ErrorCode.NONE
         if group is not None:
@@ -130,7 +130,7 @@ class AdministrationEvents:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif not self._frame.has_room:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        else:
+        elif not looks:
             value = ShareGroupMetadataValue(epoch=1, metadata_hash=0)
             step.write(ShareRecord(ShareGroupMetadataKey(group=group_id), value))
             group = self._state.shared[group_id]

@@ -60,11 +60,11 @@ class AdministrationRequests:
         )
         return [found[group_id] for group_id in group_ids]
 
-    async def found_share_group(self, group_id: str) -> FoundedShareGroup:
-        """See to it that there is a share group without members."""
+    async def found_share_group(self, group_id: str, *, looks: bool = False) -> FoundedShareGroup:
+        """See to it that there is a share group without members; `looks`: only say whether there could be."""
         return await self._submission.answer(
             group_id,
-            lambda machine, ticket, now: machine.administration.found_share_group(ticket, group_id, now),
+            lambda machine, ticket, now: machine.administration.found_share_group(ticket, group_id, now, looks=looks),
             lambda code: FoundedShareGroup(code, 0),
         )
 
