@@ -107,6 +107,7 @@ READ = rule(Operation.READ)
 WRITE = rule(Operation.WRITE)
 DESCRIBE = rule(Operation.DESCRIBE)
 READ_GROUP = rule(Operation.READ, GROUP, "g")
+READ_NEW_GROUP = rule(Operation.READ, GROUP, "new")
 DESCRIBE_GROUP = rule(Operation.DESCRIBE, GROUP, "g")
 DESCRIBE_CLUSTER = rule(Operation.DESCRIBE, CLUSTER)
 WRITE_TRANSACTIONS = rule(Operation.WRITE, TRANSACTIONAL_ID, "x")
@@ -425,8 +426,8 @@ CASES = [
             share_group_offsets.DescribeShareOffsetsTopic(topic_name="t", partitions=(9,)),)),)),
         (DESCRIBE_GROUP, DESCRIBE)),
     Case(91, lambda version, _: share_group_offsets.AlterShareGroupOffsetsRequest(
-        group_id="g", topics=(share_group_offsets.AlterShareOffsetsTopic(topic_name="t", partitions=(
-            share_group_offsets.AlterShareOffset(partition_index=9, start_offset=0),)),)), (READ_GROUP, READ)),
+        group_id="new", topics=(share_group_offsets.AlterShareOffsetsTopic(topic_name="t", partitions=(
+            share_group_offsets.AlterShareOffset(partition_index=9, start_offset=0),)),)), (READ_NEW_GROUP, READ)),
     Case(92, lambda version, _: share_group_offsets.DeleteShareGroupOffsetsRequest(
         group_id="g", topics=(share_group_offsets.DeleteShareOffsetsTopic(topic_name="t"),)),
         (rule(Operation.DELETE, GROUP, "g"), READ)),
@@ -559,7 +560,7 @@ def test_whether_a_topic_exists_is_not_told() -> None:
 
     async def scenario() -> None:
         by_name = [case for case in CASES if case.needs[-1].kind is TOPIC and case.api_key not in ALWAYS_BY_ID]
-        acls = MemoryAcls(READ_GROUP, rule(Operation.DELETE, GROUP, "g"), WRITE_TRANSACTIONS)
+        acls = MemoryAcls(READ_GROUP, READ_NEW_GROUP, rule(Operation.DELETE, GROUP, "g"), WRITE_TRANSACTIONS)
         async with serving(acls=acls) as node:
             client = await node.connect()
             await node.topic("t")
