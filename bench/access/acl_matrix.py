@@ -25,7 +25,7 @@ from uuid import UUID
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from bench.access.acl_questions import commit, questions, told
-from bench.access.newer_questions import UNKNOWN_ID, as_kafka_writes
+from bench.access.newer_questions import as_kafka_writes
 from bench.access.question import ABSENT, RULED, TOPICS
 from bench.nodes.timed_node import Wire, create
 from bench.systems import all_systems
@@ -140,7 +140,7 @@ class Asked:
 
     def _coordinators_are_there(self) -> bool:
         """Those of transactions and share groups, whose topics are made when they are first asked for."""
-        share = f"{ABSENT}:{as_kafka_writes(UNKNOWN_ID)}:0"
+        share = f"{ABSENT}:{as_kafka_writes(self._ids[TOPICS[0]])}:0"
         return not any(
             coordinator.error_code
             for kind, keys in ((1, (*TOPICS, ABSENT)), (2, (share,)))
@@ -192,6 +192,12 @@ class Asked:
                 raise SystemExit(f"{self._node.guarded} is not ready after {SETTLING_SECONDS_MAX:.0f} s")
             time.sleep(0.1)
 
+    def _without_ids(self, line: str) -> str:
+        """Each node has its own ids of topics."""
+        for name, topic_id in self._ids.items():
+            line = line.replace(as_kafka_writes(topic_id), f"id of {name}")
+        return line
+
     def answers(self, user: str) -> Mapping[str, list[str]]:
         wire = self._users[user]
         found = {}
@@ -199,7 +205,7 @@ class Asked:
             try:
                 while LOADING in (answer := told(wire.call(asked.message, asked.version))):
                     time.sleep(0.1)
-                found[asked.name] = answer
+                found[asked.name] = [self._without_ids(line) for line in answer]
             except OSError as error:
                 raise SystemExit(
                     f"{self._node.setup.directory.name} does not answer {asked.name} of {user}: {error}"

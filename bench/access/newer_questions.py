@@ -113,7 +113,7 @@ def newer_questions(ids: Mapping[str, UUID]) -> Iterator[Question]:
     for name in (TOPICS[0], ABSENT):
         yield from _transactional(name)
     yield from _of_topics()
-    yield from _of_cluster()
+    yield from _of_cluster(ids)
 
 
 def _by_id(name: str, topic_id: UUID) -> Iterator[Question]:
@@ -278,9 +278,9 @@ def _of_topics() -> Iterator[Question]:
         1)  # fmt: skip
 
 
-def _of_cluster() -> Iterator[Question]:
+def _of_cluster(ids: Mapping[str, UUID]) -> Iterator[Question]:
     yield Question("FindCoordinator share", FindCoordinatorRequest(
-        key_type=2, coordinator_keys=(f"{ABSENT}:{as_kafka_writes(UNKNOWN_ID)}:0",)),
+        key_type=2, coordinator_keys=(f"{ABSENT}:{as_kafka_writes(ids[TOPICS[0]])}:0",)),
         6)  # fmt: skip
     yield from _configs(METRICS_CONFIG, ABSENT, "client metrics", "interval.ms", "60000")
     yield Question("DescribeConfigs of loggers", DescribeConfigsRequest(resources=(

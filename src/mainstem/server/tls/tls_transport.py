@@ -29,6 +29,7 @@ from mainstem.server.tls import handshakes as admission
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import Handshakes
 from mainstem.server.tls.principals import PrincipalMapping
+from mainstem.server.tls.record_ends import PIECE_BYTES, RecordEnds
 
 RECEIVED_BYTES_MAX = 256 * 1024
 """The most that one read from a socket usefully returns."""
@@ -46,10 +47,6 @@ HELLO_BYTES_MAX = 8 * 1024
 
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """OpenSSL takes a client's certificates up to 100 KiB."""
-
-PIECE_BYTES = 16 * 1024 + 256 + 5
-"""Given to OpenSSL at once: the largest record. OpenSSL keeps as much memory for each connection as it was ever given
-at once; four times as much makes reading a tenth cheaper."""
 
 BARREN = 4
 """Records are barren when less than one part in so many of them is data. New keys (27 bytes, 6 µs each) carry none; a
@@ -123,6 +120,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self.host, self.port = "unknown", 0
         self._held = b""
         """Ciphertext that has come and waits until the connection reads again."""
+        self._records = RecordEnds()
+        self._unread = False
+        """Whether OpenSSL may have data that the connection has not."""
         self._barren_bytes = 0
         """Ciphertext that has come, less what the data in it make up for."""
         self._is_reading = True
@@ -230,7 +230,17 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._catch_up_soon()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.writelines([data])
+        """As `writelines`."""
+        if self._ended or not len(data):
+            return
+        assert self._ssl is not None
+        try:
+            self._ssl.write(data)
+        except ssl.SSLError as error:
+            self._memory.outgoing.read()
+            self._broken(error)
+            return
+        self._plain.write(self._memory.outgoing.read())
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         """Encrypt the bytes, a chunk of the connection's at most, and hand them on."""
@@ -289,6 +299,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
             self._refuse(f"a TLS handshake of more than {HANDSHAKE_BYTES_MAX} bytes")
             return
+        self._records.pass_over(received)
         self._incoming.write(received)
         self._plain.pause_reading()
         self._listener.handshakes.wait(self)
@@ -332,6 +343,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._principal = principal
         self._handshake_over()
         self._listener.done()
+        self._unread = True  # some may have come with the end of the handshake
         protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
         protocol.connection_made(self)
         if not self._drops:  # else it may not stay
@@ -382,22 +394,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _receive(self, received: memoryview) -> None:
         """Decrypt what has come as far as the connection takes it, and as far as one turn may go; the rest is held."""
-        at = 0
-        turn_over = False
-        while at < len(received) and self._takes_more() and not self._drops and not turn_over:
-            # a record of the largest size has no data until its last byte is there
-            turn_over = self._barren_bytes > PIECE_BYTES
-            piece = received[at : at + (BARREN_PIECE_BYTES if turn_over else PIECE_BYTES)]
-            at += len(piece)
-            self._barren_bytes += len(piece)
-            self._incoming.write(piece)
-            self._decrypt()
+        taken = self._decrypt(received)
         if self._drops:
             return
         if self._barren_bytes > BARREN_BYTES_MAX:
             self._cut_off(f"{self._barren_bytes} bytes of TLS records with next to no data in them")
-        elif at < len(received):
-            self._held = bytes(received[at:])
+        elif taken < len(received):
+            self._held = bytes(received[taken:])
             if self._takes_more():
                 self._plain.pause_reading()
                 self._catch_up_soon()
@@ -418,7 +421,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._catching_up = False
         if self._drops or not self._takes_more():
             return
-        self._decrypt()
         held, self._held = self._held, b""
         self._receive(memoryview(held))
         if self._is_reading and not self._catching_up and not self._plain.is_closing():
@@ -429,41 +431,57 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         assert self._protocol is not None
         return self._is_reading or len(cast(memoryview, self._protocol.get_buffer(-1))) > 0
 
-    def _decrypt(self) -> None:
-        """Hand the connection what OpenSSL has of whole records, as long as it takes more."""
+    def _decrypt(self, received: memoryview) -> int:
+        """Hand the connection the data of the records that OpenSSL has and of those that have come, as many together as
+        its buffer takes, until that is full or this turn is over. How much of what has come OpenSSL has now."""
         assert self._protocol is not None
+        at, turn_over = 0, False
         while self._takes_more() and not self._drops:
-            ssl_object, protocol = self._ssl, self._protocol
+            ssl_object, incoming, protocol = self._ssl, self._incoming, self._protocol
             assert ssl_object is not None
             buffer = cast(memoryview, protocol.get_buffer(-1))
             room, filled = len(buffer), 0
             assert room, "a connection without room reads on"
-            dry = ended = False
+            over = ended = False
             failure = None
-            try:
-                while filled < room:
-                    size = ssl_object.read(room - filled, buffer[filled:])
-                    if not size:
-                        ended = True
+            while filled < room:
+                if not self._unread:
+                    if at == len(received) or turn_over:
+                        over = True
                         break
-                    filled += cast(int, size)
-                    if not self._incoming.pending and not ssl_object.pending():
-                        dry = True  # to be told so by OpenSSL costs an exception, a tenth of what a small request does
-                        break
-            except ssl.SSLWantReadError:
-                dry = True
-            except ssl.SSLError as error:
-                failure = error
+                    # a record of the largest size has no data until its last byte is there
+                    turn_over = self._barren_bytes > PIECE_BYTES
+                    end = self._records.end_of(received, at, BARREN_PIECE_BYTES if turn_over else PIECE_BYTES)
+                    incoming.write(received[at:end])
+                    self._barren_bytes += end - at
+                    at = end
+                    if not self._records.whole:  # to be told so by OpenSSL costs an exception
+                        continue
+                wanted = room - filled
+                try:
+                    size = cast(int, ssl_object.read(wanted, buffer[filled:]))
+                except ssl.SSLWantReadError:
+                    self._unread = False
+                    continue
+                except ssl.SSLError as error:
+                    failure = error
+                    break
+                if not size:
+                    ended = True
+                    break
+                filled += size
+                self._barren_bytes = max(0, self._barren_bytes - BARREN * size)
+                self._unread = incoming.pending > 0 or (size == wanted and ssl_object.pending() > 0)
             self._answer_unasked()
             if filled:
-                self._barren_bytes = max(0, self._barren_bytes - BARREN * filled)
                 protocol.buffer_updated(filled)
             if failure is not None:
                 self._broken(failure)
             elif ended:
                 self._peer_ended()
-            if dry or failure is not None or ended:
-                return
+            if over or failure is not None or ended:
+                break
+        return at
 
     def _answer_unasked(self) -> None:
         """Send what OpenSSL has to say on its own: alerts, new keys."""

@@ -4,11 +4,11 @@ Five sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`disk_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
 - a few for large reads at once, which are made while no commits want the disk (`read_threads`);
-- one for large writes without sync, the journal's where it is synced once a second: the way there and back is shorter
-  than to the few, and takes turns of the event loop that a busy node has few of;
+- one for the largest writes without sync, the journal's where it is synced once a second: the way there and back is
+  shorter than to the few, and takes turns of the event loop that a busy node has few of;
 - a few for the rest: syncs alone, opening, renaming, removing.
 
-A small write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
+A write without sync is a copy to the page cache, cheaper than the way to a thread and back. But where too much of
 the cache is dirty, the operating system makes the writer wait for the disk. So the event loop makes such a write itself
 where the system promises not to wait (`RWF_NOWAIT`) or, as ext4 promises nothing, where the page cache has room
 (`page_cache_room`), and one more thread makes it otherwise.
@@ -44,8 +44,10 @@ T = TypeVar("T")
 HOUSEKEEPING_THREADS = 4
 """One thread each for filling the pool, flushing, an index or a checkpoint, and one to spare for a rename."""
 
-WRITE_AT_ONCE_BYTES = 128 * 1024
-"""Up to this size the caller makes a write without sync itself: at most some ten microseconds of copying."""
+WRITE_AT_ONCE_BYTES = 2 * 1024 * 1024
+"""Up to this size the caller makes a write without sync itself: a third of a millisecond of copying, where the way back
+from a thread takes several turns of a busy event loop. What tenants that share a node
+write together is not more."""
 
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
