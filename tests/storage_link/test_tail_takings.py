@@ -1,4 +1,4 @@
-"""What consumers get of the tails that a broker keeps: the nodes that told of these hear it, once, by user."""
+"""Nodes hear, once and by user, what consumers get of the tails that they told a broker of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are given of the tails that a broker keeps, until the nodes that told of these tails hear of it.
+"""Bytes that clients get of the tails that a broker keeps, until the nodes that told of these tails hear of it.
 
 A node that is asked for records counts for whom; records of a tail it told once for all readers. So the broker sums up
 by node and user what readers get of the tails, and says so once a second. Sums of a node that is never heard of again
@@ -40,7 +40,7 @@ class TailTakings:
         return [node_id for node_id, sums in self._by_node.items() if any(size > 0 for size in sums.values())]
 
     def due(self, node_id: int) -> list[ClientTook]:
-        """What a node is to hear now, as much as one message takes; it is due no more."""
+        """The sums that a node is to hear of now, as many as one message takes; they are due no more."""
         sums = self._by_node.get(node_id, {})
         told = [ClientTook(principal, size) for principal, size in sums.items() if size > 0][:CLIENTS_MAX]
         for one in told:

@@ -26,7 +26,7 @@ CLIENTS_MAX = 1_000
 
 
 class ClientTook(msgspec.Struct, frozen=True, array_like=True):
-    """What a client was given that its node had been told before: bytes of batches."""
+    """Bytes of batches that a client got from its node, which had been told of them before."""
 
     principal: Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
     size_bytes: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]

@@ -1,8 +1,8 @@
-"""Where the records of a TLS stream end, by the lengths in their headers, which are never encrypted.
+"""The ends of the records of a TLS stream, by the lengths in their headers, which are never encrypted.
 
 OpenSSL is given record by record: it has data for whoever reads after each whole one, and need not be asked after a
-part of one, which it answers with an exception. What it makes of a record, and which lengths may be, is its affair: a
-stream that lies about its lengths is cut at other places, and refused there.
+part of one, which it answers with an exception. Which lengths may be
+is for OpenSSL to say: it refuses a stream that lies about them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RecordEnds:
         return not self._left and not self._header
 
     def end_of(self, received: memoryview, at: int, bytes_max: int = PIECE_BYTES) -> int:
-        """Where the piece ends that begins there: with its record if that is short enough, with what has come
+        """The end of the piece that begins there: that of its record if that is short enough, that of what has come
         otherwise."""
         come = len(received) - at
         if not self._left:

@@ -46,8 +46,8 @@ HOUSEKEEPING_THREADS = 4
 
 WRITE_AT_ONCE_BYTES = 2 * 1024 * 1024
 """Up to this size the caller makes a write without sync itself: a third of a millisecond of copying, where the way back
-from a thread takes several turns of a busy event loop. What tenants that share a node
-write together is not more."""
+from a thread takes several turns of a busy event loop. Tenants that share a node
+write no more together."""
 
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
