@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.broker import test_fetch, test_produce
+from tests.broker import test_produce
+from tests.broker.fetching import test_fetch
 from tests.broker.harness import Fakes, batch, make_broker
 from tests.fakes.clock import LoopClock
 from tests.server.raw_client import RawClient

@@ -98,6 +98,17 @@ def test_creation_can_be_switched_off_by_node_and_client(by_node: bool, by_clien
     asyncio.run(scenario())
 
 
+def test_an_unknown_topic_is_unknown_whatever_factors_the_cluster_has() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        fakes.metadata.nodes_known = [Node(node_id=number, host="127.0.0.1", port=9092) for number in (1, 2, 3)]
+        fakes.metadata.factors = (3, 2)
+        (found,) = elements((await ask(fakes, "new", create=False)).topics)
+        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250, "ü"])
 def test_illegal_names_are_told_apart(name: str, create: bool) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mainstem.errors import MainstemError
-from mainstem.model import FACTOR_OF_CLUSTER, NewTopic, Node, Topic
+from mainstem.model import NewTopic, Node, Topic
 from mainstem.nameserver.errors import UnknownTopic
 from mainstem.nameserver.state.commands import AddPartitions, ChangeTopicConfigs, CreateTopic, DeleteTopic
+from mainstem.nameserver.state.plans.replica_classes import Factors, class_for, factor_for
 from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.nameserver.state.topic_table import PendingChanges, TopicTable, topic_of
 
@@ -22,8 +23,8 @@ NODE = Node(node_id=1, host="127.0.0.1", port=9092)
 
 class FakeMetadata:
     """`ports.Metadata`, `ports.Cluster` and `ports.MetadataAdmin`. Tests may set `nodes_known`, `dead` (ids of those
-    that do not live), `leaders` (by queue id), `metadata_leader`, `out_of_touch` and `refuse` (what every change
-    raises until it is None again)."""
+    that do not live), `leaders` (by queue id), `metadata_leader`, `out_of_touch`, `factors` (of the classes of write
+    groups) and `refuse` (what every change raises until it is None again)."""
 
     def __init__(self, nodes: Sequence[Node] = (NODE,)) -> None:
         self.nodes_known = list(nodes)
@@ -31,6 +32,7 @@ class FakeMetadata:
         self.leaders: dict[int, int] = {}
         self.metadata_leader = nodes[0].node_id if nodes else -1
         self.out_of_touch = False
+        self.factors: Factors = ()
         self.refuse: MainstemError | None = None
         self._table = TopicTable(lambda configs: topic_settings(configs, {}))
         self._producer_ids = 0
@@ -153,7 +155,8 @@ class FakeMetadata:
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], internal: bool
     ) -> CreateTopic:
         number = self._table.next_number
-        replication_factor = 1 if replication_factor == FACTOR_OF_CLUSTER else replication_factor
+        which = class_for(replication_factor, self.factors, internal=internal)
+        replication_factor = factor_for(replication_factor, self.factors, which, internal=internal)
         topic_id = uuid.UUID(int=0xFACADE << 64 | number)
         return CreateTopic(name, number, topic_id, partitions, replication_factor, dict(configs), internal)
 
@@ -168,6 +171,6 @@ class FakeMetadata:
     ) -> Topic:
         """The topic as it would be, behind those that are pending, of which it is one from now on."""
         command = self._creation(name, partitions, replication_factor, configs, internal)
-        self._table.check_new(command, pending, len(self.nodes_known), ())
+        self._table.check_new(command, pending, len(self.nodes_known), self.factors)
         pending.add(command)
         return topic_of(command, topic_settings(configs, {}))

@@ -7,7 +7,7 @@ import errno
 import random
 import re
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,11 @@ class Faults:
         count = rng.randint(1, len(kinds))
         self._kinds = [kind for kind in kinds if kind[0] in only] or rng.sample(kinds, count)
         self._pause_seconds = rng.choice([0.1, 0.5, 1.5])
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """These kinds of faults do not happen; if the run drew no others, nodes crash."""
+        crash = [kind for kind in self.kinds() if kind[0] == "crash"]
+        self._kinds = [kind for kind in self._kinds if kind[0] not in names] or crash
 
     def kinds(self) -> list[Kind]:
         """All there are."""
@@ -285,7 +290,10 @@ class Faults:
         nodes = self._cluster.nodes.values()
         others = [other.serving for other in nodes if other is not node and other.serving is not None]
         return any(
-            all(other.groups[mine.group].blocks.first_index() > mine.last_index + 1 for other in others)
+            all(
+                mine.group < len(other.groups) and other.groups[mine.group].blocks.first_index() > mine.last_index + 1
+                for other in others
+            )
             for mine in node.storage.groups
         )
 

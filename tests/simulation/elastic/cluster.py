@@ -14,7 +14,7 @@ from tests.simulation.oracle import require
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
 from tests.simulation.whole.node import WholeNode
 
-from mainstem.model import topic_number_of
+from mainstem.model import CLASSED, Topic, topic_number_of
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded, WriteGroupsPlaced
 from mainstem.nameserver.state.plans.drain_plan import Standings
@@ -165,7 +165,7 @@ class ElasticCluster(WholeCluster):
 
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: ElasticSettings) -> None:
         super().__init__(seed, loop, directory, settings)
-        self.copies = Copies(settings.copies, self.history, self._known_members)
+        self.copies = Copies(self.history, self._known_members)
         self._group_of: dict[int, int] = {}
         self.removed: dict[int, ElasticNode] = {}
         """Nodes that are not of the cluster any more."""
@@ -184,6 +184,9 @@ class ElasticCluster(WholeCluster):
         behind = sorted(clock.ahead_ms_min for clock in clocks)[:voting]
         ahead = sorted(clock.ahead_ms_max for clock in clocks)[-voting:]
         return behind[-1 - outvoted], ahead[outvoted]
+
+    def copies_of(self, topic: Topic) -> int:
+        return self.copies.wanted(self.group_of(topic.queue_id(0)))
 
     def newest_metadata(self) -> Nameserver | None:
         """That of the node which has applied most; None: no node has any."""
@@ -204,7 +207,8 @@ class ElasticCluster(WholeCluster):
         return found
 
     def hashed(self, nameserver: Nameserver) -> None:
-        """A node knows of these queues, and which write groups they hash to: the same as ever (P)."""
+        """A node knows of these queues, and which write groups they hash to: the same as ever, and with as many copies
+        as their topic asked for, where there is a choice (P)."""
         for topic in nameserver.lookups.topics():
             for partition in range(topic.partitions):
                 queue_id = topic.queue_id(partition)
@@ -215,6 +219,9 @@ class ElasticCluster(WholeCluster):
                     f"queue {queue_id:#x} is in write group {first}, and its slot is given to write group {group}",
                     "P",
                 )
+                copies, asked = self.copies.wanted(group), topic.replication_factor
+                where = f"queue {queue_id:#x} is in write group {group}, which keeps {copies} copies"
+                require(copies == asked or topic.number < CLASSED, f"{where}, and the topic asks for {asked}", "P")
 
     def _known_members(self, group: int) -> tuple[int, Membership]:
         """The newest membership that a node which lives knows to be committed, and up to which block it knows that: it

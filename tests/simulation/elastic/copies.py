@@ -1,6 +1,6 @@
 """The copies of write groups, as an all-knowing observer counts them, and what must hold of them at any time (P).
 
-a committed membership has as many voters as there shall be copies: one goes when another one has taken its place
+a committed membership has as many voters as its write group was made with: one goes when another has taken its place
 a replica that is removed has no vote any more
 a node that is drained is no member of a write group of which it is said to hold nothing any more
 """
@@ -18,10 +18,11 @@ from mainstem.raft import Membership
 class Copies:
     """Of all write groups of a run."""
 
-    def __init__(self, wanted: int, history: History, known: Callable[[int], tuple[int, Membership]]) -> None:
-        """`wanted`: of each write group; `known` tells the newest membership of one that some node knows to be
+    def __init__(self, history: History, known: Callable[[int], tuple[int, Membership]]) -> None:
+        """`known` tells the newest membership of one that some node knows to be
         committed, without having applied it, perhaps, and up to which block it knows that."""
-        self._wanted = wanted
+        self._wanted: dict[int, int] = {}
+        """By write group, how many replicas it was made with."""
         self._history = history
         self._known = known
         self._members: dict[int, tuple[int, Membership]] = {}
@@ -35,6 +36,11 @@ class Copies:
         """Some node knows where the replicas are to be; where they were first counts."""
         for group, replicas in placements.items():
             self._members.setdefault(group, (0, Membership.of(replicas)))
+            self._wanted.setdefault(group, len(replicas))
+
+    def wanted(self, group: int) -> int:
+        """How many replicas a write group was made with, and always has."""
+        return self._wanted[group]
 
     def committed(self, group: int, index: int, membership: Membership) -> None:
         """A node knows that this membership, of block `index`, is committed."""
@@ -45,9 +51,9 @@ class Copies:
         self.changes += 1
         self._history.note("members", group, index, sorted(membership.voters), sorted(membership.learners))
         require(
-            len(membership.voters) >= self._wanted,
+            len(membership.voters) >= self._wanted[group],
             f"write group {group}: of block {index} on only nodes {sorted(membership.voters)} have a vote, where "
-            f"{self._wanted} copies are wanted: one was given up before another one had taken its place (nodes "
+            f"{self._wanted[group]} copies are wanted: one was given up before another one had taken its place (nodes "
             f"{sorted(membership.learners)} learn)",
             "P",
         )

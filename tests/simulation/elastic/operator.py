@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from tests.simulation.elastic.cluster import ElasticCluster, ElasticNode
@@ -62,15 +62,19 @@ class Operator:
         self._rng = rng
         self._bring_up = bring_up
         self._joined = joined
+        self.factors: Sequence[int | None] = (None,)
+        """Of the write groups that are added: how many replicas they have; None: as many as the first ones."""
         self.did: dict[str, int] = {}
 
     async def run(self) -> None:
         rng = self._rng
+        if self.factors[-1] is not None:
+            await self._until(lambda: self._grow(self.factors[-1]), PATIENCE_SECONDS)
         await self._pause(0.0, 0.5, 2.0)
         await self._join()
         while not self._work.ending:
             await rng.choice(
-                [self._drain, self._drain, self._lose, self._lose, self._rebalance, self._join, self._grow]
+                [self._drain, self._drain, self._lose, self._lose, self._rebalance, self._join, self._grow_any]
             )()
             await self._pause(0.0, 0.3, 1.5)
         await self._finish()
@@ -134,13 +138,19 @@ class Operator:
             self._did("lost" if gone == 0 else "rebuilding" if gone < len(held) else "rebuilt")
             await self._bring_up(node)
 
-    async def _grow(self) -> None:
-        """More write groups, which take over what slots have no queues."""
+    async def _grow_any(self) -> None:
+        await self._grow(self.factors[0] if len(self.factors) == 1 else self._rng.choice(self.factors))
+
+    async def _grow(self, factor: int | None) -> bool:
+        """More write groups with so many replicas, which take over what slots of their class have no queues. Whether a
+        node said that it is done."""
         newest = self._cluster.newest_metadata()
         present = newest.lookups.write_groups() if newest is not None else WRITE_GROUPS_MAX
         total = present + self._rng.randint(1, 3)
-        if total <= WRITE_GROUPS_MAX and await self._changed(lambda views: views.add_write_groups(total, None)):
-            self._did("grown")
+        if total > WRITE_GROUPS_MAX or not await self._changed(lambda views: views.add_write_groups(total, factor)):
+            return False
+        self._did("grown" if factor is None else "classed")
+        return True
 
     async def _rebalance(self) -> None:
         await self._until(self._is_balanced, PATIENCE_SECONDS)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
+from mainstem.model import SLOTS, slot_of
+from mainstem.nameserver.state import state
 from mainstem.nameserver.state.plans import write_group_growth
 from mainstem.nameserver.state.plans.drain_plan import Placements, Standings
 from mainstem.node.views import cluster_views
@@ -54,11 +56,17 @@ def _slots_with_queues_move() -> tuple[ModuleType, str, Any]:
     return write_group_growth, "slot_of", lambda queue_id: 0
 
 
+def _classes_are_forgotten() -> tuple[ModuleType, str, Any]:
+    """Queues are looked for among the slots of the first write groups, whatever their numbers say."""
+    return state, "slot_of", lambda queue_id: slot_of(queue_id) % SLOTS
+
+
 ELASTIC_PLANTS: dict[str, Plant] = {
     "learner-counts-as-a-copy": _learner_counts_as_a_copy,
     "repair-removes-a-good-copy": _repair_removes_a_good_copy,
     "drain-ends-early": _drain_ends_early,
     "slots-with-queues-move": _slots_with_queues_move,
+    "classes-are-forgotten": _classes_are_forgotten,
 }
 
 ELASTIC_BREAKS = dict.fromkeys(ELASTIC_PLANTS, "P")
@@ -69,5 +77,9 @@ FOUND_BY = {
     "repair-removes-a-good-copy": "removes a good copy of write group",
     "drain-ends-early": "while it is drained, and still is a member",
     "slots-with-queues-move": "and its slot is given to write group",
+    "classes-are-forgotten": "copies, and the topic asks",
 }
 """The words of the check that finds each."""
+
+WITH_CLASSES = {"classes-are-forgotten"}
+"""Found where write groups have different replication factors."""

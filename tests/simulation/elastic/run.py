@@ -23,6 +23,14 @@ from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.whole.clients import Watchman
 from tests.simulation.whole.run import POLL_SECONDS, WholeRun
 
+from mainstem.model import FACTOR_OF_CLUSTER
+
+CLASSES = "classes"
+"""Stands for write groups of different replication factors, as transactions do among the faults."""
+
+HARM_TO_DISKS = ("old copy", "bit flip", "rotten file", "rotten producers")
+"""The names of these faults."""
+
 SETTLED_SECONDS = 240.0
 """Simulated. A replica that is removed goes once it asks the others, and their splitters hold files for some time."""
 
@@ -35,11 +43,13 @@ class ElasticRun(WholeRun):
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         seconds = seconds or random.Random(f"{seed} elastic").choice([6.0, 10.0, 15.0])
-        super().__init__(seed, directory, seconds=seconds, faults=faults)
+        super().__init__(seed, directory, seconds=seconds, faults=[fault for fault in faults if fault != CLASSES])
         self._seed = seed
         self.operator = Operator(
             self.cluster, self.work, random.Random(f"{seed} operator"), self.faults.bring_up, self._joined
         )
+        if CLASSES in faults:
+            self._have_classes(random.Random(f"{seed} classes"))
         self._watching: list[asyncio.Task[None]] = []
 
     def _settings(self, rng: random.Random) -> ElasticSettings:
@@ -50,6 +60,21 @@ class ElasticRun(WholeRun):
 
     def _nodes_ever(self) -> Sequence[SimulatedNode]:
         return [*super()._nodes_ever(), *self.cluster.removed.values()]
+
+    def _have_classes(self, rng: random.Random) -> None:
+        """The operator adds write groups with fewer replicas, and some of the topics made from then on ask for these.
+        One replica alone is lost with its disk, so that no disk fails where there are such."""
+        fewer = rng.choice([1, 2])
+        self.operator.factors = (None, fewer)
+        if fewer == 1:
+            self.faults.leave_out(HARM_TO_DISKS)
+
+        def factor() -> int:
+            newest = self.cluster.newest_metadata()
+            placed = newest.lookups.placements().values() if newest is not None else ()
+            return rng.choice(sorted({len(replicas) for replicas in placed}) or [FACTOR_OF_CLUSTER])
+
+        self.work.factors = factor
 
     # --- the story ----------------------------------------------------------------------------------------
 
@@ -103,7 +128,7 @@ class ElasticRun(WholeRun):
         raise Violation("; ".join(wrong), "P")
 
     def _wrong(self, group: int, placed: Sequence[int]) -> str:
-        wanted = self.cluster.settings.copies
+        wanted = self.cluster.copies.wanted(group)
         require(len(set(placed)) == wanted, f"write group {group} is placed on {placed}, it had {wanted} copies", "P")
         unknown = sorted(set(placed) - set(self.cluster.nodes))
         require(not unknown, f"write group {group} is placed on {placed}, of which {unknown} were removed", "P")

@@ -7,7 +7,7 @@ from tests.simulation.whole.client import Partition
 from tests.simulation.whole.clients import NONE, TOPIC_UNKNOWN, Work
 from tests.simulation.whole.connection import NoAnswer
 
-from mainstem.model import Topic
+from mainstem.model import FACTOR_OF_CLUSTER, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -200,10 +200,14 @@ class Admin:
         compaction = self._work.compaction
         if configs is None and compaction is not None and compaction.random() < 0.5:
             chosen = {**self._work.how_to_compact(), "retention.ms": "-1"}
+        demanded, factor = int(chosen.get("min.insync.replicas", "1")), self._work.replication_factor()
         topic = CreatableTopic(
-            name=self._work.new_name(), num_partitions=partitions or self._rng.randint(1, 3), replication_factor=-1,
-            assignments=(), configs=tuple(CreatableTopicConfig(name=name, value=chosen[name]) for name in chosen),
-        )  # fmt: skip
+            name=self._work.new_name(),
+            num_partitions=partitions or self._rng.randint(1, 3),
+            replication_factor=factor if factor >= demanded else FACTOR_OF_CLUSTER,
+            assignments=(),
+            configs=tuple(CreatableTopicConfig(name=name, value=chosen[name]) for name in chosen),
+        )
         try:
             response = await self._client.ask(
                 self._client.any_node(), CreateTopicsRequest(topics=(topic,)), 7, patience=30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from tests.simulation.whole.client import Client, Partition
 from tests.simulation.whole.cluster import WholeCluster
 from tests.simulation.whole.connection import NoAnswer
 
-from mainstem.model import Topic
+from mainstem.model import FACTOR_OF_CLUSTER, Topic
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -119,6 +119,12 @@ class Work:
         self._names = 0
         self.compaction: random.Random | None = None
         """The draw that decides which topics are compacted; None: nobody compacts any."""
+        self.factors: Callable[[], int] | None = None
+        """Draws the replication factor of a new topic; None: all are as the cluster has it."""
+
+    def replication_factor(self) -> int:
+        """That of a new topic, as its client asks for it."""
+        return self.factors() if self.factors is not None else FACTOR_OF_CLUSTER
 
     def new_name(self) -> str:
         self._names += 1
@@ -315,7 +321,7 @@ class Producer:
         queue = cluster.history.queue(batch.queue_id)
         require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
         kept = queue.batches[queue.place(base_offset)]
-        demanded = max(batch.topic.settings.min_insync_replicas, cluster.settings.copies // 2 + 1)
+        demanded = max(batch.topic.settings.min_insync_replicas, cluster.copies_of(batch.topic) // 2 + 1)
         copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
         require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}", "A")
 

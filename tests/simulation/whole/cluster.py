@@ -121,6 +121,10 @@ class WholeCluster(SimulatedCluster):
             return behind[0], ahead[-1]
         return behind[-1 - outvoted], ahead[outvoted]
 
+    def copies_of(self, topic: Topic) -> int:
+        """How many replicas the write groups of a topic's queues have."""
+        return self.settings.copies
+
     def holders(self, group: int, index: int) -> int:
         """How many nodes have a committed block in their journals, or had it until others took their places."""
         return sum(node.holds(group, index) for node in self.nodes.values())

@@ -17,7 +17,7 @@ from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.topics.topic_descriptions import Entry, Operations, TopicDescriptions
 from mainstem.errors import LeaderMissing, MainstemError
-from mainstem.model import NodeRole, Topic, nodes_at
+from mainstem.model import FACTOR_OF_CLUSTER, NodeRole, Topic, nodes_at
 from mainstem.nameserver.errors import MetadataUnavailable, TopicExists
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.metadata import (
@@ -174,7 +174,7 @@ async def unknown_topic(broker: Broker, name: str) -> Topic | ErrorCode:
     """The answer for a topic that does not exist, and is not created."""
     try:
         # an illegal name is told apart from one that merely does not exist; no change that is under way is waited for
-        await broker.metadata_admin.create_topic(name, 1, 1, {}, validate_only=True)
+        await broker.metadata_admin.create_topic(name, 1, FACTOR_OF_CLUSTER, {}, validate_only=True)
     except MainstemError as refusal:
         return _told(broker, name, refusal)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
