@@ -23,7 +23,7 @@ from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.routes import ROUTES, Route
-from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.fetching.fetch_sessions import FetchSessions
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.throttling import Throttling
 from mainstem.model import Node, QueueRange, Topic

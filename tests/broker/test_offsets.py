@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.broker.fetching.test_fetch import append
 from tests.broker.harness import Fakes, batch, call, make_broker
-from tests.broker.test_fetch import append
 
 from mainstem.broker.handlers import init_producer_id, list_offsets, offset_for_leader_epoch
 from mainstem.nameserver.errors import MetadataUnavailable

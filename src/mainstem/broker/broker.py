@@ -16,10 +16,10 @@ import numpy
 from mainstem.bounded_log import BoundedLog
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.fetch_sessions import FetchSessions
-from mainstem.broker.nearer_replicas import NearerReplicas
+from mainstem.broker.fetching.fetch_sessions import FetchSessions
+from mainstem.broker.fetching.nearer_replicas import NearerReplicas
+from mainstem.broker.fetching.read_turns import ReadTurns
 from mainstem.broker.queue_routing import BrokerList, QueueRouting
-from mainstem.broker.read_turns import ReadTurns
 from mainstem.broker.share_groups.share_reads import ShareReads
 from mainstem.broker.telemetry.telemetry import Telemetry
 from mainstem.broker.throttling import UNLIMITED, Mutations, Throttling

@@ -17,7 +17,7 @@ from tests.fakes.metadata import FakeMetadata
 from mainstem.broker.broker import Broker, NodeFacts
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.fetching.fetch_sessions import FetchSessions
 from mainstem.broker.request_context import RequestContext
 from mainstem.model import BatchAppend, QueueRange, Topic
 from mainstem.ports import Session

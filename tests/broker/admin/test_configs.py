@@ -12,9 +12,9 @@ from tests.fakes.access.resource_configs import MemoryConfigs
 from mainstem.broker.broker import LogDir, NodeFacts
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.group_settings import GroupSettings
 from mainstem.broker.handlers import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
-from mainstem.broker.live_settings import BROKER_FIELDS, LiveSettings, text_of
+from mainstem.broker.settings.group_settings import GroupSettings
+from mainstem.broker.settings.live_settings import BROKER_FIELDS, LiveSettings, text_of
 from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.nameserver.state.resource_configs.broker_configs import (
     BROKER_CONFIGS,

@@ -17,9 +17,10 @@ import pytest
 from tests.broker.consumer_groups.transcript import Transcript
 from tests.broker.harness import Serving, batch, call, make_broker, serving
 
-from mainstem.broker.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
+from mainstem.broker.fetch_requests.pending_fetch import EPOCHS_PER_TURN, PART_ENTRIES, ROWS_AT_ONCE
+from mainstem.broker.fetching.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
-from mainstem.broker.handlers.fetch import EPOCHS_PER_TURN, PART_ENTRIES, ROWS_AT_ONCE, held_bytes
+from mainstem.broker.handlers.fetch import held_bytes
 from mainstem.broker.partitions import PARTITIONS_PER_STEP, in_steps
 from mainstem.kernel import KERNEL, TOPICS_AT_ONCE_MAX, FetchPlan
 from mainstem.kernel.pure.fetch import ENTRIES_AT_ONCE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mainstem.broker.admin import loggers
 from mainstem.broker.broker import Broker
-from mainstem.broker.live_settings import BROKER_FIELDS, text_of
+from mainstem.broker.settings.live_settings import BROKER_FIELDS, text_of
 from mainstem.model import ResourceType
 from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
 from mainstem.nameserver.state.resource_configs.broker_configs import ALL_BROKERS, BROKER_CONFIGS, GROUP_CONFIG_OF

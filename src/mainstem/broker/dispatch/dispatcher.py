@@ -47,7 +47,7 @@ from mainstem.broker.dispatch.timed import charged
 from mainstem.broker.errors import BrokerError, UnanswerableRequest, UnreadableRequest, UnsupportedRequest
 from mainstem.broker.handlers import api_versions
 from mainstem.broker.request_context import RequestContext
-from mainstem.broker.share_requests import end_sessions_of
+from mainstem.broker.share_serving.share_requests import end_sessions_of
 from mainstem.broker.started import EncodedFrame, Later, Started, Waiting
 from mainstem.errors import MainstemError
 from mainstem.kernel.errors import KernelError

@@ -6,7 +6,15 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.share_groups.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from mainstem.broker.share_requests import ShareRows, acknowledge, asked, end_session, endpoints, leader_of, member_of
+from mainstem.broker.share_serving.share_requests import (
+    ShareRows,
+    acknowledge,
+    asked,
+    end_session,
+    endpoints,
+    leader_of,
+    member_of,
+)
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import (
     AcknowledgedPartition,

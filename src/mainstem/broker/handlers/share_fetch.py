@@ -24,8 +24,8 @@ from mainstem.broker.share_groups.sessions import (
 )
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
 from mainstem.broker.share_groups.state_machine import ReadBatches, WantedRecords
-from mainstem.broker.share_reading import read_shared, readable
-from mainstem.broker.share_requests import (
+from mainstem.broker.share_serving.share_reading import read_shared, readable
+from mainstem.broker.share_serving.share_requests import (
     PARTITIONS_PER_TURN,
     ShareRow,
     ShareRows,

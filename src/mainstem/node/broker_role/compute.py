@@ -17,15 +17,15 @@ from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.dispatch.dispatcher import BrokerDispatcher
 from mainstem.broker.dispatch.read_only_routes import READ_ONLY_ROUTES
 from mainstem.broker.dispatch.routes import ROUTES
-from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.fetching.fetch_sessions import FetchSessions
 from mainstem.broker.group_lag.group_lags import GroupLags
 from mainstem.broker.group_lag.lag_sampler import LagSampler
 from mainstem.broker.group_lag.queue_facts import QueueFactsHere
-from mainstem.broker.group_settings import GroupSettings, group_defaults
-from mainstem.broker.live_settings import LiveSettings
 from mainstem.broker.machines.served_topic import ServedTopic
 from mainstem.broker.machines.serving_node import ServingNode
 from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.settings.group_settings import GroupSettings, group_defaults
+from mainstem.broker.settings.live_settings import LiveSettings
 from mainstem.broker.share_groups.served_states import ServedStates, state_topic
 from mainstem.broker.share_groups.share_reads import ShareReads, Wakeups
 from mainstem.broker.share_groups.share_states import ShareStates

@@ -15,7 +15,7 @@ from tests.broker.share_groups_of import share_groups_of
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.fetch_sessions import FetchSessions
+from mainstem.broker.fetching.fetch_sessions import FetchSessions
 from mainstem.broker.handlers import (
     delete_groups,
     describe_groups,

@@ -6,7 +6,7 @@ from tests.broker.share_groups.test_machine import CONFIG, KEY, Table
 from tests.fakes.access.resource_configs import MemoryConfigs
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings, group_defaults
+from mainstem.broker.settings.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings, group_defaults
 from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.share_partition import BatchSpan
 from mainstem.broker.share_groups.share_statistics import ShareCounts

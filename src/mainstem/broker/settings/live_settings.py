@@ -14,7 +14,7 @@ from msgspec import structs
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
-from mainstem.broker.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings
+from mainstem.broker.settings.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.resource_configs.broker_configs import (

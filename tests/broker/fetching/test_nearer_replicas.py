@@ -10,7 +10,7 @@ from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.nearer_replicas import NearerReplicas
+from mainstem.broker.fetching.nearer_replicas import NearerReplicas
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.model import ListenerAddress, Node, NodeRole, QueueRange, queue_id_of
 

@@ -15,8 +15,8 @@ from tests.fakes.memory_store import MemoryStore
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.broker.config import BrokerConfig
+from mainstem.broker.fetching.read_turns import READS_TOGETHER_MAX
 from mainstem.broker.handlers import fetch
-from mainstem.broker.read_turns import READS_TOGETHER_MAX
 from mainstem.broker.started import EncodedFrame, Waiting
 from mainstem.broker.throttling import Throttling
 from mainstem.model import Node, QueueRead, QueueSlice, Topic

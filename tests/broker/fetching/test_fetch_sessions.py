@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstem.broker.fetch_sessions import FetchSession, FetchSessions
+from mainstem.broker.fetching.fetch_sessions import FetchSession, FetchSessions
 from mainstem.kernel import FetchPlan, scan_fetch
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest

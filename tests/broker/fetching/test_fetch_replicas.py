@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from tests.broker.fetching.test_fetch import Ask, ask, parts, request_for
 from tests.broker.harness import Fakes, make_broker
-from tests.broker.test_fetch import Ask, ask, parts, request_for
 from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
 
-from mainstem.broker.nearer_replicas import NearerReplicas
+from mainstem.broker.fetching.nearer_replicas import NearerReplicas
 from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, FetchPlan, FollowedLog, QueueTable, RecentIndex
 from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
 from mainstem.ports import ReadPlan
