@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.broker import test_produce
-from tests.broker.fetching import test_fetch
+from tests.broker.fetching.test_fetch import Ask
+from tests.broker.fetching.test_fetch import request_for as fetch_request_for
 from tests.broker.harness import Fakes, batch, make_broker
 from tests.fakes.clock import LoopClock
 from tests.server.raw_client import RawClient
@@ -101,7 +102,7 @@ def test_clients_that_ask_the_wrong_node_are_sent_to_the_listener_that_they_know
             for client, host in ((inside, "in2"), (outside, "out2")):
                 written = await client.call(test_produce.request_for(topic, batch(b"a")), 10)
                 assert [node.host for node in written.node_endpoints] == [host]
-                read = await client.call(test_fetch.request_for(topic.topic_id, test_fetch.Ask(0)), 16)
+                read = await client.call(fetch_request_for(topic.topic_id, Ask(0)), 16)
                 assert [node.host for node in read.node_endpoints] == [host]
 
     asyncio.run(scenario())
