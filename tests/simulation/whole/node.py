@@ -175,8 +175,9 @@ class WholeNode(SimulatedNode):
         self.applied.clear()
 
     def holds(self, group: int, index: int) -> bool:
-        """Whether a committed block is in this node's journal, durable as the configuration has it."""
-        if self.applied.get(group, 0) >= index:
+        """Whether a committed block is in this node's journal, durable as the configuration has it. Of one that starts
+        nobody can tell before it has read its journal: it may."""
+        if self.applied.get(group, 0) >= index or (self.up and self.serving is None):
             return True
         if not hasattr(self, "storage"):
             return False
