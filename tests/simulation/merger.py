@@ -146,7 +146,7 @@ class Mergers:
             self._count("killed")
             return True
         except MergeGone:
-            require(not well_behaved, f"merge {work.merge_id} is gone, and nobody asked for another")
+            require(not well_behaved or not in_force(), f"merge {work.merge_id} is gone, and nobody asked for another")
             self._count("gone")
             return True
         except InputDamaged as error:
