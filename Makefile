@@ -11,7 +11,7 @@
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                NODES=elastic as well, and their replicas move, as nodes join, are drained, die for long, and go,
 #                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
-#                FAULTS=transactions has transactions
+#                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
 # make check   ruff, mypy --strict, import-linter, names, plain sentences, the commands and links of the documentation
