@@ -24,7 +24,7 @@ from uuid import UUID
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from bench.access.acl_questions import commit, questions, told
+from bench.access.acl_questions import commit, compared, questions, told
 from bench.access.newer_questions import as_kafka_writes
 from bench.access.question import ABSENT, RULED, TOPICS
 from bench.nodes.timed_node import Wire, create
@@ -40,6 +40,11 @@ from mainstem.protocol.messages.acls import (
 )
 from mainstem.protocol.messages.group_membership import FindCoordinatorRequest
 from mainstem.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from mainstem.protocol.messages.share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareOffsetsGroup,
+    DescribeShareOffsetsTopic,
+)
 from mainstem.security.acls.acl import (
     ANY_PRINCIPAL,
     CLUSTER_NAME,
@@ -60,6 +65,7 @@ RULES_MAX = 6
 ACLS_VERSION = 3
 COMMIT_VERSION = 8
 FIND_VERSION, SHARE_FIND_VERSION = 4, 6
+DESCRIBE_SHARE_VERSION = 1
 ANSWER_SECONDS_MAX = 30.0
 SETTLING_SECONDS_MAX = 30.0
 SHOWN_MAX = 40
@@ -141,7 +147,10 @@ class Asked:
     def _coordinators_are_there(self) -> bool:
         """Those of transactions and share groups, whose topics are made when they are first asked for."""
         share = f"{ABSENT}:{as_kafka_writes(self._ids[TOPICS[0]])}:0"
-        return not any(
+        described = self._super.call(DescribeShareGroupOffsetsRequest(groups=(DescribeShareOffsetsGroup(
+            group_id=ABSENT, topics=(DescribeShareOffsetsTopic(topic_name=TOPICS[0], partitions=(0,)),)),)),
+            DESCRIBE_SHARE_VERSION)  # fmt: skip
+        return not described.groups[0].error_code and not any(
             coordinator.error_code
             for kind, keys in ((1, (*TOPICS, ABSENT)), (2, (share,)))
             for coordinator in self._super.call(
@@ -205,7 +214,7 @@ class Asked:
             try:
                 while LOADING in (answer := told(wire.call(asked.message, asked.version))):
                     time.sleep(0.1)
-                found[asked.name] = [self._without_ids(line) for line in answer]
+                found[asked.name] = [self._without_ids(line) for line in compared(asked.name, answer)]
             except OSError as error:
                 raise SystemExit(
                     f"{self._node.setup.directory.name} does not answer {asked.name} of {user}: {error}"

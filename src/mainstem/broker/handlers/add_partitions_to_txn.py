@@ -4,6 +4,7 @@ brokers ask, for several transactions at once, and may only want to know whether
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from mainstem.broker.broker import Broker, BrokerTransactions
 from mainstem.broker.request_context import RequestContext
@@ -34,7 +35,7 @@ async def handle(
     if call.version >= BATCHED_FROM:
         if not verdicts.allows_on_cluster(Operation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return await asked_by_broker(broker.transactions, request)
+        return await _asked_by_broker(broker, request)
     topics = request.v3_and_below_topics
     transactional_id = request.v3_and_below_transactional_id
     wanted = _partitions(topics)
@@ -52,6 +53,23 @@ async def handle(
             code = await broker.transactions.coordinator.add(transactional_id, producer, wanted, 0)
             codes = dict.fromkeys(wanted, told(code, call.version, PRODUCER_FENCED_FROM))
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, codes))
+
+
+async def _asked_by_broker(broker: Broker, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Transactions with partitions that are not there fail for themselves, as in Kafka."""
+    failed = []
+    for one in request.transactions:
+        wanted = _partitions(one.topics)
+        missing = [each for each in wanted if not _exists(broker, each)]
+        if missing:
+            unknown = dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            codes = dict.fromkeys(wanted, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
+            results = _results(one.topics, codes)
+            failed.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=results))
+    ids = {one.transactional_id for one in failed}
+    rest = tuple(one for one in request.transactions if one.transactional_id not in ids)
+    answered = await asked_by_broker(broker.transactions, replace(request, transactions=rest))
+    return replace(answered, results_by_transaction=(*failed, *answered.results_by_transaction))
 
 
 async def asked_by_broker(
@@ -86,9 +104,12 @@ def _refusal(broker: Broker, partition: TopicPartition, may_write: bool) -> Erro
     topic = broker.metadata.topic(partition[0])
     if not may_write or (topic is not None and topic.internal):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if topic is None or not 0 <= partition[1] < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return None
+    return None if _exists(broker, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _exists(broker: Broker, partition: TopicPartition) -> bool:
+    topic = broker.metadata.topic(partition[0])
+    return topic is not None and 0 <= partition[1] < topic.partitions
 
 
 def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -31,7 +31,7 @@ async def handle(
         name: broker.metadata.topic(name) for name in (each.topic_name for each in request.topics) if may_read(name)
     }
     begun: list[SharedPartition] = []
-    if any(topic is not None for topic in topics.values()):
+    if not request.topics or any(topic is not None for topic in topics.values()):
         [group] = await broker.groups.administration.describe_share_groups([request.group_id])
         code = ErrorCode(group.error_code)
         if code is ErrorCode.NONE and group.group_state != ShareGroupState.EMPTY.value:

@@ -1,8 +1,8 @@
 """The ends of the records of a TLS stream, by the lengths in their headers, which are never encrypted.
 
 OpenSSL is given record by record: it has data for whoever reads after each whole one, and need not be asked after a
-part of one, which it answers with an exception. Which lengths may be
-is for OpenSSL to say: it refuses a stream that lies about them.
+part of one, which it answers with an exception. Which lengths may be is for OpenSSL to say: it refuses a stream that
+lies about them.
 """
 
 from __future__ import annotations
