@@ -380,9 +380,9 @@ _TOLD = ("error_code", "partition_error_code", "acknowledge_error_code", "topic_
 """Fields of responses that authorization decides about."""
 
 
-OF_REFUSALS = {"AddRaftVoter"}
+OF_REFUSALS = {"AddRaftVoter", "GetTelemetrySubscriptions", "PushTelemetry"}
 """Questions to which a node that lets them pass answers something that has nothing to do with access: Mainstem does not
-serve the API (docs/api.md). Only refusals are compared."""
+serve the first (docs/api.md), and how soon a client may push again is a matter of time. Only refusals are compared."""
 
 _REFUSED = {"29", "30", "31", "53", "65"}
 """Kafka's codes for those who may not."""
