@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.machines.machine_log import LogLimits, MachineLog
 from mainstem.errors import LeaderMissing
 from mainstem.model import FeatureLevel, QueueRange
-from mainstem.protocol.records import NewRecord, Record
+from mainstem.protocol.records import NewRecord, Record, StoredBatch, read_records
 from mainstem.storage_link.remote_message_store import RemoteMessageStore
 
 
@@ -28,6 +29,9 @@ class Texts:
 
     def decode(self, record: Record) -> bytes | None:
         return record.value
+
+    def decode_all(self, batch: StoredBatch) -> Iterator[bytes]:
+        return (found for record in read_records(batch) if (found := self.decode(record)) is not None)
 
 
 async def contents(log: MachineLog[bytes]) -> list[object]:

@@ -23,6 +23,7 @@ from mainstem.broker.consumer_groups.step import (
     PendingRecord,
     ShareRecord,
     StreamsRecord,
+    WrittenOffset,
 )
 from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.machines.result import UnknownRecord
@@ -87,6 +88,9 @@ class LoggedState:
 
     def replay(self, record: LogRecord) -> None:
         """Apply the next record of the log."""
+        if type(record) is WrittenOffset:  # of most records there are, at a start
+            self._replay_written(record)
+            return
         if isinstance(record, UnknownRecord):
             self._replay_unknown(record)
             return
@@ -109,6 +113,15 @@ class LoggedState:
             self.classic_group(record.key.group).restore(record.value)
         else:
             self._forget(record.key.group)
+
+    def _replay_written(self, record: WrittenOffset) -> None:
+        group_id = record.group
+        if self.unknown:
+            key = OffsetCommitKey(group=group_id, topic=record.topic, partition=record.partition)
+            self.unknown.pop(write_key(key), None)
+        self.offsets.keep(group_id, record.topic, record.partition, record.value)
+        if group_id not in self.classic and group_id not in self.modern and group_id not in self.streams:
+            self.classic_group(group_id)
 
     def _replay_modern(self, record: ModernRecord) -> None:
         group_id = record.key.group

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
+from mainstem.broker.consumer_groups.offset_scan import offset_in, topic_id_in
 from mainstem.broker.consumer_groups.step import (
     Caller,
     ConsumerGroupRecord,
@@ -32,7 +33,12 @@ from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.kernel import untrack
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from mainstem.protocol.messages.consumer_offsets import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_offset_commit_value,
+)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -74,13 +80,21 @@ def is_stale(value: OffsetCommitValue, current: UUID | None) -> bool:
     return current is None or (value.topic_id != current and ZERO_UUID not in (value.topic_id, current))
 
 
+_Kept = OffsetCommitValue | bytes
+"""A value, or one as the log has it in the form that `offset_scan` takes; read when somebody asks for it."""
+
+
+def _read(kept: _Kept) -> OffsetCommitValue:
+    return read_offset_commit_value(kept) if type(kept) is bytes else kept  # type: ignore[return-value]
+
+
 class Offsets:
     """Committed offsets by consumer group, topic and partition. If a stretch of the log is lost, an offset
     from before it may have been replaced in it, and a missing offset may have been committed in it: both are
     *doubtful* until they are committed again."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+        self._groups: dict[str, dict[str, dict[int, _Kept]]] = {}
         self.count = 0
         self.incomplete = False
         """Whether a stretch of the log is lost."""
@@ -109,24 +123,11 @@ class Offsets:
 
     def replay(self, record: OffsetRecord) -> None:
         group_id, topic, partition = record.key.group, record.key.topic, record.key.partition
-        if self.incomplete:
-            (self._sure.discard if record.value is None else self._sure.add)((group_id, topic, partition))
         if record.value is not None:
-            topics = self._groups.get(group_id)
-            if topics is None:
-                topics = self._groups[group_id] = {}
-                untrack(self._groups)  # else each full collection visits every group: 40 ms with a hundred thousand
-            if topic not in topics:
-                topics[topic] = {}
-                untrack(topics)  # of such dictionaries as the next; to add one tracks it again
-            partitions = topics[topic]
-            if partition not in partitions:
-                self.count += 1
-                if group_id in self._counted:
-                    self._counted[group_id] += 1
-            partitions[partition] = record.value
-            untrack(partitions)  # of numbers and messages; to add something tracks it again
+            self.keep(group_id, topic, partition, record.value)
             return
+        if self.incomplete:
+            self._sure.discard((group_id, topic, partition))
         topics = self._groups.get(group_id, {})
         if topics.get(topic, {}).pop(partition, None) is None:
             return
@@ -139,15 +140,35 @@ class Offsets:
             del self._groups[group_id]
             self._counted.pop(group_id, None)
 
+    def keep(self, group_id: str, topic: str, partition: int, value: _Kept) -> None:
+        """Have an offset: as the log says it, in `replay` and for `WrittenOffset`."""
+        if self.incomplete:
+            self._sure.add((group_id, topic, partition))
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+            untrack(self._groups)  # else each full collection visits every group: 40 ms with a hundred thousand
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+            untrack(topics)  # of such dictionaries as this; to add one tracks it again
+        if partition not in partitions:
+            self.count += 1
+            if group_id in self._counted:
+                self._counted[group_id] += 1
+        partitions[partition] = value
+        untrack(partitions)  # of numbers and messages; to add something tracks it again
+
     def adopt(self, key: OffsetCommitKey, topic_id: UUID) -> None:
         """Take an offset without a topic id for one of this topic. That changes no commit, and the next
         snapshot writes it to the log."""
         partitions = self._groups[key.group][key.topic]
-        partitions[key.partition] = replace(partitions[key.partition], topic_id=topic_id)
+        partitions[key.partition] = replace(_read(partitions[key.partition]), topic_id=topic_id)
         untrack(partitions)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
-        return self._groups.get(group_id, {}).get(topic, {}).get(partition)
+        kept = self._groups.get(group_id, {}).get(topic, {}).get(partition)
+        return None if kept is None else _read(kept)
 
     def count_of(self, group_id: str) -> int:
         """How many offsets a group has."""
@@ -175,7 +196,14 @@ class Offsets:
         return list(self._groups.get(group_id, ()))
 
     def partitions(self, group_id: str, topic: str) -> list[tuple[int, OffsetCommitValue]]:
-        return list(self._groups.get(group_id, {}).get(topic, {}).items())
+        return [(index, _read(kept)) for index, kept in self._groups.get(group_id, {}).get(topic, {}).items()]
+
+    def numbers(self, group_id: str, topic: str) -> list[tuple[int, int]]:
+        """The partitions of a topic with the offsets that are committed."""
+        return [
+            (index, offset_in(kept) if type(kept) is bytes else kept.offset)  # type: ignore[arg-type,union-attr]
+            for index, kept in self._groups.get(group_id, {}).get(topic, {}).items()
+        ]
 
     def indexes(self, group_id: str, topic: str) -> list[int]:
         return list(self._groups.get(group_id, {}).get(topic, ()))
@@ -187,12 +215,20 @@ class Offsets:
     def has(self, group_id: str) -> bool:
         return group_id in self._groups
 
-    def all(self) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
-        """Every offset; nothing may change meanwhile."""
+    def of_other_topics(self, topic_id_of: TopicId) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue] | None]:
+        """Every offset whose topic id is not that of the topic that has the name now; None for each other. Nothing may
+        change meanwhile."""
         for group_id, topics in self._groups.items():
             for topic, partitions in topics.items():
-                for partition, value in partitions.items():
-                    yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+                current = topic_id_of(topic)
+                id_bytes = b"" if current is None else current.bytes
+                for partition, kept in partitions.items():
+                    if type(kept) is bytes and topic_id_in(kept) == id_bytes:
+                        yield None
+                    elif (value := _read(kept)).topic_id != current:
+                        yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+                    else:
+                        yield None
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetCommitKey, OffsetCommitValue]]:
         """Each offset as it is when its turn comes; offsets added meanwhile are left out."""
@@ -315,10 +351,7 @@ def fetch(
     if offsets.incomplete and not request.topics and not offsets.has(group_id):
         return OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=LOST)
     if request.topics is None:
-        wanted = [
-            (topic, [partition for partition, _ in offsets.partitions(group_id, topic)])
-            for topic in offsets.topics(group_id)
-        ]
+        wanted = [(topic, offsets.indexes(group_id, topic)) for topic in offsets.topics(group_id)]
     else:
         wanted = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
     topics = []

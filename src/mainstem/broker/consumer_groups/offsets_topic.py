@@ -6,7 +6,10 @@ not know are handed on as they are: a later version wrote them, and will want th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.offset_scan import written_offset
 from mainstem.broker.consumer_groups.step import (
     ConsumerGroupRecord,
     LogRecord,
@@ -15,6 +18,7 @@ from mainstem.broker.consumer_groups.step import (
     PendingRecord,
     ShareRecord,
     StreamsRecord,
+    WrittenOffset,
 )
 from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
@@ -48,7 +52,7 @@ from mainstem.protocol.messages.streams_group_records import (
     StreamsValue,
 )
 from mainstem.protocol.messages.versioned import read_versioned, write_versioned
-from mainstem.protocol.records import NewRecord, Record
+from mainstem.protocol.records import NewRecord, Record, StoredBatch, scan_records
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -79,12 +83,16 @@ class OffsetsTopicCodec:
     def decode(self, record: Record) -> LogRecord | None:
         return decode(record)
 
+    def decode_all(self, batch: StoredBatch) -> Iterator[LogRecord]:
+        return scan_records(batch, written_offset, decode)
+
 
 def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
     """A record in the form of the topic, as programs of this level read it. Raises `ProtocolError` on a value
     that has no encoding."""
     if isinstance(record, UnknownRecord):
         return NewRecord(record.timestamp_ms, record.key, record.value, record.headers)
+    assert not isinstance(record, WrittenOffset), "who writes an offset again has read it"
     value = record.value
     if value is None:
         body = None

@@ -113,13 +113,15 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
         for one of the topic that has the name now."""
         self._stale = []
         adopted = False
-        for looked_at, (key, value) in enumerate(machine.state.offsets.all(), 1):
-            current = self._topics.id_of(key.topic)
-            if current is None or is_stale(value, current):
-                self._stale.append(key)
-            elif value.topic_id == ZERO_UUID != current and key.topic not in self._deleted:
-                machine.state.offsets.adopt(key, current)
-                adopted = True
+        for looked_at, other in enumerate(machine.state.offsets.of_other_topics(self._topics.id_of), 1):
+            if other is not None:
+                key, value = other
+                current = self._topics.id_of(key.topic)
+                if current is None or is_stale(value, current):
+                    self._stale.append(key)
+                elif value.topic_id == ZERO_UUID != current and key.topic not in self._deleted:
+                    machine.state.offsets.adopt(key, current)
+                    adopted = True
             if looked_at % REPLAYED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if adopted and self._feature_level() >= FeatureLevel.HARDENED:  # records name the topic from then on

@@ -46,6 +46,15 @@ class OffsetRecord(NamedTuple):
     value: OffsetCommitValue | None
 
 
+class WrittenOffset(NamedTuple):
+    """A committed offset with its value as the log has it, which nobody has read yet; see `offset_scan`."""
+
+    group: str
+    topic: str
+    partition: int
+    value: bytes
+
+
 class ConsumerGroupRecord(NamedTuple):
     """A consumer group's generation with its members and assignments; without a value: the group is gone."""
 
@@ -82,7 +91,14 @@ class StreamsRecord(NamedTuple):
 
 
 LogRecord = (
-    OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | ShareRecord | StreamsRecord | UnknownRecord
+    OffsetRecord
+    | WrittenOffset
+    | ConsumerGroupRecord
+    | ModernRecord
+    | PendingRecord
+    | ShareRecord
+    | StreamsRecord
+    | UnknownRecord
 )
 
 

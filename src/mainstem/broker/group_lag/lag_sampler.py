@@ -157,9 +157,9 @@ class LagSampler:
         for group_id in offsets.group_ids():
             lags: list[tuple[str, int, int | None]] = []
             for name in offsets.topics(group_id):
-                committed = offsets.partitions(group_id, name)
+                committed = offsets.numbers(group_id, name)
                 for first in range(0, len(committed), OFFSETS_AT_ONCE):
-                    part = [(index, value.offset) for index, value in committed[first : first + OFFSETS_AT_ONCE]]
+                    part = committed[first : first + OFFSETS_AT_ONCE]
                     lags += zip(repeat(name), (index for index, _ in part), await self._lags_in(name, part, look))
                     looked_at += len(part)
                     if looked_at >= OFFSETS_AT_ONCE:

@@ -63,9 +63,9 @@ async def read_group(state: LoggedState, topics: CurrentTopics, group_id: str) -
         if number % MEMBERS_AT_ONCE == 0:
             await asyncio.sleep(0)
     committed = {
-        (topic, partition): value.offset
+        (topic, partition): offset
         for topic in state.offsets.topics(group_id)
-        for partition, value in state.offsets.partitions(group_id, topic)
+        for partition, offset in state.offsets.numbers(group_id, topic)
     }
     return ReadGroup(
         kind=_kind(group),

@@ -10,7 +10,7 @@ The log has every offset from its start on, so a skipped offset is as lost as an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import LogUnavailable, Unreadable
@@ -72,6 +72,10 @@ class RecordCodec(Protocol[R]):
 
     def decode(self, record: Record) -> R | None:
         """The content of a record of the topic; None for one without a meaning. Raises `ProtocolError`."""
+        ...
+
+    def decode_all(self, batch: StoredBatch) -> Iterator[R]:
+        """The contents of all records of a batch that have a meaning, in order. Raises `ProtocolError`."""
         ...
 
 
@@ -243,14 +247,19 @@ class MachineLog(Generic[R]):
         if batch.header.is_control:
             return []
         found: list[R] = []
-        for record in read_records(batch):
-            decoded = self._codec.decode(record) if record.offset >= position else None
+        all_of_it = batch.header.base_offset >= position
+        for decoded in self._codec.decode_all(batch) if all_of_it else self._decoded_from(batch, position):
             if decoded is not None:
                 found.append(decoded)
             self._decoded += 1  # over all batches, most of which may have few records
             if self._decoded % DECODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return found
+
+    def _decoded_from(self, batch: StoredBatch, position: int) -> Iterator[R | None]:
+        """The records of a batch from an offset within it on."""
+        for record in read_records(batch):
+            yield self._codec.decode(record) if record.offset >= position else None
 
     async def _next_readable(self, position: int, end: int) -> int:
         """The first offset behind a damage from which on the log can be read; `end`: no offset behind it can.

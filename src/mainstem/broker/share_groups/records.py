@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from mainstem.protocol.messages.share_state_records import (
     write_share_state_key,
     write_share_state_value,
 )
-from mainstem.protocol.records import NewRecord, Record
+from mainstem.protocol.records import NewRecord, Record, StoredBatch, read_records
 
 
 class SharedPartition(NamedTuple):
@@ -75,6 +76,9 @@ class ShareStateCodec:
             return StateRecord(key, None if record.value is None else read_share_state_value(key, record.value))
         except UnsupportedVersion:
             return UnknownRecord(record.key, record.value, record.timestamp, record.headers)
+
+    def decode_all(self, batch: StoredBatch) -> Iterator[StateLogRecord]:
+        return (found for record in read_records(batch) if (found := self.decode(record)) is not None)
 
 
 def limits_of(config: ShareGroupsConfig) -> LogLimits:

@@ -7,6 +7,8 @@ will want them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
 from mainstem.broker.machines.result import UnknownRecord
@@ -32,7 +34,7 @@ from mainstem.protocol.messages.transaction_log import (
     write_transaction_value,
 )
 from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
-from mainstem.protocol.records import NewRecord, Record
+from mainstem.protocol.records import NewRecord, Record, StoredBatch, read_records
 
 STATE_TOPIC = "__transaction_state"
 
@@ -76,6 +78,9 @@ class StateTopicCodec:
             )
         except UnsupportedVersion:
             return UnknownRecord(record.key, record.value, record.timestamp, record.headers)
+
+    def decode_all(self, batch: StoredBatch) -> Iterator[StateRecord]:
+        return (found for record in read_records(batch) if (found := self.decode(record)) is not None)
 
 
 def _value(transaction: Transaction) -> TransactionLogValue:

@@ -19,7 +19,14 @@ from mainstem.protocol.records.builder import NewRecord, build_batch, build_cont
 from mainstem.protocol.records.compression import Compression
 from mainstem.protocol.records.header import BatchHeader, TimestampType, read_batch_header, walk_batches
 from mainstem.protocol.records.lookup import RecordPosition, find_max_timestamp, find_timestamp
-from mainstem.protocol.records.record import ControlRecord, ControlType, Record, read_control, read_records
+from mainstem.protocol.records.record import (
+    ControlRecord,
+    ControlType,
+    Record,
+    read_control,
+    read_records,
+    scan_records,
+)
 
 __all__ = [
     "BatchHeader",
@@ -41,6 +48,7 @@ __all__ = [
     "read_control",
     "read_records",
     "restamp",
+    "scan_records",
     "stamp_log_append_time",
     "stored_batches",
     "verify_checksum",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from mainstem.kernel.batch_header import HEADER_BYTES
 from mainstem.model import TimestampType
@@ -17,6 +18,8 @@ from mainstem.protocol.errors import CorruptBatch
 from mainstem.protocol.records.batch import NewBatch, StoredBatch
 from mainstem.protocol.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 from mainstem.protocol.records.header import BatchHeader
+
+T = TypeVar("T")
 
 _SHIFT_END = 70  # ten bytes of seven bits
 
@@ -98,6 +101,38 @@ def read_records(batch: NewBatch | StoredBatch, bytes_max: int = DECOMPRESSED_BY
         except IndexError:
             raise CorruptBatch("a record ends early", position) from None
         yield record
+        position = stop
+    if position != len(body):
+        raise CorruptBatch(f"{len(body) - position} bytes follow the last record", position)
+
+
+def scan_records(
+    batch: StoredBatch,
+    quick: Callable[[bytes, int, int], T | None],
+    other: Callable[[Record], T | None],
+    bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> Iterator[T]:
+    """What records of a batch say, in order: what `quick` makes of the bytes between two positions, else what `other`
+    makes of the record, without those of which neither makes anything. `quick` leaves to `other` whatever it is not
+    sure of. Raises like `read_records`, and what `other` raises."""
+    header = batch.header
+    payload = decompress(header.compression, memoryview(batch.data)[HEADER_BYTES:], bytes_max)
+    body = payload if type(payload) is bytes else bytes(payload)
+    position = 0
+    for _ in range(header.record_count):
+        try:
+            size, start = read_signed_varint(body, position)
+            stop = start + size
+            if size < 0 or stop > len(body):
+                raise CorruptBatch(f"a record claims {size} bytes", position)
+            said = quick(body, start, stop)
+            record = _read_record(body, start, stop, header) if said is None else None
+        except IndexError:
+            raise CorruptBatch("a record ends early", position) from None
+        if record is not None:
+            said = other(record)
+        if said is not None:
+            yield said
         position = stop
     if position != len(body):
         raise CorruptBatch(f"{len(body) - position} bytes follow the last record", position)
