@@ -21,6 +21,7 @@ from mainstem.broker.consumer_groups.step import (
     ModernRecord,
     OffsetRecord,
     PendingRecord,
+    ReadRecord,
     ShareRecord,
     StreamsRecord,
     WrittenOffset,
@@ -86,9 +87,9 @@ class LoggedState:
 
     # --- replay --------------------------------------------------------------------------------------
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: ReadRecord) -> None:
         """Apply the next record of the log."""
-        if type(record) is WrittenOffset:  # of most records there are, at a start
+        if isinstance(record, WrittenOffset):  # of most records there are, at a start
             self._replay_written(record)
             return
         if isinstance(record, UnknownRecord):

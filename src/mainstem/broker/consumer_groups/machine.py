@@ -24,7 +24,7 @@ from mainstem.broker.consumer_groups.logged_state import LoggedState, Section
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
-from mainstem.broker.consumer_groups.step import Counts, LogRecord
+from mainstem.broker.consumer_groups.step import Counts, LogRecord, ReadRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.schema import ZERO_UUID
@@ -70,7 +70,7 @@ class ConsumerGroupMachine:
 
     # --- the log -------------------------------------------------------------------------------------
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: ReadRecord) -> None:
         """Apply the next record of the log."""
         self.state.replay(record)
 

@@ -14,9 +14,11 @@ import struct
 
 from mainstem.broker.consumer_groups.step import WrittenOffset
 from mainstem.kernel import untrack
+from mainstem.protocol.errors import CorruptBatch
+from mainstem.protocol.records.record import read_signed_varint
 
-VALUE_START = b"\x00\x04"
-"""The version of a value with a topic id."""
+VALUE_VERSION = 4
+"""That of a value with a topic id, below a byte of zero."""
 ONE_TAG = b"\x01\x00\x10"
 """Behind the timestamp of such a value: one tagged field, tag 0, of 16 bytes."""
 TOPIC_ID_BYTES = 16
@@ -41,15 +43,24 @@ def topic_id_in(value: bytes) -> bytes:
 
 def is_todays(value: bytes) -> bool:
     """Whether a value has today's form, and can be read."""
-    if value[:2] != VALUE_START or len(value) <= _METADATA_AT:
+    try:
+        return _stands_in(value, 0, len(value))
+    except IndexError:
         return False
-    length = value[_METADATA_AT]  # of the metadata and one
-    tags_at = _METADATA_AT + length + _TIMESTAMP_BYTES
+
+
+def _stands_in(body: bytes, start: int, stop: int) -> bool:
+    """Whether a value in today's form stands between two positions. Raises IndexError where the bytes end before it."""
+    length = body[start + _METADATA_AT]  # of the metadata and one
+    metadata_stop = start + _METADATA_AT + length
+    tags_at = metadata_stop + _TIMESTAMP_BYTES
     return (
-        0 < length < _ONE_BYTE_MAX
-        and len(value) == tags_at + len(ONE_TAG) + TOPIC_ID_BYTES
-        and value[tags_at : tags_at + len(ONE_TAG)] == ONE_TAG
-        and (length == 1 or value[_METADATA_AT + 1 : _METADATA_AT + length].isascii())
+        body[start] == 0
+        and body[start + 1] == VALUE_VERSION
+        and 0 < length < _ONE_BYTE_MAX
+        and tags_at + len(ONE_TAG) + TOPIC_ID_BYTES == stop
+        and body.startswith(ONE_TAG, tags_at)
+        and (length == 1 or body[start + _METADATA_AT + 1 : metadata_stop].isascii())
     )
 
 
@@ -57,41 +68,30 @@ def written_offset(body: bytes, start: int, stop: int) -> WrittenOffset | None:
     """What the record between two positions of a batch's records says, if it is a committed offset in today's form."""
     try:
         position = start + 1  # behind the attributes
-        for _ in range(2):  # the deltas of timestamp and offset
-            while body[position] >= _ONE_BYTE_MAX:
-                position += 1
+        while body[position] >= _ONE_BYTE_MAX:  # the delta of the timestamp
             position += 1
-        key_size, key_at = _size(body, position)
-        key_stop = key_at + key_size
-        value_size, value_at = _size(body, key_stop)
-        value_stop = value_at + value_size
-        if min(key_size, value_size) < 0 or value_stop + 1 != stop or body[value_stop] != 0:
-            return None  # a deletion, or with headers
-        if body[key_at] != 0 or body[key_at + 1] > 1:
+        position += 1
+        while body[position] >= _ONE_BYTE_MAX:  # that of the offset
+            position += 1
+        size, key_at = read_signed_varint(body, position + 1)
+        key_stop = key_at + size
+        if size < 0 or body[key_at] != 0 or body[key_at + 1] > 1:
             return None
+        size, value_at = read_signed_varint(body, key_stop)
+        value_stop = value_at + size
+        if size < 0 or value_stop + 1 != stop or body[value_stop] != 0:
+            return None  # a deletion, or with headers
         group_stop = key_at + 4 + (body[key_at + 2] << 8 | body[key_at + 3])
         topic_stop = group_stop + 2 + (body[group_stop] << 8 | body[group_stop + 1])
-        value = body[value_at:value_stop]
-        if topic_stop + 4 != key_stop or not is_todays(value):
+        if topic_stop + 4 != key_stop or not _stands_in(body, value_at, value_stop):
             return None
         found = WrittenOffset(
             body[key_at + 4 : group_stop].decode(),
             body[group_stop + 2 : topic_stop].decode(),
             int.from_bytes(body[topic_stop:key_stop], "big", signed=True),
-            value,
+            body[value_at:value_stop],
         )
-        untrack(found)  # of texts and numbers; some hundred thousand are read together while a node starts
-        return found
-    except (IndexError, UnicodeDecodeError):
-        return None
-
-
-def _size(body: bytes, position: int) -> tuple[int, int]:
-    """A length of one or two bytes, with the position behind it; -1 for any other."""
-    first = body[position]
-    if first < _ONE_BYTE_MAX:
-        return (-1 if first & 1 else first >> 1), position + 1
-    second = body[position + 1]
-    if first & 1 or second >= _ONE_BYTE_MAX:
-        return -1, position + 2
-    return (first & 0x7F | second << 7) >> 1, position + 2
+    except (IndexError, UnicodeDecodeError, CorruptBatch):
+        return None  # the reader of all says what is wrong, if anything is
+    untrack(found)  # of texts and numbers; some hundred thousand are read together while a node starts
+    return found

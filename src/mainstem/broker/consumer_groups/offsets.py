@@ -85,7 +85,7 @@ _Kept = OffsetCommitValue | bytes
 
 
 def _read(kept: _Kept) -> OffsetCommitValue:
-    return read_offset_commit_value(kept) if type(kept) is bytes else kept  # type: ignore[return-value]
+    return read_offset_commit_value(kept) if isinstance(kept, bytes) else kept
 
 
 class Offsets:
@@ -201,7 +201,7 @@ class Offsets:
     def numbers(self, group_id: str, topic: str) -> list[tuple[int, int]]:
         """The partitions of a topic with the offsets that are committed."""
         return [
-            (index, offset_in(kept) if type(kept) is bytes else kept.offset)  # type: ignore[arg-type,union-attr]
+            (index, offset_in(kept) if isinstance(kept, bytes) else kept.offset)
             for index, kept in self._groups.get(group_id, {}).get(topic, {}).items()
         ]
 
@@ -223,7 +223,7 @@ class Offsets:
                 current = topic_id_of(topic)
                 id_bytes = b"" if current is None else current.bytes
                 for partition, kept in partitions.items():
-                    if type(kept) is bytes and topic_id_in(kept) == id_bytes:
+                    if isinstance(kept, bytes) and topic_id_in(kept) == id_bytes:
                         yield None
                     elif (value := _read(kept)).topic_id != current:
                         yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value

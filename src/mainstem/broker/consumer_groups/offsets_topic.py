@@ -16,9 +16,9 @@ from mainstem.broker.consumer_groups.step import (
     ModernRecord,
     OffsetRecord,
     PendingRecord,
+    ReadRecord,
     ShareRecord,
     StreamsRecord,
-    WrittenOffset,
 )
 from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
@@ -83,7 +83,7 @@ class OffsetsTopicCodec:
     def decode(self, record: Record) -> LogRecord | None:
         return decode(record)
 
-    def decode_all(self, batch: StoredBatch) -> Iterator[LogRecord]:
+    def decode_all(self, batch: StoredBatch) -> Iterator[ReadRecord]:
         return scan_records(batch, written_offset, decode)
 
 
@@ -92,7 +92,6 @@ def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewReco
     that has no encoding."""
     if isinstance(record, UnknownRecord):
         return NewRecord(record.timestamp_ms, record.key, record.value, record.headers)
-    assert not isinstance(record, WrittenOffset), "who writes an offset again has read it"
     value = record.value
     if value is None:
         body = None

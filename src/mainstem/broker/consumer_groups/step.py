@@ -91,15 +91,12 @@ class StreamsRecord(NamedTuple):
 
 
 LogRecord = (
-    OffsetRecord
-    | WrittenOffset
-    | ConsumerGroupRecord
-    | ModernRecord
-    | PendingRecord
-    | ShareRecord
-    | StreamsRecord
-    | UnknownRecord
+    OffsetRecord | ConsumerGroupRecord | ModernRecord | PendingRecord | ShareRecord | StreamsRecord | UnknownRecord
 )
+"""Records that machines write."""
+
+ReadRecord = LogRecord | WrittenOffset
+"""Records as they are read back."""
 
 
 @dataclass(slots=True)

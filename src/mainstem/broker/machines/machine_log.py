@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import LogUnavailable, Unreadable
 from mainstem.errors import LeaderMissing, MainstemError
@@ -74,8 +74,9 @@ class RecordCodec(Protocol[R]):
         """The content of a record of the topic; None for one without a meaning. Raises `ProtocolError`."""
         ...
 
-    def decode_all(self, batch: StoredBatch) -> Iterator[R]:
-        """The contents of all records of a batch that have a meaning, in order. Raises `ProtocolError`."""
+    def decode_all(self, batch: StoredBatch) -> Iterator[Any]:
+        """The contents of all records of a batch that have a meaning, in order, in any form that the machine replays.
+        Raises `ProtocolError`."""
         ...
 
 

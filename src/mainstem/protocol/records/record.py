@@ -30,6 +30,10 @@ def read_signed_varint(buffer: bytes, position: int) -> tuple[int, int]:
     byte = buffer[position]
     if byte < 0x80:  # as most are
         return (byte >> 1) ^ -(byte & 1), position + 1
+    second = buffer[position + 1]
+    if second < 0x80:  # as of most others
+        value = byte & 0x7F | second << 7
+        return (value >> 1) ^ -(value & 1), position + 2
     value = 0
     start = position
     for shift in range(0, _SHIFT_END, 7):
