@@ -65,7 +65,7 @@ def _stands_in(body: bytes, start: int, stop: int) -> bool:
 
 
 def written_offset(body: bytes, start: int, stop: int) -> WrittenOffset | None:
-    """What the record between two positions of a batch's records says, if it is a committed offset in today's form."""
+    """The committed offset that the record between two positions of a batch's records is, if it has today's form."""
     try:
         position = start + 1  # behind the attributes
         while body[position] >= _ONE_BYTE_MAX:  # the delta of the timestamp

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from mainstem.broker.machines.load_turns import LoadTurns
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.broker.machines.runtime import Machine, MachineRuntime
@@ -25,6 +26,7 @@ class PartitionPlace(NamedTuple):
     """To be called when the partition's queue is missing."""
     wake: Callable[[], None]
     """To be called when the runtime's `wake_at_ms` may have moved closer."""
+    load_turns: LoadTurns
 
 
 class MachinePartition(ABC, Generic[M]):
@@ -39,6 +41,7 @@ class MachinePartition(ABC, Generic[M]):
             name=f"{place.keeper}, {place.name}",
             snapshot_after_bytes=snapshot_after_bytes,
             wake=place.wake,
+            load_turns=place.load_turns,
         )
         self._log = log
         self._make_queue = place.make_queue

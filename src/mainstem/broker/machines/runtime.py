@@ -32,6 +32,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal, LogUnavailable, Unreadable
+from mainstem.broker.machines.load_turns import LoadTurns
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
 from mainstem.ports import Clock
@@ -172,7 +173,7 @@ class _Snapshot:
 class MachineRuntime(Generic[M]):
     """Drives the machine of one partition until `resign`. `name` is for messages; a snapshot is due when the log has
     grown by `snapshot_after_bytes`, and by as much as the last one took; `wake` is called when `wake_at_ms` may have
-    moved closer."""
+    moved closer; `load_turns` are those of all partitions of the topic."""
 
     def __init__(
         self,
@@ -183,6 +184,7 @@ class MachineRuntime(Generic[M]):
         name: str,
         snapshot_after_bytes: int,
         wake: Callable[[], None],
+        load_turns: LoadTurns | None = None,
     ) -> None:
         self.wake_at_ms: int | None = None
         self.machine: M | None = None
@@ -195,6 +197,7 @@ class MachineRuntime(Generic[M]):
         self._name = name
         self._snapshot_after_bytes = snapshot_after_bytes
         self._wake = wake
+        self._load_turns = load_turns or LoadTurns()
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._failure: Exception | None = None
         self._tickets: Ticket = 0
@@ -218,6 +221,7 @@ class MachineRuntime(Generic[M]):
         """Hand an event to the machine; the future gives its answer. Raises `CoordinatorRefusal`, and so may the
         future."""
         if self.machine is None or self._failure is not None:
+            self._load_turns.prefer(self)
             raise CoordinatorRefusal(self._refusal)
         self._tickets += 1
         ticket = self._tickets
@@ -320,6 +324,12 @@ class MachineRuntime(Generic[M]):
             pause_seconds = min(2 * pause_seconds, RELOAD_PAUSE_SECONDS_MAX)
 
     async def _load(self) -> None:
+        try:
+            await self._load_in_turns()
+        finally:
+            self._load_turns.ended(self)
+
+    async def _load_in_turns(self) -> None:
         await self._kind.prepare()
         machine = self._kind.make()
         replayed = 0
@@ -332,7 +342,7 @@ class MachineRuntime(Generic[M]):
             machine.replay(record)
             replayed += 1
             if replayed % REPLAYED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await self._load_turns.take(self)
         await self._kind.sort_out(machine)
         self._take_stock(machine, gaps)
         self._grown_bytes = self._log.bytes_read

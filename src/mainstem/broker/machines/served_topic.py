@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of, make_topic
+from mainstem.broker.machines.load_turns import LoadTurns
 from mainstem.broker.machines.machine_log import LogLimits, MachineLog, RecordCodec
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.serving_node import ServingNode
@@ -47,6 +48,7 @@ class ServedTopic(ABC, Generic[P]):
         self._leadership = node.leadership
         self._routing = node.routing
         self._clock = node.clock
+        self._load_turns = LoadTurns()
         self._supervision = node.supervision or Supervision(node.clock.monotonic)
         self._topic: Topic | None = None
         self._partitions: dict[int, P] = {}
@@ -72,7 +74,7 @@ class ServedTopic(ABC, Generic[P]):
 
     def _place(self, topic: Topic, index: int) -> PartitionPlace:
         name = f"{topic.name}-{index}"
-        return PartitionPlace(self._internal_topic.keeper, name, self._make_queues, self._rearm.set)
+        return PartitionPlace(self._internal_topic.keeper, name, self._make_queues, self._rearm.set, self._load_turns)
 
     def _first_served(self, partitions: int) -> None:
         """This node knows of the topic, and begins to load so many of its partitions."""

@@ -116,9 +116,9 @@ def scan_records(
     other: Callable[[Record], T | None],
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[T]:
-    """What records of a batch say, in order: what `quick` makes of the bytes between two positions, else what `other`
-    makes of the record, without those of which neither makes anything. `quick` leaves to `other` whatever it is not
-    sure of. Raises like `read_records`, and what `other` raises."""
+    """The contents of a batch's records, in order: whatever `quick` makes of the bytes between two positions, else
+    whatever `other` makes of the record, without those of which neither makes anything. `quick` leaves to `other` all
+    that it is not sure of. Raises like `read_records`, and like `other`."""
     header = batch.header
     payload = decompress(header.compression, memoryview(batch.data)[HEADER_BYTES:], bytes_max)
     body = payload if type(payload) is bytes else bytes(payload)
