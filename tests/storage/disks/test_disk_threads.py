@@ -93,6 +93,56 @@ def test_a_small_write_without_sync_is_whole_and_never_made_by_the_loop_unless_t
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("knows", [True, False], ids=["one call", "a system that has no such call"])
+def test_a_write_with_sync_covers_all_that_was_not_synced_before(
+    tmp_path: Path, knows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole file is synced where it may have more to sync than what is written; else that alone, in one call."""
+    calls: list[str] = []
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+
+    def noted(descriptor: int, buffers: Any, position: int, flags: int = 0) -> int:
+        if flags & os.RWF_DSYNC:
+            if not knows:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            calls.append("durable")
+        return pwritev(descriptor, buffers, position, flags)
+
+    def synced(descriptor: int) -> None:
+        calls.append("all")
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    monkeypatch.setattr(os, "fdatasync", synced)
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("journal/one", create=True)
+
+        async def told(*writes: bytes) -> list[str]:
+            calls.clear()
+            for write in writes:
+                await file.write(0, [write[:1], write[1:]], sync=True)
+            return calls
+
+        alone = "durable" if knows else "all"
+        assert await told(b"first", b"again", b"once more") == ["all", alone, alone], "others may have written before"
+        await file.write(100, [b"not synced"])
+        assert await told(b"behind it", b"later") == ["all", alone]
+        await file.size(truncate_to=1 << 20)
+        assert await told(b"longer", b"later") == ["all", alone]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(file.write(200, [bytes(1 << 20)], sync=True))
+            await asyncio.sleep(0)
+            tasks.create_task(file.write(8 << 20, [bytes(1 << 20)]))  # while the first syncs, or before
+        assert await told(b"overtaken") == ["all"]
+        assert await file.read(0, 12) == b"overtaken" + bytes(3)
+        await file.close()
+        await files.close()
+
+    asyncio.run(story())
+
+
 def test_the_directory_of_runs_is_as_durable_as_the_first_run_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

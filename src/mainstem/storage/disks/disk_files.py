@@ -54,6 +54,9 @@ NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 RWF_NOWAIT = os.RWF_NOWAIT
 """Fail with EAGAIN instead of waiting for the disk."""
 
+RWF_DSYNC = os.RWF_DSYNC
+"""What is written is durable when the call returns."""
+
 OWN_DIRECTORY_DEPTH = 3
 """From this depth on, a directory is of those that wrote its files, and goes with the last of them."""
 
@@ -179,6 +182,10 @@ class DiskFile:
         """Which threads have had jobs of this file: `close` waits for these threads only."""
         self._promises = True
         """True until the file system has refused `RWF_NOWAIT`."""
+        self._unsynced_writes = 1
+        """Changes without sync that were begun, and one for those before the file was opened…"""
+        self._synced_writes = 0
+        """…and how many of them a sync of the whole file has covered."""
         self._reading = reading
         self._reading_at_once = reading_at_once
         self._housekeeping = housekeeping
@@ -208,8 +215,15 @@ class DiskFile:
         descriptor = self._descriptor
         if sync:
             self._committed = True
-            await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
-        elif sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
+            begun = self._unsynced_writes
+            if self._synced_writes == begun:
+                await self._commits.run(partial(_write_durably, descriptor, position, buffers))
+            else:
+                await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
+                self._synced_writes = begun
+            return
+        self._unsynced_writes += 1
+        if sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
             if not self._written_at_once(position, buffers):
                 self._copied = True
                 await self._copies.run(partial(_write, descriptor, position, buffers))
@@ -244,6 +258,8 @@ class DiskFile:
         await self._do(self._housekeeping, os.fdatasync, self._descriptor)
 
     async def size(self, *, truncate_to: int | None = None) -> int:
+        if truncate_to is not None:
+            self._unsynced_writes += 1
         return await self._do(self._housekeeping, _size, self._descriptor, truncate_to)
 
     async def lock(self, *, exclusive: bool) -> bool:
@@ -283,6 +299,20 @@ async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.
 def _close_result(job: Future[ReadableFile]) -> None:
     if not job.cancelled() and job.exception() is None:
         os.close(job.result().descriptor)
+
+
+def _write_durably(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
+    """Write, and have nothing but that made durable, in one call: between two the thread would wait for the
+    interpreter."""
+    size = sum(memoryview(buffer).nbytes for buffer in buffers)
+    if len(buffers) <= VECTOR_BUFFERS_MAX and size <= VECTOR_BYTES_MAX:
+        try:
+            if os.pwritev(descriptor, buffers, position, RWF_DSYNC) == size:
+                return
+        except OSError as error:  # any other comes from the disk
+            if error.errno not in NO_PROMISE:
+                raise
+    _write_and_sync(descriptor, position, buffers)
 
 
 def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
