@@ -27,6 +27,7 @@ from bench.systems.guard import Guard
 from bench.systems.system import Durability, Node, Setup, System
 from bench.topics import Queues
 from bench.window import Window
+from mainstem.time_slices import LONG_SECONDS, SHORT_SECONDS, set_slice
 
 CONNECTIONS = 4
 """Of saturating loads. Kafka works on one request of a connection at a time."""
@@ -205,12 +206,13 @@ class Stage:
 
     def begin(self, load: Produce | Fetch, *, nice: int = 0) -> loads.Running:
         """Start a load beside others; it is ended with the stage at the latest. `nice` is above 0 where a load shares
-        its core with one whose latency is measured."""
+        its core with one whose latency is measured, which does not wait for the ends of its slices then."""
         cores = ",".join(map(str, self.bench.cpus.load))
         running = loads.start(self.bench.load_program, load, cpus=cores)
         self._running.append(running)
         if nice:
             os.setpriority(os.PRIO_PROCESS, running.process.pid, nice)
+        set_slice(LONG_SECONDS if nice else SHORT_SECONDS, running.process.pid)
         return running
 
     def finish(self, running: loads.Running) -> Result:

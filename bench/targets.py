@@ -19,6 +19,7 @@ from bench.workloads import (
     many_queues,
     small_requests,
     splitting,
+    tiering,
     transactions,
 )
 
@@ -175,8 +176,20 @@ def _isolation() -> list[Target]:
 
 
 def _everything() -> list[Target]:
-    pooled = between("10", everything.EVERYTHING, everything.BETWEEN, "p99_ms")
-    return [Target("10", f"p99 {everything.EVERYTHING}, to alone", 1.2, False, "×", pooled)]
+    """All of it together, and its shares; then what moves to an object store, and a store that is out."""
+    alone, out_alone = tiering.BETWEEN, tiering.OUT_BETWEEN
+    return [
+        *(_beside("10", title, everything.BETWEEN, "p99_ms")
+          for title in (everything.EVERYTHING, everything.READING, everything.SPLITTING)),
+        *(_beside("11", part + title, part + base, "window_p99_ms")
+          for title, base in ((tiering.UPLOADING, alone), (tiering.OUT, out_alone))
+          for part in ("", tiering.TAIL)),
+    ]  # fmt: skip
+
+
+def _beside(workload: str, title: str, alone: str, metric: str) -> Target:
+    """At most 1.2 times the latency alone."""
+    return Target(workload, f"p99 {title}, to alone", 1.2, False, "×", between(workload, title, alone, metric))
 
 
 def _footprint() -> list[Target]:

@@ -2,11 +2,11 @@
 
 A disk stalls by itself, and one stall decides the p99 of two seconds. So publishing goes on in windows of a second, at
 half of what the node takes saturated, and between windows the splitter's processes and the reader are stopped where
-they are, or go on. The latencies of all windows of a kind are one distribution: a stall is a few requests of many, and
-falls on either kind alike. But one of 40 ms delays a twentieth of a window's requests, and where every fifth window
-has one, it is the p99 of all. So the median of the windows' own p99 is told as well, and how many windows had a stall.
-The splitter splits before it merges, and merges before it compacts; what each of them did in all windows together is
-told beside the latency.
+they are, or go on: all of them, or one alone. The latencies of all windows of a kind are one distribution: a stall is a
+few requests of many, and falls on either kind alike. But one of 40 ms delays a twentieth of a window's requests, and
+where every fifth window has one, it is the p99 of all. So the median of the windows' own p99 is told as well, and how
+many windows had a stall. The splitter splits before it merges, and merges before it compacts; what each of them did in
+all windows together is told beside the latency.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from bench.systems.system import Durability
 from bench.workloads.isolation import READER_NICE, fill_past, half_load, publish
 
 BETWEEN = "alone, in windows between"
+READING = "beside the catch-up reader alone, in windows"
+SPLITTING = "beside split, merges and compactions alone, in windows"
 EVERYTHING = "beside split, merges, compactions and a catch-up reader, in windows"
 WINDOWS = {"short": 24, "full": 150}
 """Of each kind, at least; twice as many where merges or compactions did not come before."""
@@ -45,6 +47,7 @@ READER_BYTES_PER_S = 50e6
 """It has enough of the past for a minute of windows, and begins again when it has read everything."""
 STALL_MS = 20.0
 """A window with a request that took longer had a stall: four times the p99 of publishing alone."""
+TITLES = (BETWEEN, READING, SPLITTING, EVERYTHING)
 POOLED = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
@@ -56,20 +59,15 @@ class _Others:
         self._reader = reader
         self._reading = stage.begin(reader, nice=READER_NICE)
 
-    def stop(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        if self._reading.process.poll() is not None:  # it has read everything
+    def have(self, *, read: bool, split: bool) -> None:
+        """Each of the two goes on, or is stopped."""
+        if read and self._reading.process.poll() is not None:  # it has read everything
             self._stage.finish(self._reading)
             self._stage.node.forget_past()
             self._reading = self._stage.begin(self._reader, nice=READER_NICE)
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        self._stage.node.tree.signal_descendants(number)
+        self._stage.node.tree.signal_descendants(signal.SIGCONT if split else signal.SIGSTOP)
         if self._reading.process.poll() is None:
-            self._reading.process.send_signal(number)
+            self._reading.process.send_signal(signal.SIGCONT if read else signal.SIGSTOP)
 
 
 class _Work(NamedTuple):
@@ -110,7 +108,7 @@ def _everything(stage: Stage) -> None:
                          partition_max_bytes=1 << 20, until_end=True, rate_bytes=READER_BYTES_PER_S)  # fmt: skip
     before = _Work.of(http)
     others = _Others(stage, reader)
-    results: dict[str, list[Result]] = {BETWEEN: [], EVERYTHING: []}
+    results: dict[str, list[Result]] = {title: [] for title in TITLES}
     least = WINDOWS[stage.form.name]
     stage.window()
     try:
@@ -118,11 +116,12 @@ def _everything(stage: Stage) -> None:
             work = _Work.of(http)
             if number >= least and work.merged > before.merged and work.removed > before.removed:
                 break
-            for title in (BETWEEN, EVERYTHING) if number % 2 else (EVERYTHING, BETWEEN):
-                others.go_on() if title == EVERYTHING else others.stop()
+            turn = number % len(TITLES)
+            for title in (*TITLES[turn:], *TITLES[:turn]):
+                others.have(read=title in (READING, EVERYTHING), split=title in (SPLITTING, EVERYTHING))
                 results[title].append(stage.finish(stage.begin(load)))
     finally:
-        others.go_on()
+        others.have(read=True, split=True)
     _record_windows(stage, rate, results, before, _Work.of(http))
 
 
