@@ -55,7 +55,7 @@ RWF_NOWAIT = os.RWF_NOWAIT
 """Fail with EAGAIN instead of waiting for the disk."""
 
 RWF_DSYNC = os.RWF_DSYNC
-"""What is written is durable when the call returns."""
+"""The bytes are on the disk when the call returns."""
 
 OWN_DIRECTORY_DEPTH = 3
 """From this depth on, a directory is of those that wrote its files, and goes with the last of them."""
