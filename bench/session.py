@@ -204,15 +204,16 @@ class Stage:
         queues = int(load.topics.rpartition(":")[2]) * load.partitions
         return queues * (BATCH_HEADER_BYTES + load.batch_records * (load.record_bytes + RECORD_HEADER_BYTES))
 
-    def begin(self, load: Produce | Fetch, *, nice: int = 0) -> loads.Running:
+    def begin(self, load: Produce | Fetch, *, nice: int = 0, timed: bool = True) -> loads.Running:
         """Start a load beside others; it is ended with the stage at the latest. `nice` is above 0 where a load shares
-        its core with one whose latency is measured, which does not wait for the ends of its slices then."""
+        its core with one whose latency is measured. `timed`: the load's own latencies count, so that it does not wait
+        for the ends of others' slices, nor for those of a load that is not."""
         cores = ",".join(map(str, self.bench.cpus.load))
         running = loads.start(self.bench.load_program, load, cpus=cores)
         self._running.append(running)
         if nice:
             os.setpriority(os.PRIO_PROCESS, running.process.pid, nice)
-        set_slice(LONG_SECONDS if nice else SHORT_SECONDS, running.process.pid)
+        set_slice(SHORT_SECONDS if timed else LONG_SECONDS, running.process.pid)
         return running
 
     def finish(self, running: loads.Running) -> Result:

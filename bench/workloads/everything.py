@@ -57,14 +57,14 @@ class _Others:
     def __init__(self, stage: Stage, reader: Fetch) -> None:
         self._stage = stage
         self._reader = reader
-        self._reading = stage.begin(reader, nice=READER_NICE)
+        self._reading = stage.begin(reader, nice=READER_NICE, timed=False)
 
     def have(self, *, read: bool, split: bool) -> None:
         """Each of the two goes on, or is stopped."""
         if read and self._reading.process.poll() is not None:  # it has read everything
             self._stage.finish(self._reading)
             self._stage.node.forget_past()
-            self._reading = self._stage.begin(self._reader, nice=READER_NICE)
+            self._reading = self._stage.begin(self._reader, nice=READER_NICE, timed=False)
         self._stage.node.tree.signal_descendants(signal.SIGCONT if split else signal.SIGSTOP)
         if self._reading.process.poll() is None:
             self._reading.process.send_signal(signal.SIGCONT if read else signal.SIGSTOP)

@@ -69,7 +69,7 @@ def _beside_reader(stage: Stage) -> None:
         _settle(stage, load)
         stage.measure(ALONE, load)
         _settle(stage, load)
-        reading = stage.begin(reader, nice=READER_NICE)
+        reading = stage.begin(reader, nice=READER_NICE, timed=False)
         time.sleep(READER_LEAD_SECONDS)
         stage.measure(BESIDE_READER, load)
         read = stage.finish(reading)
