@@ -39,9 +39,9 @@ def redirected(
     partitions: int,
     listener: str,
 ) -> list[Buffer] | None:
-    """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those
-    that it refuses because this node does not lead them, or not in the epoch that the client knows. None where these
-    are too many; `frame` is as it was then. `listener` is the one that the client came by."""
+    """The frame of a Produce or Fetch response of about `partitions` partitions, with the leaders of those that this
+    node does not lead, or not in the epoch that the client knows: it refuses them, or has passed on what the client
+    sent. None where these are too many; `frame` is as it was then. `listener` is the one that the client came by."""
     if partitions > PARTITIONS_MAX:
         return None
     encoded = memoryview(joined(frame))[_LENGTH_BYTES:]
@@ -70,12 +70,15 @@ class Leaders:
         found = find_topic(self._broker, name or topic_id)
         return None if isinstance(found, ErrorCode) else found
 
-    def of(self, topic: Topic | None, partition: int, error_code: int) -> dict[str, int]:
-        """The fields of a `LeaderIdAndEpoch`; none where no leader is known."""
-        if topic is None or error_code not in _LED_BY_OTHERS:
+    def of(self, topic: Topic | None, partition: int, error_code: int, *, taken: bool = False) -> dict[str, int]:
+        """The fields of a `LeaderIdAndEpoch`; none where no leader is known. `taken`: also where there is no error, as
+        what the client sent was passed on."""
+        if topic is None or not (error_code in _LED_BY_OTHERS or (taken and error_code == ErrorCode.NONE)):
             return {}
         leadership = self._broker.leadership
         queue_id = topic.queue_id(partition)
+        if error_code == ErrorCode.NONE and leadership.serves_here(queue_id):
+            return {}
         replicas = leadership.replicas(leadership.group_of(queue_id))
         node = self._alive.get(self._broker.routing.broker_of(queue_id))
         if node is None or (node.node_id == self._broker.node_id and not leadership.serves_here(queue_id)):
@@ -91,7 +94,7 @@ def _produce_response(leaders: Leaders, response: produce.ProduceResponse) -> pr
         partitions = tuple(
             replace(
                 item,
-                current_leader=produce.LeaderIdAndEpoch(**leaders.of(topic, item.index, item.error_code)),
+                current_leader=produce.LeaderIdAndEpoch(**leaders.of(topic, item.index, item.error_code, taken=True)),
             )
             for item in answered.partition_responses
         )

@@ -150,7 +150,7 @@ class NodeReports:
         if request.close_behind and led.consensus.leads and not is_close_behind(led, to):
             raise TransferRefused(f"write group {group} cannot be led by node {to}: it is silent, or lacks many blocks")
         try:
-            led.consensus.transfer_leadership(to)
+            led.transfer_leadership(to, self._storage.setup.clock.now_ms())
         except NotTheLeader as error:
             raise WriteGroupsNotLed(str(error)) from error
         except RaftError as error:

@@ -188,17 +188,19 @@ def test_the_cold_ones_of_a_request_are_told_apart_and_settled_later(kernel: Mod
     _results, waiting = kernel.append_all(scan, [log], slots, 5)
     assert states.asked == [(0, QUEUE + 2, 7)]
     assert waiting == [(0, 4)]
-    cold = scan.cold()
+    cold = scan.late(Verdict.COLD_PRODUCER)
     data = bytes(scan[1].data)
     scan.release()
     assert [(number, batch.queue_id, batch.producer_id, bytes(batch.data)) for number, batch in cold] == [
         (1, QUEUE + 2, 7, data)
     ]
+    with pytest.raises(ValueError, match="is the last one"):
+        scan.late(Verdict.OK)
     scan.fail(Verdict.UNDECIDED, 0, 4)
-    with pytest.raises(IndexError, match="no cold batch 0"):
+    with pytest.raises(IndexError, match="no late batch 0"):
         scan.resettle(0, AppendResult(Outcome.OK), 3, 4)
     scan.resettle(1, AppendResult(Outcome.OK, 11, -1, 0), 3, 8)
-    with pytest.raises(IndexError, match="no cold batch 1"):
+    with pytest.raises(IndexError, match="no late batch 1"):
         scan.resettle(1, AppendResult(Outcome.OK), 3, 4)
     assert [(batch.verdict, batch.base_offset, batch.group, batch.block_index) for batch in scan.scanned()] == [
         (Verdict.UNDECIDED, -1, 0, 4),

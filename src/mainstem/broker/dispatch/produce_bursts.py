@@ -107,13 +107,12 @@ class ProduceBursts:
         if scan.acks == 0:
             return None
         responses = scan.responses(produce.ERRORS, throttle_ms)
-        if errors and produce.NOT_LEADER in errors:
+        if produce.names_leaders(scan, errors):
             return self._redirected(scan, responses, errors, listener)
         return [responses]
 
     def _redirected(self, scan: ProduceScan, responses: bytes, errors: Mapping[int, int], listener: str) -> Reply:
-        """Write each response by itself, with the leaders named where it refuses partitions that other nodes
-        lead."""
+        """Write each response by itself, with the leaders named of partitions that other nodes lead."""
         frames = memoryview(responses)
         redirected: list[Buffer] = []
         while frames:

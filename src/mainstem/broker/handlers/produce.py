@@ -438,12 +438,17 @@ def errors_of(scan: ProduceScan) -> Mapping[int, int]:
 def redirected_where_needed(
     broker: Broker, scan: ProduceScan, response: list[Buffer], errors: Mapping[int, int], listener: str
 ) -> list[Buffer]:
-    """The frame of a response, with the leaders named where it refuses partitions that other nodes lead: where clients
-    of that listener reach them."""
-    if errors and NOT_LEADER in errors and scan.version >= REDIRECTED_FROM:
-        count = sum(errors.values())
+    """The frame of a response, with the leaders named of partitions that other nodes lead, whether they are refused
+    here or taken there: where clients of that listener reach them."""
+    if scan.version >= REDIRECTED_FROM and names_leaders(scan, errors):
+        count = max(sum(errors.values()), scan.batch_count)
         return redirected(broker, ProduceResponse, scan.version, response, count, listener) or response
     return response
+
+
+def names_leaders(scan: ProduceScan, errors: Mapping[int, int]) -> bool:
+    """Whether the answer to a scan is to tell clients where to go."""
+    return scan.taken_elsewhere or bool(errors and NOT_LEADER in errors)
 
 
 def _copies_demanded(broker: Broker, scan: ProduceScan) -> int | dict[int, int]:

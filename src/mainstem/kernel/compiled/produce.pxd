@@ -49,6 +49,7 @@ cdef class ProduceScan:
     cdef readonly int version
     cdef readonly bint transactional
     cdef readonly bytes transactional_id
+    cdef public bint taken_elsewhere          # another node took some of its batches
     cdef readonly int32_t acks
     cdef readonly int32_t timeout_ms
     cdef Py_ssize_t _capacity                 # batches there is memory for

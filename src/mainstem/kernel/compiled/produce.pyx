@@ -43,6 +43,7 @@ from mainstem.kernel.compiled.layout cimport (
     INVALID_TIMESTAMP,
     LARGER_THAN_TOPIC_ALLOWS,
     MANY_BATCHES,
+    NOT_LEADER,
     NO_BATCH,
     OK,
     OLD_FORMAT,
@@ -335,15 +336,17 @@ cdef class ProduceScan:
             batch.log_start_offset = result.log_start_offset
             number += 1
 
-    def cold(self):
-        """The batches whose producers are on disk: their numbers among all, and copies of them, which outlive the
-        frame."""
+    def late(self, int verdict):
+        """The batches with a verdict that is not the last one, COLD_PRODUCER or NOT_LEADER: their numbers among all,
+        and copies of them, which outlive the frame."""
         cdef Py_ssize_t number
+        if verdict != COLD_PRODUCER and verdict != NOT_LEADER:
+            raise ValueError(f"verdict {verdict} is the last one")
         cdef Batch *batch
         found = []
         for number in range(self.batch_count):
             batch = &self.batches[number]
-            if batch.verdict == COLD_PRODUCER:
+            if batch.verdict == verdict:
                 found.append((number, BatchAppend(
                     batch.queue_id, memoryview(bytes(self._data_of(batch))), batch.record_count, batch.last_offset_delta,
                     batch.max_timestamp, batch.producer_id, batch.producer_epoch, batch.base_sequence,
@@ -352,9 +355,11 @@ cdef class ProduceScan:
         return found
 
     def resettle(self, Py_ssize_t number, result, int group, int64_t block_index):
-        """What became of a batch that was `cold`, and the block it waits for."""
-        if number < 0 or number >= self.batch_count or self.batches[number].verdict != COLD_PRODUCER:
-            raise IndexError(f"no cold batch {number}")
+        """What became of a batch that was `late`, and the block it waits for."""
+        if number < 0 or number >= self.batch_count:
+            raise IndexError(f"no late batch {number}")
+        if self.batches[number].verdict != COLD_PRODUCER and self.batches[number].verdict != NOT_LEADER:
+            raise IndexError(f"no late batch {number}")
         cdef Batch *batch = &self.batches[number]
         batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
         batch.base_offset = result.base_offset

@@ -58,6 +58,9 @@ ACKS_ALL = -1
 VERDICT_OF_OUTCOME = {outcome: Verdict[outcome.name] for outcome in Outcome if outcome.name in Verdict.__members__}
 """They share their names. An outcome of reads alone has no verdict."""
 
+NOT_THE_LAST = frozenset({Verdict.COLD_PRODUCER, Verdict.NOT_LEADER})
+"""Verdicts that a store may put off: it holds copies of such batches, and another verdict comes later."""
+
 _COMPRESSION_LAST = 4  # none, gzip, snappy, lz4, zstd
 _ZSTD = 4
 _ZSTD_FROM = 7
@@ -148,7 +151,7 @@ class ProduceScan(Sequence[BatchAppend]):
     """A Produce request, taken apart. As a sequence: its accepted batches, whose bytes are those of the frame."""
 
     __slots__ = ("_accepted", "_frame", "_now_ms", "_requests", "_resolved", "acks", "batches", "bytes_taken",
-                 "timeout_ms", "topics", "transactional", "transactional_id", "version")  # fmt: skip
+                 "taken_elsewhere", "timeout_ms", "topics", "transactional", "transactional_id", "version")  # fmt: skip
 
     def __init__(self, frame: memoryview, version: int, now_ms: int) -> None:
         self.version = version
@@ -156,6 +159,8 @@ class ProduceScan(Sequence[BatchAppend]):
         self.transactional = False
         """The request names a transactional id."""
         self.transactional_id: bytes | None = None
+        self.taken_elsewhere = False
+        """Another node took some of its batches."""
         self.acks = 0
         self.timeout_ms = 0
         self.topics: list[ScannedTopic] = []
@@ -399,19 +404,21 @@ class ProduceScan(Sequence[BatchAppend]):
         for batch, (group, index) in zip(self._accepted, blocks, strict=True):
             batch.group, batch.block_index = group, index
 
-    def cold(self) -> list[tuple[int, BatchAppend]]:
-        """The batches whose producers are on disk: their numbers among all, and copies of them, which outlive the
-        frame."""
+    def late(self, verdict: int) -> list[tuple[int, BatchAppend]]:
+        """The batches with a verdict that is not the last one, COLD_PRODUCER or NOT_LEADER: their numbers among all,
+        and copies of them, which outlive the frame."""
+        if verdict not in NOT_THE_LAST:
+            raise ValueError(f"verdict {verdict} is the last one")
         return [
             (number, self._append_of(batch)._replace(data=memoryview(bytes(self._data_of(batch)))))
             for number, batch in enumerate(self.batches)
-            if batch.verdict == Verdict.COLD_PRODUCER
+            if batch.verdict == verdict
         ]
 
     def resettle(self, number: int, result: AppendResult, group: int, block_index: int) -> None:
-        """Set the result of a batch that was `cold`, and the block it waits for."""
-        if number < 0 or self.batches[number].verdict != Verdict.COLD_PRODUCER:
-            raise IndexError(f"no cold batch {number}")
+        """Set the result of a batch that was `late`, and the block it waits for."""
+        if number < 0 or self.batches[number].verdict not in NOT_THE_LAST:
+            raise IndexError(f"no late batch {number}")
         batch = self.batches[number]
         batch.verdict = VERDICT_OF_OUTCOME[result.outcome]
         batch.base_offset = result.base_offset

@@ -10,6 +10,7 @@ from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.topics.queue_care import QueueCare
 from mainstem.model import FeatureLevel
 from mainstem.nameserver.cluster.node_liveness import NodeState
+from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.disk.starts_file import StartsFile
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import (
@@ -27,6 +28,7 @@ from mainstem.node.storage_role.served_write_groups import ServedWriteGroups
 from mainstem.node.storage_role.store_directory import MANIFEST_NAME, StoreUnsupported
 from mainstem.ports import ForwardedClients, QueueAdmin, TransactionMarkers, TransactionVerification
 from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.other_nodes import CallsWithBytes
 from mainstem.storage.cluster.leader_balance import LeaderBalance
 from mainstem.storage.cluster.membership_steps import MembershipSteps
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
@@ -43,6 +45,7 @@ from mainstem.storage.serving.transaction_service import TransactionService
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.leader_transactions import LeaderTransactionMarkers
+from mainstem.storage_link.remote_message_store import RemoteMessageStore
 
 JOURNAL_DIRECTORY = "journal"
 
@@ -58,6 +61,8 @@ class HeldStorage:
     leadership: WriteGroupLeadership
     queue_admin: QueueAdmin
     served: ServedWriteGroups
+    next_leaders: RemoteMessageStore | None
+    """The way of what clients still send to a former leader; None on a node alone."""
     _setup: RolesSetup
     _nameserver: Nameserver
 
@@ -79,12 +84,14 @@ class HeldStorage:
             nameserver.lookups.placements,
         )
         queue_admin = _queue_admin(setup, nameserver, storage, leadership)
-        nameserver.subscribe(partial(_grow, storage, queue_admin))
+        next_leaders = _next_leaders(setup, nameserver, storage, leadership)
+        nameserver.subscribe(partial(_grow, storage, queue_admin, next_leaders))
         lookups = nameserver.lookups  # write groups may have been added while the disks were read
         numbers = dict(lookups.moving_slots.numbers)
-        _grow(storage, queue_admin, WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers))
+        added = WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers)
+        _grow(storage, queue_admin, next_leaders, added)
         storage.mover.metadata = _metadata_of_moves(nameserver)
-        return cls(storage, leadership, queue_admin, served, setup, nameserver)
+        return cls(storage, leadership, queue_admin, served, next_leaders, setup, nameserver)
 
     async def start(self, clients: ForwardedClients) -> None:
         """Take part in the write groups, and look after the queues of those that this node leads."""
@@ -132,8 +139,7 @@ class HeldStorage:
         others, storage = self._nameserver.others, self.storage
         if others is None:
             return storage.markers
-        calls = others.record_calls if others.record_calls is not None else others.calls
-        leaders = LeaderCalls(calls, self._nameserver.lookups.heard)
+        leaders = LeaderCalls(_record_calls(others), self._nameserver.lookups.heard)
         return LeaderTransactionMarkers(storage.placement.group_of, leaders, self.leadership.leads, storage.markers)
 
     def balance(self) -> None:
@@ -147,6 +153,7 @@ class HeldStorage:
             nameserver.lookups.preferred_leader,
             lambda node_id: nameserver.lookups.verdict(node_id).state is NodeState.ALIVE,
             lambda: storage.messages.refusing or storage.write_loop.out_of_space,
+            setup.ports.clock,
             storage.repair.unfit,
         )
         steps = MembershipSteps(
@@ -250,6 +257,29 @@ def _register(storage: Storage, handlers: Handlers) -> None:
     storage.producer_mending.register(handlers)
 
 
+def _record_calls(others: ClusterPorts) -> CallsWithBytes:
+    return others.record_calls if others.record_calls is not None else others.calls
+
+
+def _next_leaders(
+    setup: RolesSetup, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership
+) -> RemoteMessageStore | None:
+    """Has the storage pass on to the next leaders what clients send to this node while it hands over."""
+    if nameserver.others is None:
+        return None
+
+    def led_by_others(group: int) -> tuple[int, int]:
+        nodes = leadership.replicas(group)
+        return (-1 if nodes.leader == setup.config.node_id else nodes.leader), nodes.leader_epoch
+
+    leaders = LeaderCalls(_record_calls(nameserver.others), led_by_others)
+    messages = RemoteMessageStore(len(storage.groups), storage.placement.group_of, leaders, setup.ports.randomness())
+    setup.stack.push_async_callback(messages.close)
+    setup.stack.callback(storage.messages.hand_overs.close)
+    storage.messages.hand_overs.next_leaders = messages
+    return messages
+
+
 def _queue_admin(
     setup: RolesSetup, nameserver: Nameserver, storage: Storage, leadership: WriteGroupLeadership
 ) -> QueueAdmin:
@@ -268,7 +298,7 @@ def _queue_admin(
     return queue_admin
 
 
-def _grow(storage: Storage, queue_admin: QueueAdmin, event: Event) -> None:
+def _grow(storage: Storage, queue_admin: QueueAdmin, next_leaders: RemoteMessageStore | None, event: Event) -> None:
     """Listens to the nameserver: has the storage host more write groups, and move slots between them."""
     if isinstance(event, SlotWished):
         storage.mover.wake()
@@ -276,6 +306,8 @@ def _grow(storage: Storage, queue_admin: QueueAdmin, event: Event) -> None:
         storage.grow(event.slots, len(event.placements), event.numbers)
         if isinstance(queue_admin, ClusterQueueAdmin):
             queue_admin.grow(len(event.placements))
+        if next_leaders is not None:
+            next_leaders.grow(len(event.placements))
 
 
 def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from mainstem.ports import Clock
 from mainstem.raft import RaftError
 from mainstem.storage.errors import StorageError
 from mainstem.storage.write_groups.write_group import WriteGroup
@@ -53,10 +54,12 @@ class LeaderBalance:
         preferred_leader: Callable[[int], int],
         alive: Callable[[int], bool],
         full: Callable[[], bool],
+        clock: Clock,
         unfit: Callable[[int], bool] = lambda group: False,
     ) -> None:
         """`preferred_leader` names the node that should lead a write group, -1: none in particular; `full`: this node
         can take no batches; `unfit`: it cannot serve the stored data of a write group."""
+        self._clock = clock
         self._unfit = unfit
         self._node_id = node_id
         self._groups = groups
@@ -128,7 +131,7 @@ class LeaderBalance:
 
     def _give(self, group: WriteGroup, node_id: int) -> bool:
         try:
-            group.consensus.transfer_leadership(node_id)
+            group.transfer_leadership(node_id, self._clock.now_ms())
         except (RaftError, StorageError) as error:
             log.debug("write group %d is not handed to node %d: %s", group.group, node_id, error)
             return False

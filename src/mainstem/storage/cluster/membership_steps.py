@@ -108,4 +108,5 @@ class MembershipSteps:
         """Hand the leadership over; the next leader removes this node."""
         heirs = [peer for peer in group.consensus.peers() if peer.active and peer.node_id in wanted]
         if heirs:
-            group.consensus.transfer_leadership(max(heirs, key=lambda peer: peer.match_index).node_id)
+            heir = max(heirs, key=lambda peer: peer.match_index)
+            group.transfer_leadership(heir.node_id, self._clock.now_ms())

@@ -23,6 +23,10 @@ CONFIRM_SECONDS_MAX = 5.0
 a second, so only a node that stands still, or whose links are jammed, waits for so long. Clients wait several times as
 long."""
 
+ELECTED_SECONDS_MAX = 1.0
+"""A leader takes batches when a majority has the first block of its term: a matter of milliseconds."""
+ELECTED_LOOK_SECONDS = 0.002
+
 IN_SYNC_LAG_BLOCKS = 1_000
 """Blocks that a replica in sync may lack: about those of a second under full load."""
 
@@ -64,6 +68,19 @@ class WriteGroupLeadership:
 
     def serves_here(self, queue_id: int) -> bool:
         return self._groups[self._placement.group_of(queue_id)].serving
+
+    def takes(self, group: int) -> bool:
+        """Whether this node leads a write group, and is not about to hand it over."""
+        core = self._groups[group].consensus.core
+        return self._groups[group].serving and core is not None and not core.transfer_to
+
+    async def elected(self, group: int) -> None:
+        """Return at once unless this node was elected to lead a write group just now; then when it takes batches, or
+        does not lead after all."""
+        served, waited = self._groups[group], 0.0
+        while served.consensus.leads and not served.serving and waited < ELECTED_SECONDS_MAX:
+            await asyncio.sleep(ELECTED_LOOK_SECONDS)
+            waited += ELECTED_LOOK_SECONDS
 
     async def confirm(self, group: int) -> None:
         try:

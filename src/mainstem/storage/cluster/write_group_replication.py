@@ -445,6 +445,14 @@ class WriteGroupReplication:
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None:
         self._consensus.leader_changed(group, leader_id, term)
+        if leader_id not in (0, self._consensus.node_id):
+            self._parts.messages.hand_overs.led_by(group, leader_id)
+
+    def hand_over_changed(self, group: int, *, begun: bool) -> None:
+        if begun:
+            self._parts.messages.hand_overs.begin(group)
+        else:
+            self._parts.messages.hand_overs.stays(group)
 
     def serving_changed(self, group: int, *, serving: bool) -> None:
         self._parts.messages.serve(group, serving=serving)

@@ -33,6 +33,7 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
+from mainstem.storage.queues.hand_overs import HandOvers, HeldAppend
 from mainstem.storage.queues.transaction_checks import TransactionChecks
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.read_path import ReadPath
@@ -103,6 +104,7 @@ class LocalMessageStore:
         """True while disk 1 is too full for anything but control blocks."""
         self.refused_batches = 0
         self._waiting_for_room: list[Callable[[], object]] = []
+        self.hand_overs = HandOvers(self._append_held)
 
     @property
     def appended_bytes(self) -> int:
@@ -126,6 +128,8 @@ class LocalMessageStore:
     def serve(self, group: int, *, serving: bool) -> None:
         """Begin to take batches for a write group and to answer reads of it, or stop."""
         self._logs[group] = self._takers[group] = self._groups[group].log if serving else None
+        if serving:
+            self.hand_overs.stays(group)
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -143,20 +147,26 @@ class LocalMessageStore:
             refusal = self._fence(batches, owner_epoch)
         if refusal is not None:
             return PromptFuture.settled(self._refused(batches, refusal))
-        results, waiting = append_all(batches, self._takers, self._taking, self._clock.now_ms())
+        handed = batches if self.hand_overs.under_way and isinstance(batches, ProduceScan) else None
+        takers = self._takers if handed is None else self.hand_overs.takers(self._takers)
+        results, waiting = append_all(batches, takers, self._taking, self._clock.now_ms())
         late = bool(self._producers.asked or self._checks.asked)
-        if not waiting and not late:
+        given = {} if handed is None else self.hand_overs.given_away(handed, self._taking)
+        if not waiting and not late and not given:
             return PromptFuture.settled(results)
         self._write_loop.wake()
-        if acks == 0 and not late:
+        if acks == 0 and not late and not given:
             return PromptFuture.settled(results)
         ticket = Ticket(results)
         ticket.blocks = 1  # until all blocks are known: a duplicate's block may be safe already
         if late:
             ticket.blocks += 1
             self._wait_for_producers(
-                _LateAppend(LateAppends(batches, results), ticket, acks, copies_min, owner_epoch, transaction)
+                _LateAppend(LateAppends.of_cold(batches, results), ticket, acks, copies_min, owner_epoch, transaction)
             )
+        if handed is not None:
+            for group, copies in given.items():
+                self.hand_overs.take(group, HeldAppend(handed, copies, ticket, acks, copies_min, transaction))
         if acks:
             self._wait(ticket, waiting, acks, copies_min)
         ticket.block_safe()
@@ -189,6 +199,13 @@ class LocalMessageStore:
             self._producers.asked.clear()
             batches.give_up(Outcome.STORAGE_BUSY)
         ticket.block_safe()
+
+    def _append_held(self, held: HeldAppend) -> None:
+        """Append batches of a write group that was to be handed over, and is led here on."""
+        held.scan.taken_elsewhere = False
+        batches = LateAppends(held.scan, held.batches)
+        late = _LateAppend(batches, held.ticket, held.acks, held.copies_min, None, held.transaction)
+        self._append_late(late, {})
 
     def _wait(
         self, ticket: Ticket, waiting: Sequence[tuple[int, int]], acks: int, copies_min: int | Mapping[int, int]
@@ -227,6 +244,8 @@ class LocalMessageStore:
     # --- intake -------------------------------------------------------------------------------------------
 
     def has_room(self, part: float = 1.0) -> bool:
+        if self.hand_overs.under_way and not self.hand_overs.has_room(part):
+            return False
         return self._write_loop.backlog_bytes <= part * self._backlog_bytes_max or self._refusal() is not None
 
     def tell_of_room(self, told: Callable[[], object]) -> None:

@@ -6,7 +6,9 @@ may ask the leader without harm.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from mainstem.errors import LeaderMissing
 from mainstem.model import AppendResult, BatchAppend, Buffer, Outcome, QueueOffsets, QueueRead, QueueSlice
@@ -52,6 +54,24 @@ READ_BYTES_MAX = 8 * 1024 * 1024
 NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
 
 
+class AppendLeadership(QueueLeadership, Protocol):
+    """The leaders of write groups, as one of them knows whether it takes batches."""
+
+    def takes(self, group: int) -> bool: ...
+
+    async def elected(self, group: int) -> None: ...
+
+
+class _Turn:
+    """The appends to one write group that wait, in the order in which they came."""
+
+    __slots__ = ("lock", "waiting")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0
+
+
 class BrokerService:
     """The handlers of all calls but those about tails (`tail_sessions.py`)."""
 
@@ -59,7 +79,7 @@ class BrokerService:
         self,
         messages: MessageStore,
         queues: QueueAdmin,
-        leadership: QueueLeadership,
+        leadership: AppendLeadership,
         clients: ForwardedClients | None = None,
     ) -> None:
         """`clients`: what is done about those for whom brokers ask; None: nothing."""
@@ -67,6 +87,8 @@ class BrokerService:
         self._queues = queues
         self._leadership = leadership
         self._clients = clients or UnknownClients()
+        self._turns: dict[int, _Turn] = {}
+        """Write groups that this node was elected to lead just now, while appends wait for it."""
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(APPEND, self._append)
@@ -83,8 +105,26 @@ class BrokerService:
     async def _append(self, call: RpcCall[AppendBatches]) -> Reply[BatchesAppended]:
         """Append all parts within one turn of the event loop, in the order in which the broker's messages come, and
         answer when the last of them is as durable as it asks for."""
+        group = call.request.group
+        turn = self._turns.get(group)
+        if turn is None and self._leadership.takes(group):
+            return await self._settled(call, self._begun(call))
+        turn = self._turns.setdefault(group, _Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                await self._leadership.elected(group)
+                begun = self._begun(call)
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting and self._turns.get(group) is turn:
+                del self._turns[group]
+        return await self._settled(call, begun)
+
+    def _begun(self, call: RpcCall[AppendBatches]) -> list[PromptFuture[list[AppendResult]] | AppendResult]:
+        """Append all parts. Raises `WriteGroupsNotLed` before anything is appended."""
         request, attachment = call.request, memoryview(call.attachment)
-        if not self._leadership.leads(request.group):
+        if not self._leadership.takes(request.group):
             raise WriteGroupsNotLed(f"write group {request.group} is not led here")
         in_sync = len(self._leadership.replicas(request.group).in_sync)
         appending: list[PromptFuture[list[AppendResult]] | AppendResult] = []
@@ -110,9 +150,14 @@ class BrokerService:
                     transaction=part.transaction,
                 )
             )
+        return appending
+
+    async def _settled(
+        self, call: RpcCall[AppendBatches], appending: list[PromptFuture[list[AppendResult]] | AppendResult]
+    ) -> Reply[BatchesAppended]:
         results = [
             [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)
-            for part, begun in zip(request.parts, appending, strict=True)
+            for part, begun in zip(call.request.parts, appending, strict=True)
         ]
         return Reply(BatchesAppended(results))
 

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mainstem.kernel import ProduceScan, WriteGroupLog
+from mainstem.kernel import ProduceScan, Verdict, WriteGroupLog
 from mainstem.model import AppendResult, BatchAppend, Outcome, slot_of
 
 
 class LateAppends:
-    """The batches of one append whose producers are cold."""
+    """The batches of one append that are appended later."""
 
-    def __init__(self, batches: Sequence[BatchAppend], results: list[AppendResult]) -> None:
-        """`results` are those that the kernel returned; a scan stands for its own."""
+    def __init__(self, results: list[AppendResult] | ProduceScan, batches: list[tuple[int, BatchAppend]]) -> None:
+        """`results` are those that the kernel returned; a scan stands for its own. `batches` are copies, by their
+        number among all batches of the append."""
         self._results = results
-        self._batches: list[tuple[int, BatchAppend]]
-        """The cold batches, by their number among all batches of the append."""
+        self._batches = batches
+
+    @classmethod
+    def of_cold(cls, batches: Sequence[BatchAppend], results: list[AppendResult]) -> LateAppends:
+        """Those whose producers are cold."""
         if isinstance(results, ProduceScan):
-            self._batches = results.cold()
-        else:
-            self._batches = [
-                (number, batch._replace(data=memoryview(bytes(batch.data))))
-                for number, (batch, result) in enumerate(zip(batches, results, strict=True))
-                if result.outcome is Outcome.COLD_PRODUCER
-            ]
+            return cls(results, results.late(Verdict.COLD_PRODUCER))
+        cold = [
+            (number, batch._replace(data=memoryview(bytes(batch.data))))
+            for number, (batch, result) in enumerate(zip(batches, results, strict=True))
+            if result.outcome is Outcome.COLD_PRODUCER
+        ]
+        return cls(results, cold)
 
     @property
     def ownable(self) -> list[BatchAppend]:

@@ -198,6 +198,15 @@ class WriteGroup:
         self.consensus.pump()
         return entry.index
 
+    def transfer_leadership(self, to: int, now_ms: int) -> None:
+        """Have another voter lead, and log everything appended so far before. Raises `NotTheLeader`, `raft.NotReady`
+        and `raft.MembershipRefused`."""
+        self._open.close()
+        self._propose_closed(now_ms)
+        if self.serving and self._open.closed:
+            raise NotReady(f"write group {self.group}: blocks wait to be proposed")
+        self.consensus.transfer_leadership(to)
+
     def lead_anew(self, term: int, now_ms: int) -> None:
         """As the only member: lead in a later term, which is `term` at least, and log everything appended so far
         before. Raises `NotTheLeader`."""

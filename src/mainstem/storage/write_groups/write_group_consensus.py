@@ -98,6 +98,8 @@ class WriteGroupConsensus:
         self._waiters = waiters
         self._watcher = watcher
         self._pumping = False
+        self._hands_over = False
+        """True while this node serves, and asks another one to lead."""
         self._confirms_soon = False
         """True when `confirm` was called in this turn of the event loop; the core is asked at the end of the turn."""
 
@@ -275,7 +277,13 @@ class WriteGroupConsensus:
         if self.core is None or not self._driven.serving:
             raise NotTheLeader(f"write group {self._group} is not led by this node")
         self.core.transfer_leadership(to)
+        self._begin_hand_over()
         self.pump()
+
+    def _begin_hand_over(self) -> None:
+        if self.core is not None and self.core.transfer_to and self._driven.serving and not self._hands_over:
+            self._hands_over = True
+            self._watcher.hand_over_changed(self._group, begun=True)
 
     def lead_anew(self, term: int) -> None:
         """As the only member: lead in a later term, which is `term` at least. The write group takes nothing until the
@@ -295,6 +303,7 @@ class WriteGroupConsensus:
         if not able:
             return False
         core.transfer_leadership(max(able, key=lambda peer: peer.match_index).node_id)
+        self._begin_hand_over()
         self.pump()
         return True
 
@@ -313,6 +322,10 @@ class WriteGroupConsensus:
             return
         finally:
             self._pumping = False
+        if self._hands_over and not (self._driven.serving and core.transfer_to):
+            self._hands_over = False
+            if self._driven.serving:
+                self._watcher.hand_over_changed(self._group, begun=False)
         if self._waiters.copies and self.core is core:
             self._waiters.settle_copies(self._driven.applied_index, core.durable_index)
         if core.serves and not self._driven.serving and self.core is core:

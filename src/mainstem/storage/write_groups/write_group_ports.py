@@ -68,6 +68,11 @@ class Watcher(Protocol):
         """Take note of the leader and its term; 0: no leader is known."""
         ...
 
+    def hand_over_changed(self, group: int, *, begun: bool) -> None:
+        """Take note that this node, which serves the write group, asks another one to lead it; or that it has given
+        that up, and leads on. Where the other one leads, `serving_changed` and `leader_changed` tell."""
+        ...
+
     def serving_changed(self, group: int, *, serving: bool) -> None:
         """Take note whether this node takes batches for the write group and answers reads of it."""
         ...
