@@ -51,6 +51,11 @@ class FakeLeadership:
     def leads(self, group: int) -> bool:
         return self._metadata.leader(group) == self._node_id and group not in self.store.led_elsewhere
 
+    def takes(self, group: int) -> bool:
+        return self.leads(group)
+
+    async def elected(self, group: int) -> None: ...
+
     def serves_here(self, queue_id: int) -> bool:
         return self.leads(queue_id)
 

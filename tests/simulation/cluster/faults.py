@@ -16,7 +16,7 @@ from tests.simulation.cluster.network import Quality
 from tests.simulation.cluster.node import NodeDisk, SimulatedNode
 from tests.simulation.oracle import require
 
-from mainstem.raft import MembershipRefused
+from mainstem.raft import MembershipRefused, NotReady
 from mainstem.storage.errors import NotTheLeader, StorageError
 from mainstem.storage.journal.encoding.blocks import blocks_in
 from mainstem.storage.journal.encoding.format import FIRST_BLOCK, offset_of, position_of, segment_name, sequence_of
@@ -409,8 +409,8 @@ class Faults:
 
             async def transfer(storage: Storage = storage, to: int = to) -> None:
                 try:
-                    storage.groups[group].consensus.transfer_leadership(to)
-                except (NotTheLeader, MembershipRefused):
+                    storage.groups[group].transfer_leadership(to, storage.setup.clock.now_ms())
+                except (NotTheLeader, MembershipRefused, NotReady):
                     pass
 
             await node.call(transfer(), patience=1)

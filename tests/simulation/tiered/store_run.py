@@ -278,7 +278,7 @@ class StoreRun(Run):
 
     async def _transferred(self, storage: Storage, group: int, node_id: int) -> None:
         try:
-            storage.groups[group].consensus.transfer_leadership(node_id)
+            storage.groups[group].transfer_leadership(node_id, storage.setup.clock.now_ms())
         except (StorageError, RaftError):
             pass  # it does not lead any more, or the other one cannot
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from tests.fakes.clock import FakeClock
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.raft import NotReady
@@ -46,7 +47,7 @@ class Group:
     def peers(self) -> list[Any]:
         return [peer(node_id, match) for node_id, match in self._match.items()]
 
-    def transfer_leadership(self, to: int) -> None:
+    def transfer_leadership(self, to: int, now_ms: int) -> None:
         if self.refuses:
             raise NotReady("handing over already")
         self.given.append(to)
@@ -70,6 +71,7 @@ class World:
             lambda group: PREFERRED,
             lambda node_id: self.alive,
             lambda: self.full,
+            FakeClock(),
             lambda group: group in self.unfit,
         )
 

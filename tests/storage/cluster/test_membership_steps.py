@@ -71,7 +71,7 @@ class Group:
         self.made.append((change.kind, change.node_id))
         return 1
 
-    def transfer_leadership(self, to: int) -> None:
+    def transfer_leadership(self, to: int, now_ms: int) -> None:
         self.handed_to.append(to)
 
 

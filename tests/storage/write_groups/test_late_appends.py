@@ -46,7 +46,7 @@ def test_who_leads_goes_before_how_the_node_is_and_that_before_the_producer(
     results, log = [known, COLD], Log()
     batches = [new_batch(QUEUE), new_batch(QUEUE, producer=(3, 0, 0))]
     logs: Any = [log if leads else None]
-    waiting = LateAppends(batches, results).append(logs, SLOTS_OF_ONE, 1, refused, refusal)
+    waiting = LateAppends.of_cold(batches, results).append(logs, SLOTS_OF_ONE, 1, refused, refusal)
     assert results[0] is known
     assert results[1].outcome is outcome
     taken = outcome is Outcome.OK
@@ -57,7 +57,7 @@ def test_who_leads_goes_before_how_the_node_is_and_that_before_the_producer(
 def test_they_are_copies_for_the_connection_reads_on_into_its_buffer() -> None:
     batch = new_batch(QUEUE, producer=(3, 0, 0))
     buffer = bytearray(batch.data)
-    late, log = LateAppends([batch._replace(data=memoryview(buffer))], [COLD]), Log()
+    late, log = LateAppends.of_cold([batch._replace(data=memoryview(buffer))], [COLD]), Log()
     buffer[:] = bytes(len(buffer))
     logs: Any = [log]
     late.append(logs, SLOTS_OF_ONE, 1, {}, None)

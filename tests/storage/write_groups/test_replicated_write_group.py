@@ -59,6 +59,8 @@ class Member:
         self.applied = Applied()
         self.position = 4096
         self.dead: list[int] = []
+        self.handing: list[bool] = []
+        """Hand-overs that began here, and that came to nothing."""
         self.group = WriteGroup(0, self.table, self.applied, self, block_bytes_max=5000, batch_bytes_max=1 << 20)
         self.group.consensus.join(
             RaftConfig(node_id=node_id), HardState(), Membership.of(nodes), random.Random(node_id)
@@ -79,6 +81,9 @@ class Member:
         self.dead += positions
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
+
+    def hand_over_changed(self, group: int, *, begun: bool) -> None:
+        self.handing.append(begun)
 
     def serving_changed(self, group: int, *, serving: bool) -> None: ...
 
@@ -448,6 +453,32 @@ def test_a_leadership_that_is_handed_over_fails_no_batch() -> None:
         outcomes = [(await ticket)[0].outcome for ticket in tickets]
         assert outcomes == [Outcome.OK, Outcome.NOT_LEADER]
         cluster.until(lambda: all(one.cell(COMMITTED_END) == 1 for one in cluster.members.values()))
+
+    told(story)
+
+
+def test_what_was_appended_before_a_hand_over_goes_with_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        ticket = old.append(new_batch(QUEUE))
+        old.group.transfer_leadership(next(iter(set(NODES) - {old.node_id})), 1)
+        assert old.handing == [True]
+        cluster.until(lambda: not old.group.serving)
+        cluster.until(ticket.done)
+        assert (await ticket)[0].outcome is Outcome.OK
+        assert old.handing == [True], "another node leads"
+
+    told(story)
+
+
+def test_a_leader_that_hands_over_in_vain_tells_that_it_leads_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        old = cluster.leader()
+        cluster.cut = {to := next(iter(set(NODES) - {old.node_id}))}
+        old.group.transfer_leadership(to, 1)
+        assert old.handing == [True]
+        cluster.until(lambda: old.handing == [True, False])
+        assert old.group.serving
 
     told(story)
 

@@ -72,6 +72,9 @@ class Alone:
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
 
+    def hand_over_changed(self, group: int, *, begun: bool) -> None:
+        raise AssertionError("there is no other leader")
+
     def serving_changed(self, group: int, *, serving: bool) -> None:
         self.serving.append(serving)
 
