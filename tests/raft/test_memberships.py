@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,29 @@ def test_a_learner_catches_up_and_is_promoted() -> None:
     cluster[1].propose("with the new one", 1)
     cluster.settle()
     assert cluster.data(3)[-1] == "with the new one"
+
+
+def test_a_learner_catches_up_at_its_pace_and_the_others_do_not_wait() -> None:
+    cluster = Cluster([1, 2], learner_bytes_per_tick=100)
+    cluster.elect(1)
+    for at in range(40):
+        cluster[1].propose(at, 50)
+    cluster.settle()
+    cluster.tick(1, 1)
+    cluster.add(3)
+    cluster[1].propose_membership(MembershipChange(ADD, 3))
+    seen = [0]
+    while len(cluster.data(3)) < 40:
+        cluster.tick(1, 1)
+        seen.append(len(cluster.data(3)))
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 2
+    for at in range(40, 60):
+        cluster[1].propose(at, 50)
+    cluster.settle()
+    assert len(cluster.data(2)) == 60
+    assert len(cluster.data(3)) < 60
+    cluster.tick(1, 1)
+    assert len(cluster.data(3)) == 60, "a log that grows fast is caught up with all the same"
 
 
 def test_a_learner_does_not_count() -> None:

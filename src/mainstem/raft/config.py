@@ -31,6 +31,9 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Bytes of committed entries in one Ready, unless a single entry is larger."""
     uncommitted_bytes_max: int = 1024 * 1024 * 1024
     """Bytes of proposals that a leader takes before they are committed; it refuses more."""
+    learner_bytes_per_tick: int = 64 * 1024 * 1024
+    """Bytes of entries that all learners together are sent in a tick, and twice what the log has grown by meanwhile: a
+    learner catches up at this pace whatever else the log takes, and clients wait for none of it."""
     reads_waiting_max: int = 100_000
     """Reads that wait for an index; more are refused."""
     learner_lag_max: int = 256

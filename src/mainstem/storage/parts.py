@@ -19,7 +19,7 @@ from mainstem.storage.cluster.rejoining import Rejoining
 from mainstem.storage.cluster.remote_recovery import RemoteRecovery
 from mainstem.storage.cluster.slot_mover import SlotMover
 from mainstem.storage.cluster.snapshots import Snapshots
-from mainstem.storage.cluster.write_group_replication import ReplicationParts, WriteGroupReplication
+from mainstem.storage.cluster.write_group_replication import UNBOUNDED, ReplicationParts, WriteGroupReplication
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
@@ -130,7 +130,12 @@ class StorageParts:
             cache_bytes_max=config.write_cache_bytes, shared=setup.shared,
         )  # fmt: skip
         self.replication = WriteGroupReplication(
-            consensus, journal, state.journal_map, self.hard_states, state.manifest.journal_index
+            consensus,
+            journal,
+            state.journal_map,
+            self.hard_states,
+            state.manifest.journal_index,
+            config.snapshot_bytes_per_second or UNBOUNDED,
         )
         self.groups = groups = [self._write_group(group) for group in range(placement.groups)]
         """Those of the cluster, by number, whether or not this node has replicas of them; it grows in place."""

@@ -88,7 +88,7 @@ class Leadership:
         self._log.append((entry,))
         self._uncommitted.append((entry.index, size))
         self._uncommitted_bytes += size
-        self.replication.due = True
+        self.replication.grown(size)
         return entry
 
     def commit(self) -> None:
@@ -133,6 +133,7 @@ class Leadership:
     def beat(self) -> None:
         """Send heartbeats: their interval has passed."""
         ticks = self._config.heartbeat_ticks
+        self.replication.ticked(ticks)
         if self._transfer_to:
             self._transfer_ticks += ticks
             if self._transfer_ticks >= self._config.election_ticks:

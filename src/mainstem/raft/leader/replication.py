@@ -26,6 +26,10 @@ PROBE_BYTES_MAX = 64 * 1024
 """A probe, which may be repeated many times, carries entries only up to this size: a new leader's no-op, not a
 block."""
 
+LEARNER_BYTES_MAX = 2 * 1024 * 1024
+"""Bytes of entries that a learner is sent before it acknowledges some. It writes them at once, and whatever else its
+disk writes waits for that long: some ten ms."""
+
 
 class Replication:
     """Sends appends and heartbeats to the members, and tracks their progress. `outbox` and `snapshots_to_send` collect
@@ -40,6 +44,10 @@ class Replication:
         self.peers: dict[int, Progress] = {}
         self.due = True
         """True when a message may have to be sent."""
+        self._learner_bytes = config.learner_bytes_per_tick
+        """Bytes that learners may still be sent before the next tick."""
+        self._grown_bytes = 0
+        """Bytes that the log has grown by since the last tick."""
         self.follow_membership()
 
     def follow_membership(self) -> None:
@@ -50,6 +58,20 @@ class Replication:
         for node_id in sorted(members - self.peers.keys()):
             self.peers[node_id] = Progress(node_id, self._log.last_index + 1)
         self.due = True
+
+    # --- the pace of learners ------------------------------------------------------------------------------
+
+    def grown(self, size: int) -> None:
+        """Note that an entry of this size was added to the log."""
+        self._grown_bytes += size
+        self.due = True
+
+    def ticked(self, ticks: int) -> None:
+        """Let learners have more."""
+        self._learner_bytes = ticks * self._config.learner_bytes_per_tick + 2 * self._grown_bytes
+        self._grown_bytes = 0
+        if self._log.memberships.current.learners:
+            self.due = True
 
     # --- counting ------------------------------------------------------------------------------------------
 
@@ -198,15 +220,23 @@ class Replication:
     def _replicate(self, progress: Progress) -> None:
         config, log = self._config, self._log
         last_index = log.last_index
+        learns = progress.node_id in log.memberships.current.learners
+        in_flight_max = LEARNER_BYTES_MAX if learns else config.bytes_in_flight_max
+        append_max = min(config.append_bytes_max, in_flight_max // 2)
         while (
             progress.next_index <= last_index
-            and progress.bytes_in_flight < config.bytes_in_flight_max
+            and not (learns and self._learner_bytes <= 0)
+            and progress.bytes_in_flight < in_flight_max
             and progress.next_index <= progress.match_index + config.entries_in_flight_max
         ):
             last_to_send = min(last_index, progress.match_index + config.entries_in_flight_max)
-            entries = log.entries(progress.next_index, last_to_send, config.append_bytes_max)
+            size_max = min(append_max, self._learner_bytes) if learns else append_max
+            entries = log.entries(progress.next_index, last_to_send, size_max)
             self._append(progress, entries)
-            progress.sent(entries[-1].index, sum(entry.size for entry in entries))
+            size = sum(entry.size for entry in entries)
+            progress.sent(entries[-1].index, size)
+            if learns:
+                self._learner_bytes -= size
         if progress.probe_due or (
             not config.commits_with_heartbeats
             and progress.sent_commit_index < min(log.commit_index, progress.next_index - 1)

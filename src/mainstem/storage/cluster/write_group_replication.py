@@ -31,6 +31,8 @@ from mainstem.storage.write_groups.write_loop import WriteLoop
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
+UNBOUNDED = 1 << 30
+"""Bytes per second that no disk takes."""
 ELECTION_TICKS = 10
 """A follower stands for election after half a second to a second without its leader…"""
 HEARTBEAT_TICKS = 2
@@ -142,12 +144,13 @@ class Consensus:
         """The other nodes that a write group is placed on."""
         return sorted(self.members(group).members - {self.node_id})
 
-    def config(self, durability: Durability, group: int) -> RaftConfig:
+    def config(self, durability: Durability, group: int, learner_bytes_per_second: int) -> RaftConfig:
         return RaftConfig(
             node_id=self.node_id,
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
             commits_with_heartbeats=True,
+            learner_bytes_per_tick=max(1, round(TICK_SECONDS * learner_bytes_per_second)),
             may_forget=durability is Durability.ASYNC or self.has_lost(group),
         )
 
@@ -173,9 +176,12 @@ class WriteGroupReplication:
         journal_map: JournalMap,
         hard_states: HardStates,
         split_here: Callable[[int], int] = lambda group: 0,
+        learner_bytes_per_second: int = UNBOUNDED,
     ) -> None:
         """`split_here` gives the last block of a write group that was split from this node's own journal, and so is
-        committed."""
+        committed. `learner_bytes_per_second`: the pace at which a write group that this node leads gives its log to
+        replicas that catch up, besides twice what is new."""
+        self._learner_bytes_per_second = learner_bytes_per_second
         self._consensus = consensus
         self._journal = journal
         self._map = journal_map
@@ -323,7 +329,7 @@ class WriteGroupReplication:
         self._settled[group.group] = asyncio.Event()
         if consensus.exchange is not None:
             consensus.exchange.join(group.group, WriteGroupReplica(group, self._journal))
-        config = consensus.config(self._journal.durability, group.group)
+        config = consensus.config(self._journal.durability, group.group, self._learner_bytes_per_second)
         group.consensus.join(
             config,
             self._hard_states.of(group.group),
