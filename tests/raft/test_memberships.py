@@ -11,6 +11,8 @@ from tests.raft.cluster import Cluster
 
 from mainstem.raft import ChangeKind, Membership, MembershipChange, MembershipRefused, NotReady, Role
 
+BLOCK = 100_000
+"""More than a probe carries."""
 ADD, PROMOTE, REMOVE = ChangeKind.ADD_LEARNER, ChangeKind.PROMOTE, ChangeKind.REMOVE
 
 
@@ -54,12 +56,12 @@ def test_a_learner_catches_up_and_is_promoted() -> None:
 
 
 def test_a_learner_catches_up_at_its_pace_and_the_others_do_not_wait() -> None:
-    cluster = Cluster([1, 2], learner_bytes_per_tick=100)
+    cluster = Cluster([1, 2], learner_bytes_per_tick=2 * BLOCK)
     cluster.elect(1)
     for at in range(40):
-        cluster[1].propose(at, 50)
+        cluster[1].propose(at, BLOCK)
     cluster.settle()
-    cluster.tick(1, 1)
+    cluster.tick(2, 1)
     cluster.add(3)
     cluster[1].propose_membership(MembershipChange(ADD, 3))
     seen = [0]
@@ -68,7 +70,7 @@ def test_a_learner_catches_up_at_its_pace_and_the_others_do_not_wait() -> None:
         seen.append(len(cluster.data(3)))
     assert max(after - before for before, after in itertools.pairwise(seen)) == 2
     for at in range(40, 60):
-        cluster[1].propose(at, 50)
+        cluster[1].propose(at, BLOCK)
     cluster.settle()
     assert len(cluster.data(2)) == 60
     assert len(cluster.data(3)) < 60

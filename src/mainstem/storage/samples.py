@@ -31,6 +31,12 @@ class StorageSamples:
             "Record batches refused because storage was busy, full or failed",
             messages.refused_batches,
         )
+        yield Sample(
+            "mainstem_append_passed_on_batches_total",
+            "counter",
+            "Record batches that came to a former leader, and that the next one got from it",
+            messages.hand_overs.passed_on_batches,
+        )
         for group in storage.groups:
             label = (("group", str(group.group)),)
             yield Sample("mainstem_write_group_term", "gauge", "Term of a write group's log", group.term, label)

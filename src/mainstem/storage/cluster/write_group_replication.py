@@ -451,8 +451,11 @@ class WriteGroupReplication:
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None:
         self._consensus.leader_changed(group, leader_id, term)
-        if leader_id not in (0, self._consensus.node_id):
-            self._parts.messages.hand_overs.led_by(group, leader_id)
+        hand_overs = self._parts.messages.hand_overs
+        if leader_id == self._consensus.node_id and not self._parts.groups[group].serving:
+            hand_overs.begin(group)  # clients may hear of it before it takes batches
+        elif leader_id not in (0, self._consensus.node_id):
+            hand_overs.led_by(group, leader_id)
 
     def hand_over_changed(self, group: int, *, begun: bool) -> None:
         if begun:

@@ -2,7 +2,7 @@
 
     held        the write group takes nothing here, and its next leader is not known: batches wait, in their order
     passed on   the next leader is known: it gets what was held, then whatever still comes here
-    over        a second later: clients are told that another node leads
+    over        some seconds later: clients are told that another node leads
 
 A client that is refused because the leader has changed waits before it sends again (librdkafka 100 ms, whatever the
 answer names). So no client is refused that comes in time: its answer says that the batches are taken, and which node to
@@ -29,7 +29,7 @@ HELD_SECONDS_MAX = 2.0
 """The wait for the next leader: as long as an election takes at its longest. A leader that is asked to hand over gives
 that up after half of it."""
 
-PASSED_ON_SECONDS = 1.0
+PASSED_ON_SECONDS = 3.0
 """Clients that read who leads from an answer go there with their next request; the others ask for metadata when they
 are refused, sooner or later."""
 
@@ -113,7 +113,8 @@ class HandOvers:
     # --- how a hand-over goes -----------------------------------------------------------------------------
 
     def begin(self, group: int) -> None:
-        """From now on what clients send for a write group is held, though this node leads it still."""
+        """From now on what clients send for a write group is held, though this node leads it still; or leads it and
+        takes nothing yet."""
         if self.next_leaders is None:
             return
         self._end(group)
