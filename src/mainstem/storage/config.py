@@ -44,8 +44,8 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     background_bytes_per_second_min: int = 32 * MEBIBYTE
     """…but not below this, so that they end; merges, compactions and uploads not below a quarter of it."""
     snapshot_bytes_per_second: int = 64 * MEBIBYTE
-    """Bound on copying runs to replicas that need a snapshot, for the whole node; 0: bounded only by publish
-    latency."""
+    """Bound on copying runs to replicas that need a snapshot, for the whole node, and on the log that learners catch up
+    with, for each write group; 0: bounded only by publish latency."""
     scrub_interval_seconds: float = 604_800.0
     """Every sealed journal segment and every run is read once in this time, a week, to find damage before a reader
     does; 0: none is read."""
