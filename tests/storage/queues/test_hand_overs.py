@@ -1,4 +1,4 @@
-"""What clients send while a leader hands over, and a moment longer: held, passed on in order, or appended after all."""
+"""A leader that hands over holds what clients send, passes it on in order, or appends it after all."""
 
 from __future__ import annotations
 

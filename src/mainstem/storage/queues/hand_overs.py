@@ -1,4 +1,4 @@
-"""What clients send to a leader that hands a write group over on purpose, and to the former leader a moment longer.
+"""A leader that hands a write group over on purpose holds what clients send, and passes it on to the next one.
 
     held        the write group takes nothing here, and its next leader is not known: batches wait, in their order
     passed on   the next leader is known: it gets what was held, then whatever still comes here
@@ -9,7 +9,8 @@ answer names). So no client is refused that comes in time: its answer says that 
 send to from now on. A hand-over that comes to nothing gives back what was held, before this node takes anything else.
 
 Batches go to the next leader in the order in which they came, and the producers' sequence numbers are checked there.
-What is held is bounded; once something was refused for that, everything behind it is, so that no batch of a producer
+A leader holds a bounded number of bytes; once it has refused something for that, it refuses everything
+behind it, so that no batch of a producer
 passes an earlier one. Only what clients of this node send is held: what other nodes bring is refused at once, which
 they take for what it is.
 """

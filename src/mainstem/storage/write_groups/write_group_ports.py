@@ -70,7 +70,8 @@ class Watcher(Protocol):
 
     def hand_over_changed(self, group: int, *, begun: bool) -> None:
         """Take note that this node, which serves the write group, asks another one to lead it; or that it has given
-        that up, and leads on. Where the other one leads, `serving_changed` and `leader_changed` tell."""
+        that up, and leads on. `serving_changed` and
+        `leader_changed` tell that the other one leads."""
         ...
 
     def serving_changed(self, group: int, *, serving: bool) -> None:
