@@ -9,10 +9,9 @@ answer names). So no client is refused that comes in time: its answer says that 
 send to from now on. A hand-over that comes to nothing gives back what was held, before this node takes anything else.
 
 Batches go to the next leader in the order in which they came, and the producers' sequence numbers are checked there.
-A leader holds a bounded number of bytes; once it has refused something for that, it refuses everything
-behind it, so that no batch of a producer
-passes an earlier one. Only what clients of this node send is held: what other nodes bring is refused at once, which
-they take for what it is.
+A leader holds a bounded number of bytes; once it has refused something for that, it refuses everything behind it, so
+that no batch of a producer passes an earlier one. Only what clients of this node send is held: what other nodes bring
+is refused at once, which they take for what it is.
 """
 
 from __future__ import annotations
