@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +60,8 @@ class Committed(NamedTuple):
     max_timestamp: int
     is_marker: bool
     """The control batch that ends a transaction, with the time of the clock of whichever node wrote it."""
+    group: int
+    """The write group of its block."""
 
 
 @dataclass
@@ -84,6 +86,15 @@ class QueueHistory:
         """The end once block `index` was applied."""
         number = bisect_right(self.batches, index, key=lambda kept: kept.index)
         return self.batches[number - 1].end if number else 0
+
+    def end_applied(self, applied: Mapping[int, int]) -> int:
+        """The end once these blocks, by write group, were applied."""
+        return next((kept.end for kept in reversed(self.batches) if kept.index <= applied[kept.group]), 0)
+
+    def arrives_at(self, offset: int) -> bool:
+        """Whether the batch that begins there is the first behind a move to another write group."""
+        place = self.place(offset)
+        return 0 < place < len(self.batches) and self.batches[place].group != self.batches[place - 1].group
 
     def place(self, offset: int) -> int:
         """Which batch holds an offset."""
@@ -179,7 +190,7 @@ class History:
         require(block.term >= term, f"{what}: of term {block.term} behind one of term {term}", "J")
         blocks.append(block)
         for row in rows:
-            self._commit(what, header.index, row)
+            self._commit(what, header.group, header.index, row)
 
     def obeyed(self, node_id: int, group: int, index: int, command: control.Command) -> None:
         """A node applies the next command of the block that it has just applied."""
@@ -223,7 +234,7 @@ class History:
         known = len(self.blocks.get(group, []))
         require(index <= known, f"node {node_id}, group {group}: a snapshot at block {index}, applied are {known}", "J")
 
-    def _commit(self, what: str, index: int, row: numpy.void) -> None:
+    def _commit(self, what: str, group: int, index: int, row: numpy.void) -> None:
         queue = self.queue(int(row["queue_id"]))
         if queue.deleted:
             return
@@ -245,6 +256,8 @@ class History:
         if producer >= 0:
             self._follow(what, queue, producer, row)
         end = base_offset + int(row["last_offset_delta"]) + 1
+        epoch, newest = int(row["leader_epoch"]), queue.batches[-1].leader_epoch if queue.batches else 0
+        require(epoch >= newest, f"{what}: leader epoch {epoch} behind {newest}", "C")
         require(
             base_offset not in queue.promises or queue.promises[base_offset] == crc,
             f"{what}: another batch than the one acknowledged at {base_offset}",
@@ -254,12 +267,13 @@ class History:
             Committed(
                 base_offset,
                 end,
-                int(row["leader_epoch"]),
+                epoch,
                 crc,
                 index,
                 int(row["length"]),
                 int(row["max_timestamp"]),
                 bool(int(row["attributes"]) & CONTROL_BIT),
+                group,
             )
         )
         self.transactional(what, queue, row)

@@ -404,7 +404,7 @@ class Run:
         applied = {group.group: group.applied_index for group in node.storage.groups}
         for queue_id in self._held_queues(node):
             queue = self.cluster.history.queue(queue_id)
-            offset, end = queue.log_start, queue.end_after(applied[node.storage.group_of(queue_id)])
+            offset, end = queue.log_start, queue.end_applied(applied)
             while offset < end:
                 read = QueueRead(queue_id, offset, self._rng.choice([500, 5000, 1 << 20]))
                 answer = await node.call(node.storage.messages.read([read], 1 << 20), patience=60)
@@ -476,11 +476,12 @@ class Run:
         await self._check_extents(node, split)
         storage, history = node.storage, self.cluster.history
         for queue_id in self._held_queues(node):
-            queue, group = history.queue(queue_id), storage.group_of(queue_id)
-            offset, end_of_split = queue.log_start, queue.end_after(split[group])
+            queue = history.queue(queue_id)
+            offset, end_of_split = queue.log_start, queue.end_applied(split)
             served: list[int] = []
             what = f"node {node.node_id}: queue store"
             while offset < end_of_split:
+                group = storage.placement.group_at(queue_id, offset)
                 found = await node.call(storage.queue_store.history.read(queue_id, group, offset, 3000), patience=60)
                 if offset < queue.log_start:
                     offset = queue.log_start
@@ -526,8 +527,10 @@ class Run:
                     compacted = history.compacted.get(queue_id)
                     if compacted is not None and not queue.deleted and not taken:
                         compacted.check_left_out(what, max(before, start), base)
+                    # the write group that the queue was in before may be split later
+                    arrived = split is None and queue.arrives_at(base)
                     require(
-                        base <= max(before, start) or queue.deleted or taken or compacted is not None,
+                        base <= max(before, start) or queue.deleted or taken or compacted is not None or arrived,
                         f"{what}: a hole in the split history, the log starts at {start}",
                         "F",
                     )
@@ -538,7 +541,7 @@ class Run:
             return
         for queue_id in self._held_queues(node):
             queue = history.queue(queue_id)
-            end = queue.end_after(split[storage.group_of(queue_id)])
+            end = queue.end_applied(split)
             require(
                 ends.get(queue_id, 0) >= end or end <= queue.log_start,
                 f"node {node.node_id}: queue {queue_id:#x}: a hole in the split history, it ends at "

@@ -22,7 +22,7 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.raft import KIND_MEMBERSHIP, Membership
-from mainstem.storage.placement import NOTHING_MOVED
+from mainstem.storage.placement import NO_OTHERS, NOTHING_MOVED
 from mainstem.storage.role import Storage
 
 COPIES = 3
@@ -114,9 +114,14 @@ class ElasticNode(WholeNode):
             self._watch_departure(group.group, storage, life)
         grow = storage.grow
 
-        def grown(slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
+        def grown(
+            slots: Sequence[int],
+            groups: int,
+            numbers: Mapping[int, int] = NOTHING_MOVED,
+            others: Mapping[int, Sequence[int]] = NO_OTHERS,
+        ) -> None:
             before = len(storage.groups)
-            grow(slots, groups, numbers)
+            grow(slots, groups, numbers, others)
             for group in storage.groups[before:]:
                 self._observe_snapshots(group, life)
                 self._observe_promises(group, life)

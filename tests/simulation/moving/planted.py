@@ -10,6 +10,7 @@ from mainstem.storage.role import Storage
 def _epochs_go_back(storage: Storage) -> None:
     """A queue goes on in a write group whatever its term is."""
     storage.mover.is_late_enough = lambda fence: True  # type: ignore[method-assign]
+    storage.mover._keep_terms = lambda wishes: None  # type: ignore[method-assign]
 
 
 def _fence_ignored(storage: Storage) -> None:
@@ -43,14 +44,9 @@ def _producers_left_behind(storage: Storage) -> None:
     storage.mover._producers_of = none  # type: ignore[method-assign]
 
 
-def _no_checkpoint(storage: Storage) -> None:
-    """A queue arrives before a checkpoint has its fence."""
-
-    class Saved(dict[int, int]):
-        def get(self, key: int, default: object = None) -> int:
-            return storage.state.moves.fences[key].number
-
-    storage.mover._saved = Saved()
+def _fence_not_awaited(storage: Storage) -> None:
+    """A replica takes a queue's first batches in the next write group before its last ones in the one before."""
+    storage.state.moves.awaits = lambda command: False  # type: ignore[method-assign]
 
 
 PLANTS: Mapping[str, Callable[[Storage], None]] = {
@@ -58,5 +54,13 @@ PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "fence-ignored": _fence_ignored,
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
-    "no-checkpoint": _no_checkpoint,
+}
+
+
+CLUSTER_PLANTS: Mapping[str, Callable[[Storage], None]] = {
+    "fence-not-awaited": _fence_not_awaited,
+    "epochs-go-back": _epochs_go_back,
+    "fence-ignored": _fence_ignored,
+    "chain-cut-early": _chain_cut_early,
+    "producers-left-behind": _producers_left_behind,
 }

@@ -322,7 +322,7 @@ class Producer:
         require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
         kept = queue.batches[queue.place(base_offset)]
         demanded = max(batch.topic.settings.min_insync_replicas, cluster.copies_of(batch.topic) // 2 + 1)
-        copies = cluster.holders(cluster.group_of(batch.queue_id), kept.index)
+        copies = cluster.holders(kept.group, kept.index)
         require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}", "A")
 
 

@@ -1,0 +1,42 @@
+"""Queues move between write groups of three or five whole nodes, asked for of any node, under random faults: all
+invariants of whole nodes hold, leader epochs never go back (C), and every move comes to its end (S). Checks find each
+planted bug by what it breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.simulation.cluster.run import LEFT_BEHIND
+from tests.simulation.find import more_at_length, seed_that_finds
+from tests.simulation.moving.clusters import play
+
+SEEDS = range(12, 30)
+"""In the first fifteen slots move."""
+
+
+@pytest.mark.parametrize("seed", more_at_length(SEEDS))
+def test_the_invariants_hold_while_queues_move_in_a_cluster(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path)
+    assert outcomes.moves["moved"] >= outcomes.moves["asked"]
+
+
+@pytest.mark.long  # a dozen runs
+def test_snapshots_carry_what_moved(tmp_path: Path) -> None:
+    snapshots = sum(play(seed, tmp_path / str(seed), faults=[LEFT_BEHIND]).snapshots for seed in range(40, 52))
+    assert snapshots > 12, "few members have needed one"
+
+
+@pytest.mark.long  # many runs
+@pytest.mark.parametrize(
+    ("fault", "letters", "seeds"),
+    [
+        ("fence-ignored", "ACE", range(200, 240)),
+        ("fence-not-awaited", "ABCFJ", range(200, 240)),
+        ("chain-cut-early", "ABF", range(200, 220)),
+        ("epochs-go-back", "C", range(200, 240)),
+        ("producers-left-behind", "D", range(200, 220)),
+    ],
+)
+def test_planted_bugs_are_found_in_clusters(fault: str, letters: str, seeds: range, tmp_path: Path) -> None:
+    seed_that_finds(play, letters, seeds, tmp_path, [fault])
