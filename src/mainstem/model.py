@@ -103,6 +103,10 @@ class FeatureLevel(enum.IntEnum):
     CLASSED = 12
     """Classes of write groups that have other numbers of replicas, and topics that choose among them."""
 
+    FOLLOWED = 13
+    """Slots that move between write groups of several replicas: arrivals that name the block with the fence, and moves
+    in snapshots of write groups."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -373,12 +373,23 @@ def test_the_only_member_takes_a_later_term_that_is_high_enough() -> None:
     core.propose("b", 1)
     cluster.settle()
     assert cluster.data(1) == ["a", "b"]
-    several = Cluster()
-    several.elect(1)
-    with pytest.raises(AssertionError, match="the others"):
-        several[1].lead_anew(9)
+
+
+def test_the_leader_of_several_takes_a_later_term_with_their_votes() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[1].propose("a", 1)
     with pytest.raises(NotLeader):
-        several[2].lead_anew(9)
+        cluster[2].lead_anew(9)
+    cluster[1].lead_anew(9)
+    assert not cluster[1].serves
+    cluster.settle()
+    assert cluster[1].serves, "those who hear a leader vote at once, too"
+    assert [cluster[node_id].term for node_id in (1, 2, 3)] == [9, 9, 9]
+    assert cluster.data(1) == ["a"], "nothing that was proposed is lost"
+    cluster[1].propose("b", 1)
+    cluster.settle()
+    assert cluster.data(3) == ["a", "b"]
 
 
 def test_an_idle_follower_has_nothing_to_do() -> None:

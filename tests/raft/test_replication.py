@@ -384,3 +384,34 @@ def test_a_member_that_forgot_what_it_acknowledged_catches_up_where_that_may_be(
     cluster[1].propose("after", 1)
     cluster.settle()
     assert cluster.data(2) == [0, 1, 2, 3, 4, "after"]
+
+
+def test_what_the_driver_cannot_apply_yet_is_handed_out_again() -> None:
+    cluster = Cluster(voters=(1,))
+    cluster.elect(1)
+    core, member = cluster[1], cluster.members[1]
+    for data in ("a", "b", "c"):
+        core.propose(data, 1)
+    assert member.take()
+    ready = member.ready
+    assert ready is not None
+    core.advance(ready)
+    member.disk.sync(member.disk.writes_waiting)
+    core.persisted(core.last_index, core.term)
+    ready = core.ready()
+    assert ready is not None
+    assert [entry.data for entry in ready.committed] == ["a", "b", "c"]
+    first = ready.committed[0].index
+    core.advance(ready, applied_to=first)
+    assert (core.applied_index, core.applying_waits) == (first, True)
+    core.propose("d", 1)
+    ready = core.ready()
+    assert ready is not None
+    assert not ready.committed, "the others wait until the driver goes on"
+    core.advance(ready)
+    core.go_on()
+    ready = core.ready()
+    assert ready is not None
+    assert [entry.data for entry in ready.committed] == ["b", "c"]
+    core.advance(ready)
+    assert (core.applied_index, core.applying_waits) == (first + 2, False)

@@ -45,6 +45,29 @@ def test_a_moved_queue_takes_appends_in_its_last_group_and_is_found_in_all() -> 
     assert [placement.group_at(QUEUE, offset) for offset in range(END)] == [BEFORE] * 3 + [HERE] * 3
 
 
+def test_the_metadata_says_where_batches_go_and_the_logs_where_they_are() -> None:
+    """A replica that lags hears of moves from the metadata before its logs have them."""
+    first, second, third = HERE, BEFORE, 2
+    slot, queue_ids = slot_of(QUEUE), numpy.array([QUEUE], numpy.uint64)
+    placement = Placement(SLOTS_OF_TWO)
+    slots = list(SLOTS_OF_TWO)
+    slots[slot] = third
+    placement.grow(slots, 3, {slot: 2}, {slot: (first, second)})
+    assert placement.group_of(QUEUE) == placement.routes_of(queue_ids)[0] == third
+    assert placement.history(QUEUE) == (Stay(first, 0),)
+    assert placement.groups_of(queue_ids)[0] == first
+    assert placement.ever_in(queue_ids, {first})[0]
+    assert not placement.ever_in(queue_ids, {third})[0]
+    placement.arrive(QUEUE, first, second, MOVED_AT)
+    placement.place(slot, second, 1)
+    assert placement.group_of(QUEUE) == third
+    assert placement.history(QUEUE) == (Stay(first, 0), Stay(second, MOVED_AT))
+    placement.arrive(QUEUE, second, third, END)
+    placement.place(slot, third, 2)
+    assert placement.history(QUEUE)[-1] == Stay(third, END)
+    assert placement.groups_of(queue_ids)[0] == third
+
+
 def test_arrays_of_queues_are_answered_as_each_is() -> None:
     placement = moved()
     queue_ids = numpy.array([QUEUE, OTHER] * END, numpy.uint64)
@@ -67,7 +90,7 @@ def test_many_moved_queues_are_answered_as_each_is() -> None:
     queue_ids = numpy.array(ids, numpy.uint64)
     for _ in range(40):
         for queue_id in rng.sample(ids, 20):
-            before = placement.group_of(queue_id)
+            before = placement.history(queue_id)[-1].group
             away = {stay.group for stay in placement.history(queue_id)}
             end = placement.history(queue_id)[-1].first_offset + rng.randint(0, 9)
             if len(away) < 5 and end:
@@ -75,7 +98,7 @@ def test_many_moved_queues_are_answered_as_each_is() -> None:
             elif rng.random() < 0.5:
                 placement.cut(queue_id, rng.randint(0, 20))
         offsets = numpy.array([rng.randint(0, 40) for _ in ids], numpy.int64)
-        assert placement.groups_of(queue_ids).tolist() == [placement.group_of(queue_id) for queue_id in ids]
+        assert placement.groups_of(queue_ids).tolist() == [placement.history(queue_id)[-1].group for queue_id in ids]
         at = [placement.group_at(queue_id, offset) for queue_id, offset in zip(ids, offsets.tolist(), strict=True)]
         assert placement.groups_at(queue_ids, offsets).tolist() == at
         for group in range(5):

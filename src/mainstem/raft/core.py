@@ -89,6 +89,8 @@ class RaftCore:
         self._outbox: list[Message] = []
         self._touched = committed_index > applied_index
         self._out: Ready | None = None
+        self._applying_waits = False
+        """The driver cannot apply the next committed entry yet."""
         self._elections = self._elections_class(config, self._log, hard_state, random, self._outbox, self._entering)
         self._leadership: Leadership | None = None
         self._reads = PendingReads(random.getrandbits(REQUEST_BITS))
@@ -428,6 +430,7 @@ class RaftCore:
         """Take note that `Ready.snapshot` has replaced state and log, durably: the log store begins behind it, and is
         empty."""
         self._followership.snapshot_installed(snapshot)
+        self._applying_waits = False
         self._touched = True
 
     def snapshot_failed(self, snapshot: Snapshot) -> None:
@@ -466,12 +469,18 @@ class RaftCore:
         return leadership is not None and not (self._touched or leadership.replication.peers or self._out)
 
     def lead_anew(self, term: int) -> None:
-        """As the only member: lead in a later term, which is `term` at least. It takes an election of its own, as at a
-        start. Raises `NotLeader`."""
+        """As the leader: lead in a later term, which is `term` at least. It takes an election, in which the others vote
+        as if this node had been asked to take over: its log has all there is. If their votes get lost, another
+        election follows, which anybody may win. Raises `NotLeader`; `NotReady` if this node may not stand."""
         self._leading()
-        assert self._log.memberships.current.members == {self.node_id}, "the others would elect whom they want"
+        if not self._may_stand:
+            raise NotReady(f"node {self.node_id} may not stand for election now")
         self._follow(max(self.term, term - 1), NOBODY, Cause.HIGHER_TERM)
-        self.campaign()
+        if self.membership.voters == {self.node_id}:
+            self.campaign()
+        else:
+            self._elections.asked_to_lead()
+            self._touched = True
 
     def append_alone(self) -> int:
         """While `alone`, add one entry of this term and return its index; the log store must show it from now on."""
@@ -502,7 +511,8 @@ class RaftCore:
         messages = self._messages()
         snapshot = following.take_snapshot() if following.installing is not None else None
         snapshots_to_send = self._snapshots_to_send()
-        committed = () if following.installing is not None else log.to_apply(self._config.apply_bytes_max)
+        waits = following.installing is not None or self._applying_waits
+        committed = () if waits else log.to_apply(self._config.apply_bytes_max)
         reads = self._reads.take(log.applied_index) if self._reads.settled else ()
         role_change = self._elections.role_change()
         if not (
@@ -523,17 +533,31 @@ class RaftCore:
         )
         return self._out
 
-    def advance(self, ready: Ready) -> None:
-        """Take note that the log store shows the entries of `ready`, and its committed entries are applied."""
+    def advance(self, ready: Ready, *, applied_to: int | None = None) -> None:
+        """Take note that the log store shows the entries of `ready`, and its committed entries are applied, or only
+        those up to `applied_to`: the core hands the others out again once `go_on` is called."""
         if ready is not self._out:
             raise RaftError("advance takes the Ready that was handed out last, once")
         self._out = None
         log = self._log
         log.advance()
         if ready.committed:
-            log.applied(ready.committed[-1].index)
-            if log.applied_index < log.applicable_index or self._reads.settled:
+            last = ready.committed[-1].index
+            self._applying_waits = applied_to is not None and applied_to < last
+            log.applied(last if applied_to is None else applied_to)
+            if (log.applied_index < log.applicable_index and not self._applying_waits) or self._reads.settled:
                 self._touched = True
+
+    @property
+    def applying_waits(self) -> bool:
+        """Whether the driver could not apply the next committed entry, and has not called `go_on` since."""
+        return self._applying_waits
+
+    def go_on(self) -> None:
+        """Hand out committed entries again that the driver could not apply."""
+        if self._applying_waits:
+            self._applying_waits = False
+            self._touched = True
 
     def _messages(self) -> tuple[Message, ...]:
         elections, durable = self._elections, self._elections.durable

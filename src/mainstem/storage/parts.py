@@ -23,7 +23,7 @@ from mainstem.storage.cluster.write_group_replication import UNBOUNDED, Replicat
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.placement import NOTHING_MOVED
+from mainstem.storage.placement import NO_OTHERS, NOTHING_MOVED
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.store import QueueStore
@@ -228,7 +228,7 @@ class StorageParts:
         if setup.shared:
             assert self.remote_history is not None, "a shared store is an object store"
             stored = KeptQueueSums(self.remote_history.stored, clock)
-        state.moves.changed = self._spread
+        state.moves.changed, state.moves.reached = self._spread, self._has_reached
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
         self.committed_reads = LocalCommittedReads(self._transactions, placement.stays_from, state.table, state.index)
@@ -271,7 +271,6 @@ class StorageParts:
             groups,
             state.table,
             self.producers,
-            self.checkpointer,
             self.write_loop,
             setup.topics,
             setup.clock,
@@ -519,20 +518,33 @@ class StorageParts:
         return group
 
     def _spread(self) -> None:
-        """Have batches go where the placement and the fences say."""
-        self.messages.spread(self.placement.slots, self.state.moves.shut)
+        """Have batches go where the placement and the fences say, and write groups go on that waited for a fence."""
+        self.placement.shut = shut = self.state.moves.shut
+        self.messages.spread(self.placement.slots, shut)
+        for group in self.groups:
+            group.fences_changed()
 
-    def grow(self, slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
+    def _has_reached(self, group: int, index: int) -> bool:
+        """Whether a write group's block is applied here, or no replica here will ever apply it."""
+        return self.groups[group].applied_index >= index or not self.replication.has_part(self.groups[group])
+
+    def grow(
+        self,
+        slots: Sequence[int],
+        groups: int,
+        numbers: Mapping[int, int] = NOTHING_MOVED,
+        others: Mapping[int, Sequence[int]] = NO_OTHERS,
+    ) -> None:
         """From now on the cluster has so many write groups, and slots belong to them like this; `numbers`: how often
-        each slot has moved that has. All parts hear of it before anything else happens; the new write groups have no
-        leader yet."""
+        each slot has moved that has, `others`: where its queues have records besides (`Placement.grow`). All parts hear
+        of it before anything else happens; the new write groups have no leader yet."""
         groups = max(groups, len(self.groups))
         for number in range(len(self.groups), groups):
             self.groups.append(self._write_group(number))
             self._producer_states.append(self.groups[number].producers)
             self._transactions.append(self.groups[number].transactions)
             self.snapshots.grow(self.groups[number])
-        self.placement.grow(slots, groups, numbers)
+        self.placement.grow(slots, groups, numbers, others)
         self.state.grow(groups)
         self.producer_expiry.grow()
         self.producers.grow()

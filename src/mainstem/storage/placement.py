@@ -1,9 +1,15 @@
 """Tells which write groups hold a queue, and from which offset each.
 
-`Placement.history` is the one answer; everything else here is derived from it. A queue belongs to the write group of
-its slot. Code that asks where appended batches go takes the last entry (`group_of`); code that looks for batches that
-exist goes by their offsets (`stays_from`, `group_at`, `groups_at`), since a queue's batches stay where they are when it
-moves.
+A queue belongs to the write group of its slot. There are two answers to which that is, and they differ while a slot
+moves:
+
+- Code that asks where batches are appended takes `group_of` (of many queues `routes_of`): as the metadata has it,
+  unless a log of this node knows of a later move.
+- Code that looks for batches that exist goes by `history`, and what is derived from it (`stays_from`, `group_at`,
+  `groups_of` …): as the logs of this node have it. A replica that lags may hear of a move from the metadata first. By
+  its logs the queue is where it was, and what it has of the queue belongs there.
+
+A queue's batches stay where they are when it moves.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ Offsets = numpy.typing.NDArray[numpy.int64]
 Places = numpy.typing.NDArray[numpy.intp]
 
 NOTHING_MOVED: Mapping[int, int] = {}
+NO_OTHERS: Mapping[int, Sequence[int]] = {}
 
 _SPREAD = numpy.uint64(0x9E3779B97F4A7C15)
 _SLOT_SHIFT = numpy.uint64(64 - (SLOTS - 1).bit_length())
@@ -42,10 +49,11 @@ class Stay(NamedTuple):
 
 class Placement:
     """`slots` maps each slot to its write group, as the metadata has it; `grow` hears of changes. The logs of this
-    node's write groups tell of slots that have moved (`place`, `arrive`); they are believed unless the metadata knows
-    of a later move."""
+    node's write groups tell of slots that have moved (`place`, `arrive`)."""
 
     def __init__(self, slots: Sequence[int], moved: Mapping[int, Sequence[Stay]] | None = None) -> None:
+        self.shut: Collection[int] = ()
+        """The slots that are on their way: no node serves their queues."""
         self._only: list[tuple[Stay]] = []
         """The history of every queue that has not moved, by its write group."""
         self._placed: dict[int, tuple[int, int]] = {}
@@ -58,13 +66,20 @@ class Placement:
         for queue_id, stays in (moved or {}).items():
             self.remember(queue_id, stays)
 
-    def grow(self, slots: Sequence[int], groups: int, numbers: Mapping[int, int] = NOTHING_MOVED) -> None:
+    def grow(
+        self,
+        slots: Sequence[int],
+        groups: int,
+        numbers: Mapping[int, int] = NOTHING_MOVED,
+        others: Mapping[int, Sequence[int]] = NO_OTHERS,
+    ) -> None:
         """From now on there are so many write groups, and slots belong to them like this. `numbers`: of the slots that
-        have moved, how often. No queue hashes to another slot that changes hands
+        have moved, how often; `others`: the write groups that have records of their queues besides, in the order in
+        which the slot was there. No queue hashes to another slot that changes hands
         (`nameserver/state/plans/write_group_growth.py`)."""
         assert is_slot_table(slots, groups)
         assert len(self._only) <= groups, "write groups stay"
-        self._of_metadata, self._numbers = all_slots(slots), numbers
+        self._of_metadata, self._numbers, self._others = all_slots(slots), numbers, others
         self._table_of_metadata = numpy.array(self._of_metadata, numpy.int64)
         self._classes = {group: slot // SLOTS for slot, group in enumerate(slots)}
         self._only += [(Stay(group, 0),) for group in range(len(self._only), groups)]
@@ -77,11 +92,19 @@ class Placement:
             self._spread()
 
     def _spread(self) -> None:
+        """Make the tables of both answers."""
         slots, table = list(self._of_metadata), self._table_of_metadata.copy()
+        routes = table.copy()
+        for slot, others in self._others.items():
+            if others and slot < len(slots):  # until a log says more, it is where it was first
+                table[slot] = others[0]
         for slot, (group, number) in self._placed.items():
-            if number >= self._numbers.get(slot, 0) and group < len(self._only):
-                slots[slot] = table[slot] = group
-        self.slots, self._table = slots, table
+            if group >= len(self._only):
+                continue
+            table[slot] = group
+            if number >= self._numbers.get(slot, 0):
+                slots[slot] = routes[slot] = group
+        self.slots, self._routes, self._table, self._homes = slots, routes, table, table.tolist()
 
     def remember(self, queue_id: int, stays: Sequence[Stay]) -> None:
         """The history of a queue is this from now on."""
@@ -136,8 +159,8 @@ class Placement:
 
     def history(self, queue_id: int) -> tuple[Stay, ...]:
         """The stays of a queue, oldest first, whether or not it exists: at least one, the first from offset 0 on. The
-        last one is where it is now."""
-        return self._moved.get(queue_id) or self._only[self.slots[slot_of(queue_id)]]
+        last one is where it is now, as far as the logs here go."""
+        return self._moved.get(queue_id) or self._only[self._homes[slot_of(queue_id)]]
 
     def stays_from(self, queue_id: int, offset: int) -> tuple[Stay, ...]:
         """The part of a queue's history in which its batches lie from an offset on; first the stay that holds it."""
@@ -153,7 +176,12 @@ class Placement:
 
     def group_of(self, queue_id: int) -> int:
         """The write group that takes a queue's appends now."""
-        return self.history(queue_id)[-1].group
+        return self.slots[slot_of(queue_id)]
+
+    def routes_of(self, queue_ids: QueueIds) -> WriteGroups:
+        """The write group that takes the appends of each queue now, in their order."""
+        found: WriteGroups = self._routes[slots_of(queue_ids)]
+        return found
 
     def has_moved(self, queue_id: int) -> bool:
         """Whether the slot of a queue has moved with its queues, be it known from the metadata or from a log."""
@@ -161,7 +189,7 @@ class Placement:
         return slot in self._placed or slot in self._numbers
 
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
-        """The write group that takes the appends of each queue now, in their order."""
+        """The write group in which each queue is, by the logs, in their order."""
         groups: WriteGroups = self._table[slots_of(queue_ids)]
         if self._moved:
             rows, which, numbers = self._met(queue_ids)

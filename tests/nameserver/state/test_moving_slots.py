@@ -93,7 +93,7 @@ def test_a_snapshot_tells_the_same() -> None:
     assert late.moving_slots.wishes == {SLOT + 2: WishedMove(wished(state, SLOT + 2).group, 1)}
     events = differences(cluster(), late)
     assert SlotWished(SLOT + 2) in events
-    assert WriteGroupsAdded(late.placements, slots(late), late.moving_slots.numbers) in events
+    assert WriteGroupsAdded(late.placements, slots(late), late.moving_slots.numbers, late.moving_slots.others) in events
 
 
 def test_wishes_that_cannot_be_are_refused() -> None:
@@ -108,7 +108,7 @@ def test_wishes_that_cannot_be_are_refused() -> None:
     with pytest.raises(FeatureLevelTooLow):
         cluster(level=FeatureLevel.CONFIGURED).check(MoveSlot(SLOT, 0, 1))
     apart = cluster(apart=True)
-    with pytest.raises(InvalidPlacement, match="one replica, on the same node"):
+    with pytest.raises(InvalidPlacement, match="their replicas on the same nodes"):
         apart.check(MoveSlot(SLOT, 1, 1))
     state.apply(wished(state))
     with pytest.raises(InvalidPlacement, match="on its way"):

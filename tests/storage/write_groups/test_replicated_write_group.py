@@ -34,6 +34,11 @@ ROUNDS_MAX = 2000
 class Applied:
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int, bytes]] = []
+        self.reached = 1 << 30
+        """The block up to which another write group, where queues come from, is applied."""
+
+    def awaits(self, command: control.Command) -> bool:
+        return isinstance(command, control.QueuesArrived) and command.behind > self.reached
 
     def queues_seen(self, directory: Buffer) -> None: ...
 
@@ -641,3 +646,64 @@ def test_the_log_that_a_core_reads_tells_what_was_replaced() -> None:
     copy = WriteGroupBlocks()
     copy.load(blocks.dump())
     assert (copy.first_index(), copy.last_index()) == (1, 1), "what is not written is not kept"
+
+
+ARRIVAL = control.QueuesArrived(slot=7, before=1, number=1, behind=40)
+
+
+def test_a_follower_takes_no_arrival_before_it_has_come_to_the_fence() -> None:
+    """Others commit it meanwhile; what lies behind it waits with it."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        late = next(one for one in cluster.members.values() if one is not leader)
+        late.applied.reached = ARRIVAL.behind - 1
+        before = late.position
+        outcome = leader.group.propose([ARRIVAL])
+        ticket = leader.append(new_batch(QUEUE))
+        cluster.until(ticket.done)
+        assert await outcome == ["done"]
+        for _ in range(5):
+            cluster.turn()
+        assert not late.group.has_work, "the write loop is not kept busy"
+        assert late.cell(COMMITTED_END) == 0
+        assert late.group.blocks.last_index() == leader.group.blocks.last_index(), "it has them in memory"
+        assert late.position == before
+        await asyncio.wait_for(late.group.all_written(), 1)
+        late.applied.reached = ARRIVAL.behind
+        late.group.fences_changed()
+        cluster.until(lambda: late.cell(COMMITTED_END) == 1)
+        assert late.applied.blocks == leader.applied.blocks
+
+    told(story)
+
+
+def test_an_arrival_that_lies_in_the_journal_is_applied_behind_the_fence_after_a_start() -> None:
+    """A leader elected with it serves once the fence is applied here."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        late = next(one for one in cluster.members.values() if one is not leader)
+        cluster.until(lambda: late.group.applied_index == leader.group.applied_index)
+        outcome = leader.group.propose([ARRIVAL])
+        leader.write()
+        cluster.turn(ticks=False)
+        late.write()
+        assert late.group.blocks.position_of(leader.group.last_index), "it is written, and not known to be committed"
+        late.applied.reached = ARRIVAL.behind - 1
+        cluster.until(lambda: late.group.waits_for_another)
+        assert late.group.applied_index == leader.group.applied_index - 1
+        cluster.cut = {leader.node_id}
+        late.group.consensus.gone(leader.node_id)
+        cluster.until(lambda: late.group.consensus.leads)
+        for _ in range(20):
+            cluster.turn()
+        assert late.group.consensus.leads
+        assert not late.group.serving
+        late.applied.reached = ARRIVAL.behind
+        late.group.fences_changed()
+        await asyncio.sleep(0)
+        cluster.until(lambda: late.group.serving)
+        assert not outcome.done() or outcome.exception() is None
+
+    told(story)

@@ -44,6 +44,9 @@ class Applied:
     ) -> None:
         self.blocks.append(header)
 
+    def awaits(self, command: control.Command) -> bool:
+        return False
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None: ...
 
     def command_applied(self, group: int, index: int, command: control.Command) -> str:

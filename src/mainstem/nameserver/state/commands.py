@@ -93,7 +93,7 @@ class SlotMoved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sl
     group: int
     number: int
     others: list[int]
-    """The write groups besides it that have records of the slot's queues."""
+    """The write groups besides it that have records of the slot's queues, in the order in which the slot left them."""
 
 
 class SettleSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="settle_slot"):
@@ -539,6 +539,8 @@ class WriteGroupsAdded(NamedTuple):
     slots: Sequence[int]
     numbers: Mapping[int, int] = {}
     """How often each slot has moved that has."""
+    others: Mapping[int, Sequence[int]] = {}
+    """Per slot that has moved, where its queues may have records besides, in the order in which it was there."""
 
 
 class SlotWished(NamedTuple):

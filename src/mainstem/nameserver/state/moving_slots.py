@@ -1,6 +1,6 @@
 """The slots that move between write groups with their queues, and those that have moved.
 
-A wish (`MoveSlot`) stands until the node that leads both write groups has moved the slot there, and says so
+A wish (`MoveSlot`) stands until the leaders of both write groups have moved the slot there, and the new one's says so
 (`SlotMoved`); the slot table follows then. Until retention has removed what the queues had in other write groups
 (`SettleSlot`), the replicas of all these stay on their node: what leads a queue has to reach all that it has.
 """
@@ -29,7 +29,8 @@ class MovingSlots:
         self.numbers: dict[int, int] = {}
         """How often each slot has moved that has."""
         self.others: dict[int, tuple[int, ...]] = {}
-        """The write groups besides its own that may have records of a slot's queues."""
+        """The write groups besides its own that may have records of a slot's queues, in the order in which it left
+        them."""
 
     @property
     def known(self) -> set[int]:
@@ -66,10 +67,11 @@ class MovingSlots:
             )
         if command.number != self.next_number(slot):
             raise InvalidPlacement(f"slot {slot} has moved meanwhile: try again")
-        if len(placements[before]) != 1 or placements[before] != placements[group]:
+        if sorted(placements[before]) != sorted(placements[group]):
             raise InvalidPlacement(
-                f"queues move only between write groups that have one replica, on the same node; write group {before} "
-                f"is on nodes {_numbers(placements[before])}, write group {group} on {_numbers(placements[group])}"
+                "queues move only between write groups that have their replicas on the same nodes; write group "
+                f"{before} is on nodes {_numbers(placements[before])}, write group {group} on nodes "
+                f"{_numbers(placements[group])}"
             )
         if has_remote_store:
             raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")

@@ -214,8 +214,8 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
             events.append(NodeRegistered(node))
     events += [NodeRemoved(node_id) for node_id in after.node_table.removed if node_id not in before.node_table.removed]
     if before.cluster is not None and before.cluster != after.cluster and after.cluster is not None:
-        numbers = dict(after.moving_slots.numbers)
-        events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots, numbers))
+        numbers, others = dict(after.moving_slots.numbers), dict(after.moving_slots.others)
+        events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots, numbers, others))
     elif before.placements != after.placements:
         events.append(WriteGroupsPlaced(dict(after.placements)))
     wishes = after.moving_slots.wishes

@@ -269,6 +269,8 @@ class MetadataState:
                 self.node_table.check_move(command)
                 self.moving_slots.check_replica(command.group, self._slots)
             case MoveSlot():
+                if len(self.placements.get(command.group, ())) > 1:
+                    self._check_level(FeatureLevel.FOLLOWED)
                 self.moving_slots.check_wish(
                     command,
                     self._slots,
@@ -517,7 +519,8 @@ class MetadataState:
         return self._slots_changed()
 
     def _slots_changed(self) -> WriteGroupsAdded:
-        return WriteGroupsAdded(dict(self.placements), self._slots, dict(self.moving_slots.numbers))
+        moving = self.moving_slots
+        return WriteGroupsAdded(dict(self.placements), self._slots, dict(moving.numbers), dict(moving.others))
 
     def _followed(self, event: Event) -> Event:
         self.tenant_rules.follow(event)

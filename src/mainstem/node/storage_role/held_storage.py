@@ -87,8 +87,8 @@ class HeldStorage:
         next_leaders = _next_leaders(setup, nameserver, storage, leadership)
         nameserver.subscribe(partial(_grow, storage, queue_admin, next_leaders))
         lookups = nameserver.lookups  # write groups may have been added while the disks were read
-        numbers = dict(lookups.moving_slots.numbers)
-        added = WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers)
+        numbers, others = dict(lookups.moving_slots.numbers), dict(lookups.moving_slots.others)
+        added = WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers, others)
         _grow(storage, queue_admin, next_leaders, added)
         storage.mover.metadata = _metadata_of_moves(nameserver)
         return cls(storage, leadership, queue_admin, served, next_leaders, setup, nameserver)
@@ -303,7 +303,7 @@ def _grow(storage: Storage, queue_admin: QueueAdmin, next_leaders: RemoteMessage
     if isinstance(event, SlotWished):
         storage.mover.wake()
     if isinstance(event, WriteGroupsAdded):
-        storage.grow(event.slots, len(event.placements), event.numbers)
+        storage.grow(event.slots, len(event.placements), event.numbers, event.others)
         if isinstance(queue_admin, ClusterQueueAdmin):
             queue_admin.grow(len(event.placements))
         if next_leaders is not None:

@@ -40,6 +40,9 @@ TRANSACTIONS = "transactions"
 REMOTE = "remote"
 """Files that count in the remote tier, and names of files that do not count and may lie there; sent where the tier was
 ever used."""
+MOVES = "moves"
+"""Pieces of what the write group's log says of slots that moved, encoded as `storage.state.slot_moves.MovesTold`; sent
+where any ever did."""
 END = "end"
 
 

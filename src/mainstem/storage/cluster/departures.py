@@ -161,9 +161,7 @@ class Departures:
         except OSError as error:
             raise StorageError(f"write group {group.group} is not removed: {error}") from error
         await self._producers.replace(group.group, b"")
-        await write_group_queues.replace(
-            state.table, lambda queue_ids: self._placement.groups_of(queue_ids) == group.group, b""
-        )
+        await write_group_queues.replace(state.table, write_group_queues.in_group(self._placement, group.group), b"")
         state.journal_map.superseded(group.group, 1, group.begin_anew())
         await state.manifest.forget(group.group)
         await state.remote.forget(group.group)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mainstem.model import WriteGroupNodes
+from mainstem.model import WriteGroupNodes, slot_of
 from mainstem.raft import RaftCore, Role
 from mainstem.raft.leader.progress import PeerView, SendState
 from mainstem.storage.errors import NotTheLeader
@@ -61,13 +61,17 @@ class WriteGroupLeadership:
         return self._placement.has_moved(queue_id)
 
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
-        return self._placement.groups_of(queue_ids)
+        return self._placement.routes_of(queue_ids)
 
     def leads(self, group: int) -> bool:
         return self._groups[group].serving
 
     def serves_here(self, queue_id: int) -> bool:
-        return self._groups[self._placement.group_of(queue_id)].serving
+        """Not while the queue's slot is on its way: from the fence on the next write group's leader may serve it, of
+        which this node may not have heard yet."""
+        placement = self._placement
+        serving = self._groups[placement.group_of(queue_id)].serving
+        return serving and not (placement.shut and slot_of(queue_id) in placement.shut)
 
     def takes(self, group: int) -> bool:
         """Whether this node leads a write group, and is not about to hand it over."""

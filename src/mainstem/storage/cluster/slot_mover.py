@@ -1,16 +1,17 @@
-"""Moves slots between write groups that this node leads, as the metadata wishes.
+"""Moves slots between write groups whose replicas are on the same nodes, as the metadata wishes.
 
-One move, top to bottom; each step is known to be done by what the logs have applied, so that a start goes on where the
-last one ended:
+One move, top to bottom. Each step is known to be done by what the logs have applied, so whoever leads next goes on
+where the last leader ended:
 
-    fence       batches for the slot are refused; no transaction is open; `SlotFenced` goes behind all that was appended
-    checkpoint  with the fence in it: a start applies nothing of the slot in the old write group any more
-    term        the new write group's term is no lower than the old one's, so that leader epochs never go back
-    arrive      `QueuesArrived` in the new write group, with ends and producers; from there on it takes batches
-    report      the metadata's slots follow, for other nodes
+    fence     by the leader of the write group before: batches for the slot are refused; no transaction is open;
+              `SlotFenced` goes behind all that was appended
+    term      by the leader of the new write group, once the fence is applied on its node: its term is no lower than
+              the old one's, so that leader epochs never go back
+    arrive    by the same: it logs `QueuesArrived`, with ends and producers as its own replica of the write group
+              before has them; from there on it takes batches
+    report    by the same: the metadata's slots follow, for other nodes
 
-Both write groups have their only replica here. With more replicas, one that lags behind in the old write group would
-apply the last batches there behind the first ones of the new write group, so the metadata refuses such moves.
+No call between nodes is needed. Replicas apply an arrival behind the fence (`state/slot_moves.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
 from mainstem.model import Topic, partition_of, slot_of, topic_number_of
 from mainstem.ports import Clock
 from mainstem.storage.placement import slots_of
-from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.queue_scan import Cells, chunks
 from mainstem.storage.state.slot_moves import Fence, SlotMoves
@@ -94,7 +94,6 @@ class SlotMover:
         groups: Sequence[WriteGroup],
         table: QueueTable,
         producers: ColdProducers,
-        checkpointer: Checkpointer,
         write_loop: WriteLoop,
         topics: Callable[[], Iterable[Topic]],
         clock: Clock,
@@ -112,14 +111,11 @@ class SlotMover:
         self._groups = groups
         self._table = table
         self._producers = producers
-        self._checkpointer = checkpointer
         self._write_loop = write_loop
         self._topics = topics
         self._clock = clock
         self._has_objects = has_objects
         self._rows_max = max(1, min(PRODUCERS_BYTES_MAX, block_bytes_max // 4) // PRODUCER_ROW.size)
-        self._saved: dict[int, int] = {}
-        """Per slot the number of the move whose fence is in a checkpoint for certain."""
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -149,6 +145,9 @@ class SlotMover:
                 waits = str(error)
             self.standing[slot] = waits
             pause = min(pause, WAIT_SECONDS if waits else AGAIN_SECONDS)
+        for group in self._groups:
+            group.fences_changed()  # where a replica has left, nothing else tells
+        self._keep_terms(wishes)
         try:
             await self._settle()
         except MainstemError:  # the metadata has no leader now
@@ -157,20 +156,24 @@ class SlotMover:
 
     async def _step(self, slot: int, wish: Wish) -> str:
         """One step of a move, or all of them. Returns what it waits for; empty: it goes on at once."""
-        if self._placement.placed.get(slot, (0, 0))[1] >= wish.number:
+        if self._moves.number_of(slot) >= wish.number:
+            if not self._groups[wish.group].serving:
+                return f"the node that leads write group {wish.group} tells the metadata"
             await self._write_loop.sync()  # the wish ends with this: the arrival must not be lost any more
             await self.metadata.moved(slot, wish, self._others(slot))
             return ""
         if slot not in self._moves.fences and (waits := await self._fence(slot, wish)):
             return waits
-        fence = self._moves.fences[slot]
+        fence = self._moves.fences.get(slot)
+        if fence is None:  # it has arrived meanwhile
+            return ""
+        if not self._groups[fence.to].serving:
+            return f"the node that leads write group {fence.to} goes on"
         if not self.is_late_enough(fence):
             self._groups[fence.to].lead_anew(self._groups[fence.before].term, self._clock.now_ms())
             return ""
-        if not self._groups[fence.to].serving:
-            return f"write group {fence.to} has no leader"
-        await self.arrive(slot, fence)
-        self.moved_count += 1
+        if await self.arrive(slot, fence):
+            self.moved_count += 1
         return ""
 
     # --- fence ----------------------------------------------------------------------------------------------
@@ -178,11 +181,11 @@ class SlotMover:
     async def _fence(self, slot: int, wish: Wish) -> str:
         """Fence a slot, unless something stands in the way: returns what it is."""
         before = self._placement.slots[slot]
-        for number in (before, wish.group):
-            if not self._groups[number].serving:
-                return f"write group {number} has no leader"
-        if self._checkpointer.held:
-            return "no checkpoint is saved while a write group waits for what the journal lacks"
+        if not self._groups[before].serving:
+            return f"the node that leads write group {before} begins"
+        members = [self._groups[number].consensus.committed_membership for number in (before, wish.group)]
+        if members[0] != members[1] or members[0].learners:
+            return f"write groups {before} and {wish.group} do not have their replicas on the same nodes now"
         if obstacle := await self._obstacle(slot):
             return obstacle
         self._moves.close(slot, shut=True)
@@ -226,18 +229,28 @@ class SlotMover:
         """Whether the leader epochs of the new write group are no lower than those that clients have seen."""
         return self._groups[fence.to].term >= self._groups[fence.before].term
 
+    def _keep_terms(self, wishes: Iterable[int]) -> None:
+        """Take a later term where the write group that a slot came from has had other leaders since: a node that has
+        not heard of the move may have told clients of them."""
+        for slot in {*wishes, *self.metadata.unsettled()}:
+            arrival = self._moves.arrivals.get(slot)
+            if arrival is None or arrival.before < 0:
+                continue
+            group, before = self._groups[arrival.group], self._groups[arrival.before]
+            if group.serving and group.term < before.term:
+                group.lead_anew(before.term, self._clock.now_ms())
+
     # --- arrive ---------------------------------------------------------------------------------------------
 
-    async def arrive(self, slot: int, fence: Fence) -> None:
-        """Log the arrival of a fenced slot; it is applied when this returns."""
-        if self._saved.get(slot) != fence.number:
-            await self._checkpointer.save()
-            self._saved[slot] = fence.number
+    async def arrive(self, slot: int, fence: Fence) -> bool:
+        """Log the arrival of a fenced slot; it is applied when this returns. Returns False if this node lost the
+        leadership, or another leader was faster, before anything was logged."""
+        group, term = self._groups[fence.to], self._groups[fence.to].term
         rows = await self._rows_of(slot)
         rows = rows[rows[:, COMMITTED_END] > 0]
         assert (rows[:, NEXT_OFFSET] == rows[:, COMMITTED_END]).all(), "the fence is behind all that was appended"
         ids, before = _ids(rows), self._groups[fence.before]
-        part = partial(control.QueuesArrived, slot, fence.before, fence.number, last=False)
+        part = partial(control.QueuesArrived, slot, fence.before, fence.number, last=False, behind=fence.index)
         ends = list(zip(ids, rows[:, COMMITTED_END].tolist(), strict=True))
         coordinators = before.transactions.coordinators_in(set(ids))
         commands = [part(ends=tuple(ends[at : at + ENTRIES_MAX])) for at in range(0, len(ends), ENTRIES_MAX)]
@@ -246,7 +259,10 @@ class SlotMover:
             part(coordinators=tuple(coordinators[at : at + ENTRIES_MAX]))
             for at in range(0, len(coordinators), ENTRIES_MAX)
         ]
+        if not group.serving or group.term != term or self._moves.fences.get(slot) != fence:
+            return False
         await self._log(fence.to, [*commands, part(last=True)])
+        return True
 
     async def _producers_of(self, group: int, queue_ids: Sequence[int]) -> list[bytes]:
         """The producers of these queues as a write group knows them, in pieces for one command each."""
@@ -275,15 +291,19 @@ class SlotMover:
     # --- histories ------------------------------------------------------------------------------------------
 
     def _others(self, slot: int) -> list[int]:
-        """The write groups besides the slot's own that have records of its queues."""
+        """The write groups besides the slot's own that have records of its queues, in the order in which the slot left
+        them."""
         groups: set[int] = set()
         for queue_id, stays in self._placement.moved.items():
             if slot_of(queue_id) == slot:
                 groups.update(stay.group for stay in stays)
-        return sorted(groups - {self._placement.slots[slot]})
+        groups.discard(self._moves.arrivals[slot].group)
+        left = {group: fences[slot].number for group, fences in self._moves.left.items() if slot in fences}
+        return sorted(groups, key=lambda group: (left.get(group, 0), group))
 
     async def _settle(self) -> None:
-        """Forget stays of which nothing is left, and tell the metadata of slots that have none any more."""
+        """Forget stays of which nothing is left. The leader of a slot's write group tells the metadata if it has none
+        any more."""
         unsettled = set(self.metadata.unsettled())
         kept: set[int] = set()
         for queue_id, stays in list(self._placement.moved.items()):
@@ -295,7 +315,21 @@ class SlotMover:
             if queue_id in self._placement.moved:
                 kept.add(slot_of(queue_id))
         for slot in unsettled - kept - self._moves.fences.keys():
-            await self.metadata.settled(slot)
+            if self._is_forgotten(slot):
+                await self.metadata.settled(slot)
+
+    def _is_forgotten(self, slot: int) -> bool:
+        """Whether this node leads a slot's write group, and new replicas of the others would not get the slot's batches
+        any more: these begin behind the fence."""
+        arrival = self._moves.arrivals.get(slot)
+        if arrival is None or arrival.group != self._placement.slots[slot] or not self._groups[arrival.group].serving:
+            return False  # or its logs lag behind the metadata
+        if len(self._groups[arrival.group].consensus.voters) == 1:
+            return True
+        fences = ((group, fences[slot]) for group, fences in self._moves.left.items() if slot in fences)
+        return all(
+            group == arrival.group or self._groups[group].blocks.first_index() > fence.index for group, fence in fences
+        )
 
 
 def _ids(rows: Cells) -> list[int]:

@@ -31,8 +31,8 @@ from mainstem.storage.queue_store.reading.open_files import FileGone
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.slot_moves import SlotMoves
 from mainstem.storage.state.snapshot_image import parts
-from mainstem.storage.state.write_group_queues import Belongs
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -76,18 +76,18 @@ class SnapshotSending:
         store: QueueStore,
         producers: ColdProducers,
         remote: RemoteTier,
-        belongs: Callable[[int], Belongs],
+        moves: SlotMoves,
         calls: Calls | None,
         pace: Callable[[int], Awaitable[object]],
         rate: ByteRate,
     ) -> None:
-        """`belongs` tells which queues belong to a write group; `pace` is awaited before bytes are read."""
+        """`pace` is awaited before bytes are read."""
         self._groups = groups
         self._table = table
         self._store = store
         self._producers = producers
         self._remote = remote
-        self._belongs = belongs
+        self._moves = moves
         self._calls = calls
         self._pace = pace
         self._rate = rate
@@ -134,7 +134,7 @@ class SnapshotSending:
             self._table,
             self._producers,
             self._remote,
-            self._belongs(number),
+            self._moves,
             with_state=call.request.with_state,
         ):
             yield part

@@ -19,6 +19,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy
+import numpy.typing
+
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.raft import Snapshot
@@ -42,6 +45,7 @@ from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.cluster.snapshot_files import FileSender, SnapshotFiles
 from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
@@ -57,6 +61,9 @@ log = logging.getLogger(__name__)
 
 FETCH_SECONDS_MAX = 600.0
 """Seconds for one call that brings name, runs and state."""
+
+FENCE_LOOK_SECONDS = 0.05
+"""Between two looks whether another write group has come to a fence."""
 
 RETRY_SECONDS = 5.0
 """The pause between attempts to save an installed snapshot."""
@@ -109,13 +116,15 @@ class Snapshots:
             store,
             producers,
             state.remote,
-            self._belongs,
+            state.moves,
             calls,
             self._pace,
             ByteRate(clock, bytes_per_second),
         )
         self._taking: set[int] = set()
         self._arrived: dict[int, Arrived] = {}
+        self._waiting: dict[int, int] = {}
+        """Write groups whose snapshots wait for fences, and the blocks at which these stand."""
         self._tasks = Errands(supervision, "snapshot of a write group")
         self._installs = Errands(supervision, "snapshot of a write group that is installed")
         self._closing = False
@@ -138,9 +147,6 @@ class Snapshots:
         split = self._state.manifest.written(group.group)
         gives = group.consensus.leads and group.applied_index >= split and self._calls is not None
         return split if gives else -1
-
-    def _belongs(self, number: int) -> write_group_queues.Belongs:
-        return lambda queue_ids: self._placement.groups_of(queue_ids) == number
 
     # --- what the groups want -----------------------------------------------------------------------------
 
@@ -208,9 +214,11 @@ class Snapshots:
     async def _fetch(self, sender: int, group: WriteGroup, with_state: bool) -> WriteGroupImage:
         assert self._calls is not None, "nobody offers snapshots to a node without calls"
         request = FetchWriteGroupSnapshot(group.group, with_state)
-        return await joined(
+        image = await joined(
             self._calls.stream(sender, FETCH_WRITE_GROUP_SNAPSHOT, request, timeout_seconds=FETCH_SECONDS_MAX)
         )
+        self._state.moves.remember(image.moves)  # before its files are looked into
+        return image
 
     # --- installed ----------------------------------------------------------------------------------------
 
@@ -238,6 +246,7 @@ class Snapshots:
             await self._replace(group, image)
 
         try:
+            await self._fences_reached(group, image)
             if group.consensus.failure is not None:
                 raise group.consensus.failure
             await self._saved(replace, lambda: replaced)
@@ -261,6 +270,34 @@ class Snapshots:
         if group.consensus.core is core:
             group.consensus.snapshot_installed(image.name)
         arrived.installed.set_result(None)
+
+    async def _fences_reached(self, group: WriteGroup, image: WriteGroupImage) -> None:
+        """Return when the write groups that slots came from have come to their fences here. One that itself waits here
+        with a snapshot behind the fence counts: otherwise the two would wait for each other. Raises `StorageError`."""
+        self._waiting[group.group] = image.name.index
+        try:
+            while any(
+                self._waiting.get(arrival.before, -1) < arrival.behind
+                for arrival in self._state.moves.waits_for(image.moves)
+            ):
+                if self._closing:
+                    raise StorageError("the node stops, and a write group that slots came from has not caught up here")
+                if group.consensus.failure is not None:
+                    return
+                await asyncio.sleep(FENCE_LOOK_SECONDS)
+        finally:
+            del self._waiting[group.group]
+
+    def _replaceable(self, number: int) -> write_group_queues.Belongs:
+        """Tells which queues were in a write group only."""
+        placement = self._placement
+        in_group = write_group_queues.in_group(placement, number)
+
+        def replaceable(queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
+            moved = numpy.fromiter(placement.moved, numpy.uint64, len(placement.moved))
+            return in_group(queue_ids) & ~numpy.isin(queue_ids, moved)
+
+        return replaceable
 
     async def _saved(self, replace: Callable[[], Coroutine[None, None, None]], replaced: Callable[[], bool]) -> None:
         """Replace, and save the result. A replacement cannot be taken back, so saving is retried until it succeeds or
@@ -288,9 +325,10 @@ class Snapshots:
             if topic_number not in existing and self._was_deleted(topic_number):
                 table.drop(topic_number)
                 state.waiters.wake_topic(topic_number)
-        await write_group_queues.replace(table, self._belongs(group.group), bytes(image.state[QUEUES]))
+        await write_group_queues.replace(table, self._replaceable(group.group), bytes(image.state[QUEUES]))
         group.transactions.load_image(bytes(image.state[TRANSACTIONS]))
         places = group.restart_behind(image.name)
+        state.moves.learn(image.moves)
         state.journal_map.superseded(group.group, image.name.index + 1, places)
 
     # --- statistics ---------------------------------------------------------------------------------------

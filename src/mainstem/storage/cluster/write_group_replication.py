@@ -218,7 +218,7 @@ class WriteGroupReplication:
             await consensus.forgotten.check_votes(NAME, hard_states.saved_in)
             hard_states.nonce = consensus.forgotten.nonce
         alone: list[WriteGroup] = []
-        parts = [group for group in self._parts.groups if self._has_part(group)]
+        parts = [group for group in self._parts.groups if self.has_part(group)]
         for group in parts:
             founders = consensus.members(group.group).voters
             if not hard_states.began(group.group) and (added := consensus.founders_of(group.group)):
@@ -252,11 +252,13 @@ class WriteGroupReplication:
             if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
         for group in alone:
+            if self._parts.waits and group.waits_for_another:
+                continue  # for one that waits itself, until the journal is whole
             await self._settled[group.group].wait()
             if not group.serving:
                 raise group.consensus.failure or StorageError(f"write group {group.group} is not served")
 
-    def _has_part(self, group: WriteGroup) -> bool:
+    def has_part(self, group: WriteGroup) -> bool:
         """Whether this node has a part in the write group: it keeps it, wherever placement has the write group by now,
         until a leader says that it is no member."""
         if self.has_left(group.group):

@@ -224,7 +224,7 @@ class BrokerService:
     # --- who leads ----------------------------------------------------------------------------------------
 
     def _leads(self, queue_id: int) -> bool:
-        return self._leadership.leads(self._leadership.group_of(queue_id))
+        return self._leadership.serves_here(queue_id)
 
     def _check(self, queue_ids: Iterable[int]) -> None:
         """Raises `WriteGroupsNotLed`."""

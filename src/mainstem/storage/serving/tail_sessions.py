@@ -168,7 +168,7 @@ class TailSession:
         return QueueSlice(queue_id, outcome, [], NO_OFFSETS)
 
     def _leads(self, queue_id: int) -> bool:
-        return self._leadership.leads(self._leadership.group_of(queue_id))
+        return self._leadership.serves_here(queue_id)
 
     async def _wait(self) -> bool:
         """Wait until there may be news; False: there was none for long."""

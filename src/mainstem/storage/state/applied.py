@@ -98,6 +98,9 @@ class AppliedState:
             self.index.add(header, directory, payload)
             self.waiters.committed(watched)
 
+    def awaits(self, command: control.Command) -> bool:
+        return isinstance(command, control.QueuesArrived) and self.moves.awaits(command)
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None:
         self.waiters.wake(queue_ids)  # those who read committed transactions alone may read on by more than the markers
 
@@ -120,10 +123,10 @@ class AppliedState:
             case control.RemoteChanged():
                 return self.remote.applied(group, command, index)
             case control.SlotFenced():
-                return self.moves.fenced(group, command)
+                return self.moves.fenced(group, index, command)
             case control.QueuesArrived():
-                return self.moves.arrived(group, command)
-        return "done"
+                return self.moves.arrived(group, index, command)
+        return control.DONE
 
     def split(self, group: int, after: int, upto: int, files: Sequence[StoreFile]) -> str:
         """Record that blocks (after, upto] of a write group are in these runs, if that continues its split. Returns

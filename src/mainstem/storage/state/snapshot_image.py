@@ -11,6 +11,8 @@ has
 
     remote      which files count in the remote tier, where it was ever used
 
+    moves       of slots, as the log up to the block tells, and where moved queues have been; it comes first
+
 The queues may be younger than the block: the member applies every later block, and applying a block to a queue twice
 changes nothing (see `queue_image`). Applying it to a producer twice would. The remote tier may be younger, too: its
 changes are numbered.
@@ -19,11 +21,12 @@ changes are numbered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 
+import msgspec
 import numpy
 
 from mainstem.kernel import QueueTable, crc32c
@@ -31,6 +34,7 @@ from mainstem.model import Buffer
 from mainstem.raft import Membership, RaftError, Snapshot
 from mainstem.rpc.messages.snapshots import (
     END,
+    MOVES,
     PRODUCERS,
     QUEUES,
     RANGES_PER_PART,
@@ -54,6 +58,7 @@ from mainstem.storage.state.checkpoint import QUEUE_BYTES, RANGE_BYTES
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.producers.producer_rows import STATE, known_at
 from mainstem.storage.state.queue_image import QUEUE_CELLS
+from mainstem.storage.state.slot_moves import MovesTold, SlotMoves
 from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.storage.write_groups.write_group_transactions import ROW_BYTES as TRANSACTION_BYTES
@@ -64,12 +69,20 @@ TRANSACTIONS_PER_PART = 4_000
 PRODUCERS_PER_PART = 1_500
 """Rows in one part: some 230 KB."""
 
+HISTORIES_PER_PART = 1_000
+"""Histories of queues in one part: some 30 KB, and with the most stays 300."""
+
+MOVES_BYTES_MAX = 64 << 20
+"""What may come of moves: more than the histories that a node keeps, and fences of every slot."""
+
 STATE_BYTES_MAX = 1 << 30
 """Rows of each kind in a snapshot: more queues or producers than a node has memory for."""
 
 ROW_BYTES = {TOPICS: RANGE_BYTES, QUEUES: QUEUE_BYTES, PRODUCERS: STATE.itemsize, TRANSACTIONS: TRANSACTION_BYTES}
 ALWAYS_TOLD = frozenset({TOPICS, QUEUES, PRODUCERS})
 """The kinds whose totals are told where they are 0, too."""
+
+_moves = msgspec.msgpack.Decoder(MovesTold)
 
 Files = list[tuple[int, int, StoreFile]]
 """(after, upto, run), oldest first."""
@@ -84,11 +97,14 @@ class WriteGroupImage:
     state: dict[str, bytearray] = field(default_factory=lambda: {kind: bytearray() for kind in ROW_BYTES})
     remote: RemoteImage | None = None
     """None: the remote tier was never used, as far as the sender knows."""
+    moves: MovesTold = field(default_factory=MovesTold)
+    moves_bytes: int = 0
 
     def totals(self) -> dict[str, int]:
         remote = {} if self.remote is None else {REMOTE: self.remote.named}
         sizes = {kind: len(held) for kind, held in self.state.items() if held or kind in ALWAYS_TOLD}
-        return {RUNS: len(self.ranges), **remote, **sizes}
+        moves = {MOVES: self.moves_bytes} if self.moves_bytes else {}
+        return {RUNS: len(self.ranges), **remote, **moves, **sizes}
 
 
 def log_starts_of(image: WriteGroupImage) -> OffsetsOfQueues:
@@ -103,7 +119,7 @@ async def parts(
     table: QueueTable,
     producers: ColdProducers,
     remote: RemoteTier,
-    belongs: write_group_queues.Belongs,
+    moves: SlotMoves,
     *,
     with_state: bool,
 ) -> AsyncIterator[Reply[WriteGroupSnapshotPart]]:
@@ -119,11 +135,17 @@ async def parts(
     ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
     while found := list(islice(ranges, RANGES_PER_PART)):
         yield Reply(_part(name, RUNS, ranges=found))
+    told = moves.told_of(group.group, name.index)  # in the same turn, too
+    for piece in moves_pieces(told):
+        totals[MOVES] = totals.get(MOVES, 0) + len(piece)
+        yield Reply(_part(name, MOVES, crc=crc32c(piece)), piece)
     if with_state:
+        placement, later = moves.placement, moves.comes_later(group.group, name.index)
         for kind, pieces in (
             (PRODUCERS, _producers(producers, group, name.index)),
             (TOPICS, write_group_queues.topics(table)),
-            (QUEUES, write_group_queues.rows(table, belongs)),
+            (QUEUES, write_group_queues.rows(table, write_group_queues.in_group(placement, group.group, later))),
+            (QUEUES, write_group_queues.rows_left(table, placement, group.group)),
         ):
             async for piece in pieces:
                 totals[kind] += len(piece)
@@ -196,6 +218,9 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
         image.remote = image.remote or RemoteImage.begun(part.remote)
         image.remote.take(part.remote, part.ranges)
         return
+    if part.holds == MOVES and isinstance(attachment, (bytes, bytearray, memoryview)):
+        _take_moves(image, part, attachment)
+        return
     if part.holds not in image.state or not isinstance(attachment, (bytes, bytearray, memoryview)):
         raise ValueError(f"a part of a snapshot that holds {part.holds!r}")
     held: bytearray = image.state[part.holds]
@@ -205,3 +230,26 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
     if crc32c(content) != part.crc:
         raise ValueError(f"{part.holds} of a snapshot fail their CRC")
     held += content
+
+
+def moves_pieces(told: MovesTold) -> Iterator[bytes]:
+    """What is told of moves, in pieces for one part each; none where nothing moved."""
+    if told.fences or told.arrivals:
+        yield msgspec.msgpack.encode(MovesTold(told.fences, told.arrivals))
+    histories = iter(told.histories.items())
+    while some := dict(islice(histories, HISTORIES_PER_PART)):
+        yield msgspec.msgpack.encode(MovesTold(histories=some))
+
+
+def _take_moves(image: WriteGroupImage, part: WriteGroupSnapshotPart, content: Buffer) -> None:
+    if crc32c(content) != part.crc:
+        raise ValueError("moves in a snapshot fail their CRC")
+    image.moves_bytes += len(content)
+    if image.moves_bytes > MOVES_BYTES_MAX:
+        raise ValueError(f"{image.moves_bytes} bytes of moves in a snapshot")
+    piece, so_far = _moves.decode(content), image.moves  # raises a ValueError
+    image.moves = MovesTold(
+        {**so_far.fences, **piece.fences},
+        {**so_far.arrivals, **piece.arrivals},
+        {**so_far.histories, **piece.histories},
+    )

@@ -7,7 +7,8 @@ millisecond at a time. The pieces are then of different ages; `queue_image` expl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from itertools import pairwise
 
 import numpy
 import numpy.typing
@@ -19,6 +20,7 @@ from mainstem.kernel import (
     FIRST_UNSTABLE,
     LOG_START,
     NEXT_OFFSET,
+    NO_SLOT,
     QUEUE_ID,
     SKIP_LINK,
     TAIL_LINK,
@@ -27,6 +29,8 @@ from mainstem.kernel import (
 )
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.placement import Placement
+from mainstem.storage.placement import slots_of as slots_in
 from mainstem.storage.state.queue_image import (
     QUEUE_CELLS,
     RANGE_CELLS,
@@ -67,6 +71,32 @@ async def rows(table: QueueTable, belongs: Belongs) -> AsyncIterator[bytes]:
             await asyncio.sleep(0)
 
 
+def in_group(placement: Placement, group: int, later: Collection[int] = ()) -> Belongs:
+    """Tells which queues are in a write group, by the logs here, but for those of the slots that came `later`."""
+    but = numpy.array(sorted(later), numpy.intp)
+
+    def belongs(queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
+        found: numpy.typing.NDArray[numpy.bool_] = placement.groups_of(queue_ids) == group
+        return found & ~numpy.isin(slots_in(queue_ids), but) if len(but) else found
+
+    return belongs
+
+
+async def rows_left(table: QueueTable, placement: Placement, group: int) -> AsyncIterator[bytes]:
+    """Yield the queues that were in a write group and have gone on, with their ends there, in pieces as `rows`."""
+    gone: list[tuple[numpy.int64, int, int]] = []
+    for queue_id, stays in list(placement.moved.items()):
+        ends = [after.first_offset for stay, after in pairwise(stays) if stay.group == group]
+        slot = table.find(queue_id)
+        if ends and stays[-1].group != group and slot != NO_SLOT:
+            gone.append(
+                (numpy.uint64(queue_id).astype(numpy.int64), ends[-1], min(table.get(slot, LOG_START), ends[-1]))
+            )
+    for first in range(0, len(gone), SLOTS_PER_TURN):
+        yield numpy.array(gone[first : first + SLOTS_PER_TURN], numpy.int64).tobytes()
+        await asyncio.sleep(0)
+
+
 async def create(table: QueueTable, ranges: bytes, was_deleted: Callable[[int], bool]) -> set[int]:
     """Create the queues of these ranges, unless their topics are known to be deleted. Returns the numbers of all topics
     in the ranges."""
@@ -83,7 +113,8 @@ async def create(table: QueueTable, ranges: bytes, was_deleted: Callable[[int], 
 
 async def replace(table: QueueTable, belongs: Belongs, queues: bytes) -> None:
     """Set the write group's queues to these rows, and queues without a row to empty. Their entries in the index in
-    memory are not found any more. Rows of queues that do not exist are skipped."""
+    memory are not found any more. Rows of queues that do not exist are skipped. A queue in several write groups must
+    not be among those that belong: it keeps its entries, and what its row has less than the table changes nothing."""
     for chunk in chunks(table):
         for first in range(0, len(chunk), SLOTS_PER_TURN):
             slots = chunk[first : first + SLOTS_PER_TURN]
@@ -108,8 +139,9 @@ def _place(table: QueueTable, cells: Cells) -> None:
         here = numbers_of_chunks == number
         if here.any():
             places = slots[here] % CHUNK_SLOTS
-            chunk[places, COMMITTED_END] = chunk[places, NEXT_OFFSET] = cells[here, 1]
-            chunk[places, LOG_START] = cells[here, 2]
+            ends = numpy.maximum(chunk[places, COMMITTED_END], cells[here, 1])
+            chunk[places, COMMITTED_END] = chunk[places, NEXT_OFFSET] = ends
+            chunk[places, LOG_START] = numpy.maximum(chunk[places, LOG_START], cells[here, 2])
 
 
 def _rows_of(content: bytes, cells: int) -> Cells:

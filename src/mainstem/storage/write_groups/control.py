@@ -102,7 +102,13 @@ class QueuesArrived(msgspec.Struct, frozen=True, tag="arrived", array_like=True)
     coordinators: tuple[tuple[int, int, int], ...] = ()
     """(queue id, producer id, epoch of the coordinator that wrote its last marker)."""
     last: bool = True
+    behind: int = 0
+    """The block of the write group before that has the fence. A replica of it applies that block first; 0: a node that
+    has both write groups alone logged this. From `FeatureLevel.FOLLOWED` on."""
 
+
+DONE = "done"
+"""The outcome of a command that had its effect."""
 
 Command = QueuesCreated | QueuesDeleted | LogStartMoved | SplitRecorded | RemoteChanged | SlotFenced | QueuesArrived
 

@@ -208,8 +208,8 @@ class WriteGroup:
         self.consensus.transfer_leadership(to)
 
     def lead_anew(self, term: int, now_ms: int) -> None:
-        """As the only member: lead in a later term, which is `term` at least, and log everything appended so far
-        before. Raises `NotTheLeader`."""
+        """As the leader: lead in a later term, which is `term` at least, and log everything appended so far before.
+        Raises `NotTheLeader`."""
         self._open.close()
         self._propose_closed(now_ms)
         self.consensus.lead_anew(term)
@@ -231,22 +231,44 @@ class WriteGroup:
         return (
             self._open.open is not None
             or bool(self._open.closed)
-            or bool(self.blocks.to_write)
+            or (bool(self.blocks.to_write) and not self._waits(self.blocks.to_write[0]))
             or self.consensus.hard_state_due is not None
         )
 
     def take(self, now_ms: int, bytes_max: int) -> list[BlockToWrite]:
-        """Close and propose what was appended, and hand over the next blocks to write, at least one and about
-        `bytes_max` of them."""
+        """Close and propose what was appended, and hand over the next blocks to write, about `bytes_max` of them and at
+        least one, if there is one that need not wait."""
         self._open.close()
         self._propose_closed(now_ms)
         to_write = self.blocks.to_write
         blocks = []
-        while to_write and bytes_max > 0:
+        while to_write and bytes_max > 0 and not self._waits(to_write[0]):
             block = to_write.popleft()
             blocks.append(block.to_write(self.group))
             bytes_max -= block.size
         return blocks
+
+    def _waits(self, block: LogBlock) -> bool:
+        """Whether a block goes neither to the journal nor into the applied state yet: queues arrive with it whose last
+        batches in another write group are not applied here. So a queue's batches are in order on each disk, too."""
+        if block.kind != KIND_CONTROL:
+            return False
+        return any(isinstance(one, control.QueuesArrived) and self._applier.awaits(one) for one in block.commands)
+
+    @property
+    def waits_for_another(self) -> bool:
+        """Whether a committed block has to wait for another write group."""
+        return self.consensus.core is not None and self.consensus.core.applying_waits
+
+    def fences_changed(self) -> None:
+        """Go on with blocks that waited, at the end of this turn of the event loop: another write group, which applies
+        a block just now, may have come to their fences."""
+        if self.waits_for_another or (self.blocks.to_write and self.blocks.to_write[0].kind == KIND_CONTROL):
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.consensus.go_on()
+        self._watcher.wake()
 
     def _propose_closed(self, now_ms: int) -> None:
         core, closed = self.consensus.core, self._open.closed
@@ -290,9 +312,18 @@ class WriteGroup:
             block = self.blocks.held(header.index)
             if block is not None:
                 block.durable_here()
-        if self._waiters.written is not None and self.blocks.is_written:
+        if self._waiters.written is not None and self._is_written:
             self._waiters.all_written()
         return live
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether no block of the log is on its way to the journal."""
+        blocks = self.blocks
+        if blocks.to_write and self._waits(blocks.to_write[0]):
+            before = blocks.to_write[0].index - 1
+            return before < blocks.first_index() or blocks.position_of(before) != 0
+        return blocks.is_written
 
     def copied(self, headers: Sequence[BlockHeader], sources: Sequence[int]) -> dict[int, int]:
         """Note that blocks of the undecided end of the log lie in the journal once more, durably. The log points to the
@@ -323,9 +354,9 @@ class WriteGroup:
             self.consensus.pump()
 
     async def all_written(self) -> None:
-        """Return when the whole log lies in the journal, or when writing has ended. No block is added to the log while
-        a snapshot is installed."""
-        if self.consensus.failure is None and not self.blocks.is_written:
+        """Return when the whole log lies in the journal, but for blocks that wait for another write group, or when
+        writing has ended. No block is added to the log while a snapshot is installed."""
+        if self.consensus.failure is None and not self._is_written:
             await self._waiters.await_written()
 
     def fail(self, error: MainstemError) -> None:
@@ -406,11 +437,14 @@ class WriteGroup:
                 undecided.append(block)
         self._dropped = undecided
 
-    def commit(self, index: int) -> None:
-        """Apply a block that is committed and durable here, and answer everybody who waits for it."""
+    def commit(self, index: int) -> bool:
+        """Apply a block that is committed and durable here, and answer everybody who waits for it. Returns False if the
+        block has to wait for another write group."""
         block = self.blocks.held(index)
         assert block is not None, (self.group, index)
         assert block.header is not None, "a committed block is durable here"
+        if self._waits(block):  # after a start: what lies in the journal did not wait before
+            return False
         payload = memoryview(block.payload) if block.kind == KIND_DATA and block.payload is not None else None
         own = block.builder is not None
         outcomes = self.apply(block.header, block.directory, payload, block.commands, own=own)
@@ -421,6 +455,7 @@ class WriteGroup:
         if self._dropped:
             self._decide(block)
         self.blocks.applied(block, followed=self.consensus.followed)
+        return True
 
     # --- apply --------------------------------------------------------------------------------------------
 
@@ -450,10 +485,12 @@ class WriteGroup:
         if deleted:
             self.producers.forget_topics(deleted)  # together: it looks at every producer
             self.transactions.forget_topics(deleted)
+        outcomes = []
         for command in commands:
-            if isinstance(command, control.QueuesArrived):
+            outcomes.append(outcome := self._applier.command_applied(self.group, header.index, command))
+            if isinstance(command, control.QueuesArrived) and outcome == control.DONE:
                 self._take_over(command, header)
-        return [self._applier.command_applied(self.group, header.index, command) for command in commands]
+        return outcomes
 
     def _take_over(self, arrival: control.QueuesArrived, header: BlockHeader) -> None:
         """Know the producers of queues that come from another write group, as that one knew them. Their batches are

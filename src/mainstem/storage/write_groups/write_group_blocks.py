@@ -262,6 +262,7 @@ class WriteGroupBlocks:
         """Empty the log; its next block is the block behind `index`, whose term was `term`."""
         for column in (self._terms, self._kinds, self._positions, self._lengths):
             del column[:]
+        self.to_write.clear()
         self._held.clear()
         self._applied.clear()
         self._first, self._base_term, self._applied_bytes = index + 1, term, 0

@@ -66,8 +66,9 @@ class Driven(Protocol):
         replaced as well, before it is committed. `error` is raised in the callers that wait for commands."""
         ...
 
-    def commit(self, index: int) -> None:
-        """Apply a block that is committed and durable here."""
+    def commit(self, index: int) -> bool:
+        """Apply a block that is committed and durable here. Returns False if it has to wait for blocks of another write
+        group; `WriteGroupConsensus.go_on` comes when these are applied."""
         ...
 
     def fail(self, error: MainstemError) -> None:
@@ -286,12 +287,21 @@ class WriteGroupConsensus:
             self._watcher.hand_over_changed(self._group, begun=True)
 
     def lead_anew(self, term: int) -> None:
-        """As the only member: lead in a later term, which is `term` at least. The write group takes nothing until the
-        term is durable. Raises `NotTheLeader`."""
+        """As the leader: lead in a later term, which is `term` at least. The write group takes nothing until the term
+        is durable and the others have voted. Raises `NotTheLeader`."""
         if self.core is None or not self._driven.serving:
             raise self.not_the_leader()
-        self.core.lead_anew(term)
+        try:
+            self.core.lead_anew(term)
+        except NotReady as error:
+            raise self.not_the_leader() from error
         self.pump()
+
+    def go_on(self) -> None:
+        """Apply on: the blocks of another write group are applied that this one waited for."""
+        if self.core is not None and self.core.applying_waits:
+            self.core.go_on()
+            self.pump()
 
     def give_way(self) -> bool:
         """Ask the voter that lacks the least of the log to lead, because this node cannot go on leading. Returns
@@ -353,11 +363,14 @@ class WriteGroupConsensus:
                 self._watcher.send(group, ready.messages)
             for message in ready.snapshots_to_send:
                 self._watcher.send_snapshot(group, message)
+            applied_to: int | None = None
             for entry in ready.committed:
-                driven.commit(entry.index)
+                if not driven.commit(entry.index):
+                    applied_to = entry.index - 1
+                    break
             for read in ready.reads:
                 self._waiters.confirmed(read, self.not_the_leader)
-            core.advance(ready)
+            core.advance(ready, applied_to=applied_to)
 
     def _put(self, entry: Entry) -> None:
         """Add an entry, of this node or from the leader, to the log and leave it to the write loop."""

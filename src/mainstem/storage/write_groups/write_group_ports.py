@@ -31,6 +31,10 @@ class Applier(Protocol):
         id, bytes) of the batches whose queues a reader waits for."""
         ...
 
+    def awaits(self, command: control.Command) -> bool:
+        """Whether a command must wait for blocks of another write group to be applied here."""
+        ...
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None:
         """Tell readers that the block applied last has markers of these queues."""
         ...
