@@ -47,8 +47,8 @@ class Arrival(NamedTuple):
 
 
 class MovesTold(msgspec.Struct, frozen=True, array_like=True):
-    """What a snapshot of a write group tells of moves: all histories that pass through it, and the fences and arrivals
-    in its log up to the snapshot's block."""
+    """The moves that a snapshot of a write group tells of: all histories that pass through it, and the fences and
+    arrivals in its log up to the snapshot's block."""
 
     fences: dict[int, Fence] = {}
     arrivals: dict[int, Arrival] = {}
@@ -158,7 +158,7 @@ class SlotMoves:
     # --- snapshots ----------------------------------------------------------------------------------------
 
     def told_of(self, group: int, index: int) -> MovesTold:
-        """What a snapshot of a write group at a block tells."""
+        """The moves that a snapshot of a write group at a block tells of."""
         return MovesTold(
             {slot: fence for slot, fence in self.left.get(group, {}).items() if fence.index <= index},
             {

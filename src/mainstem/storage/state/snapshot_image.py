@@ -73,7 +73,7 @@ HISTORIES_PER_PART = 1_000
 """Histories of queues in one part: some 30 KB, and with the most stays 300."""
 
 MOVES_BYTES_MAX = 64 << 20
-"""What may come of moves: more than the histories that a node keeps, and fences of every slot."""
+"""Bytes of moves in a snapshot: more than the histories that a node keeps, and fences of every slot."""
 
 STATE_BYTES_MAX = 1 << 30
 """Rows of each kind in a snapshot: more queues or producers than a node has memory for."""
@@ -233,7 +233,7 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
 
 
 def moves_pieces(told: MovesTold) -> Iterator[bytes]:
-    """What is told of moves, in pieces for one part each; none where nothing moved."""
+    """Encode moves in pieces for one part each; none where nothing moved."""
     if told.fences or told.arrivals:
         yield msgspec.msgpack.encode(MovesTold(told.fences, told.arrivals))
     histories = iter(told.histories.items())
