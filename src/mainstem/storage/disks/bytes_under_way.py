@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from typing import Self
 
 
 class BytesUnderWay:
@@ -16,20 +15,19 @@ class BytesUnderWay:
         self.bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @asynccontextmanager
-    async def of(self, length: int) -> AsyncGenerator[RoomTaken, None]:
+    def of(self, length: int) -> RoomTaken:
         """For the time in which `length` bytes come, or as many as the room that was taken for them is shrunk to."""
-        await self._enter(length)
-        room = RoomTaken(self, length)
-        try:
-            yield room
-        finally:
-            room.shrink(0)
+        return RoomTaken(self, length)
 
-    async def _enter(self, length: int) -> None:
-        if not self._waiting and self._has_room(length):
-            self.bytes += length
-            return
+    def enters(self, length: int) -> bool:
+        """Take room at once, if there is some and nobody waits."""
+        if self._waiting or not self._has_room(length):
+            return False
+        self.bytes += length
+        return True
+
+    async def wait_for(self, length: int) -> None:
+        """Take room when it is this piece's turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((length, turn))
         try:
@@ -59,13 +57,21 @@ class BytesUnderWay:
 
 
 class RoomTaken:
-    """The share of the room that one piece has."""
+    """The share of the room that one piece has inside the `async with`."""
 
     __slots__ = ("_length", "_of")
 
     def __init__(self, of: BytesUnderWay, length: int) -> None:
         self._of = of
         self._length = length
+
+    async def __aenter__(self) -> Self:
+        if not self._of.enters(self._length):
+            await self._of.wait_for(self._length)
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        self.shrink(0)
 
     def shrink(self, length: int) -> None:
         """Give back what is more than `length` bytes."""

@@ -96,9 +96,11 @@ class RemoteObjectStore:
         """GCS compares generations, the others entity tags."""
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
+        if len(ranges) == 1:  # as most are
+            return [await self._span(name, ranges[0])]
         spans = coalesced(ranges)
         contents: list[memoryview] = []
-        if len(spans) == 1:  # as most are: it needs no task of its own
+        if len(spans) == 1:  # it needs no task of its own
             contents.append(await self._span(name, spans[0]))
         else:
             for start in range(0, len(spans), SPANS_AT_ONCE_MAX):

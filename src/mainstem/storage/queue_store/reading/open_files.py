@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy
@@ -191,6 +191,24 @@ class _Opened:
         if self.pins == 0 and not self.closed:
             self.closed = True
             await self.file.close()
+
+
+class _Pinned:
+    """A file that stays open inside the `async with`: a read of old data has one, and a generator would cost more."""
+
+    __slots__ = ("_known", "_open_files", "_opened")
+
+    def __init__(self, open_files: OpenFiles, known: KnownFile) -> None:
+        self._open_files = open_files
+        self._known = known
+        self._opened: _Opened
+
+    async def __aenter__(self) -> File:
+        self._opened = await self._open_files.pin(self._known)
+        return self._opened.file
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self._open_files.unpin(self._known, self._opened)
 
 
 class FileSource:
@@ -400,21 +418,25 @@ class OpenFiles:
             self._damaged(known.name, error)
             raise
 
-    @asynccontextmanager
-    async def opened(self, known: KnownFile) -> AsyncIterator[File]:
-        """The open file, which stays open meanwhile even if it is dropped from the manifest. Raises as `index`."""
+    def opened(self, known: KnownFile) -> _Pinned:
+        """The open file in an `async with`, in which it stays open even if it is dropped from the manifest. Raises as
+        `index`."""
+        return _Pinned(self, known)
+
+    async def pin(self, known: KnownFile) -> _Opened:
+        """The open file, which its user gives back with `unpin`. Raises as `index`."""
         opened = self._opened.get(known.name)
         while opened is None or opened.closed:  # closed by another task before this one pinned it
             opened = await self._opens.run(known.name, lambda: self._open(known))
         opened.pins += 1
-        try:
-            if known.name in self._opened:
-                self._opened.move_to_end(known.name)
-            yield opened.file
-        finally:
-            opened.pins -= 1
-            if self._opened.get(known.name) is not opened:
-                await opened.close_if_idle()
+        if known.name in self._opened:
+            self._opened.move_to_end(known.name)
+        return opened
+
+    async def unpin(self, known: KnownFile, opened: _Opened) -> None:
+        opened.pins -= 1
+        if self._opened.get(known.name) is not opened:
+            await opened.close_if_idle()
 
     async def remove(self, known: KnownFile) -> None:
         """Delete the file; the manifest has forgotten it."""

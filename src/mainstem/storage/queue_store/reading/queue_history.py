@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import logging
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -22,6 +23,7 @@ from mainstem.storage.disks.read_cache import Extent, load_chunks
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
@@ -74,10 +76,23 @@ class _Near(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """The last block of the span in which a reader of a queue goes on, and how far ahead of it to read."""
+    """Where a reader of a queue goes on, and how far ahead of it to read. Spans and index are remembered as long as
+    others hold them."""
 
     upto: int
+    """The last block of the span."""
     chunks_ahead: int
+    spans: weakref.ref[SpanList]
+    extents: weakref.ref[ExtentIndex]
+    at: int
+    """The place of the span among the spans."""
+    file: KnownFile
+    row: int
+    """The extent in which it goes on, or which it has just left."""
+    end: int
+    """Behind the queue's last row in this file."""
+    indexes_at: int
+    """The span behind which the indexes are read ahead already; -1: of none."""
 
 
 class NearFile(NamedTuple):
@@ -142,7 +157,7 @@ class QueueHistory:
         while True:
             spans = self._manifest.spans(group)
             try:
-                return await self._read(queue_id, group, SeenSpans(spans, queue_id), offset, bytes_max)
+                return await self._read(queue_id, group, spans, offset, bytes_max)
             except FileGone:  # at most once per file that retention drops or a merge replaces meanwhile
                 if self._manifest.spans(group) is spans:
                     raise
@@ -249,34 +264,70 @@ class QueueHistory:
             else:
                 return
 
-    async def _read(self, queue_id: int, group: int, spans: Spans, offset: int, bytes_max: int) -> StoredSlice | None:
+    async def _read(
+        self, queue_id: int, group: int, all_spans: SpanList, offset: int, bytes_max: int
+    ) -> StoredSlice | None:
+        spans = SeenSpans(all_spans, queue_id)
         reader = self._readers.pop((queue_id, group, offset))
         if reader is None:
             place = await self._search.find(queue_id, spans, offset)
         else:
-            at = bisect.bisect_left(spans, reader.upto, key=attrgetter("upto"))
-            place = await self._search.forward(queue_id, spans, at, offset)
+            place = self._remembered(reader, queue_id, all_spans, offset)
+            if place is None:
+                at = bisect.bisect_left(spans, reader.upto, key=attrgetter("upto"))
+                place = await self._search.forward(queue_id, spans, at, offset)
         if place is None:
             return None
         if reader is not None and self._lacks(queue_id, place, bytes_max):
             self._go_on_ahead(queue_id, spans, place, max(reader.chunks_ahead, self._ahead_at_first))
         begun, builder = place, SliceBuilder(offset, bytes_max)
-        place = await self._fill(builder, queue_id, spans, place, comes_back=reader is not None)
+        before = reader if reader is not None and reader.spans() is all_spans else None
+        indexes_at = -1 if before is None else before.indexes_at
+        place, indexes_at = await self._fill(builder, queue_id, spans, place, indexes_at, comes_back=reader is not None)
         stored = builder.build()
-        self._read_ahead(queue_id, group, spans, begun, place, reader, stored, past=builder.past is not None)
+        chunks = self._read_ahead(queue_id, spans, begun, place, reader, stored, past=builder.past is not None)
+        upto = before.upto if before is not None and before.at == place.at else spans[place.at].upto
+        self._readers.put(
+            (queue_id, group, stored.next_offset),
+            _Reader(
+                upto, chunks, weakref.ref(all_spans), weakref.ref(place.extents), place.at, place.file, place.row,
+                place.end, indexes_at,
+            ),
+        )  # fmt: skip
         if builder.past is not None:
             self._keep_rest(builder.past, place, stored.next_offset)
         return stored
 
+    def _remembered(self, reader: _Reader, queue_id: int, spans: SpanList, offset: int) -> ExtentPlace | None:
+        """The place where a reader goes on, if that is what a search would find. None: search for it."""
+        if reader.spans() is not spans:
+            return None
+        extents = self._stored.open_files.held_rows(reader.file, queue_id)
+        if extents is None or reader.extents() is not extents:
+            return None
+        for row in range(reader.row, min(reader.row + 2, reader.end)):
+            fields = extents.rows[row].item()
+            if fields[_BASE_OFFSET] <= offset <= fields[_LAST_OFFSET]:
+                return ExtentPlace(reader.at, reader.file, extents, row, reader.end)
+        return None
+
     async def _fill(
-        self, builder: SliceBuilder, queue_id: int, spans: Spans, place: ExtentPlace, *, comes_back: bool
-    ) -> ExtentPlace:
-        """Give the builder extents from a place on, as long as it has room, and return the place where that ends.
-        `comes_back`: the reader is known. Raises as `read`, while the builder has nothing."""
+        self,
+        builder: SliceBuilder,
+        queue_id: int,
+        spans: Spans,
+        place: ExtentPlace,
+        indexes_at: int,
+        *,
+        comes_back: bool,
+    ) -> tuple[ExtentPlace, int]:
+        """Give the builder extents from a place on, as long as it has room, and return the place where that ends, and
+        behind which span the indexes are read ahead then. `comes_back`: the reader is known. Raises as `read`, while
+        the builder has nothing."""
         begun_at, brings = place.at, True
         while True:
-            if self._indexes_ahead and (comes_back or place.at != begun_at):
-                self._load_indexes(queue_id, spans, place.at)
+            if self._indexes_ahead and place.at != indexes_at and (comes_back or place.at != begun_at):
+                indexes_at = place.at if self._load_indexes(queue_id, spans, place.at) else -1
             source = FileSource(self._stored.open_files, place.file)
             is_brought = self._is_brought(queue_id, place)
             end = min(place.end, place.row + max(builder.bytes_left, 0) // EXTENT_BYTES + 2)
@@ -286,7 +337,7 @@ class QueueHistory:
             behind = place.extents.rows[place.row : place.end]
             while True:
                 if not builder.has_room(fields[_BASE_OFFSET], fields[_BATCH_COUNT], fields[_LENGTH]):
-                    return place._replace(row=row)
+                    return place._replace(row=row), indexes_at
                 extent = Extent(source, fields[_POSITION], fields[_LENGTH], fields[_CRC])
                 if is_brought and brings and self._cache.takes_alone(extent):
                     await self._bring(queue_id, spans, place._replace(row=row), builder.bytes_left)
@@ -294,11 +345,17 @@ class QueueHistory:
                 try:
                     if self._cache.loads_stretches and not is_brought:
                         if self._is_left_to_next(builder, extent):
-                            return place._replace(row=row)
+                            return place._replace(row=row), indexes_at
                         past = await self._stretch_past(extent, behind[row - place.row :], builder)
                         if past is None and row == place.row:
                             waited = await self._load_stretch(extent, place, rows, builder.bytes_left)
-                    if past is None:
+                    if waited:
+                        builder.waited()
+                    taken = self._take_held(builder, source, rows[row - place.row :], past)
+                    if taken:
+                        row += taken - 1
+                        view = None
+                    elif past is None:
                         view, hit = await self._cache.read(extent)
                     else:
                         view, hit = self._cache.checked(past, extent), True
@@ -307,11 +364,12 @@ class QueueHistory:
                 except (StorageError, OSError) as error:
                     self._stored.damaged.note(extent.source.name, error)
                     if len(builder):
-                        return place._replace(row=row)  # a reader that goes on there meets the error again
+                        return place._replace(row=row), indexes_at  # a reader that goes on there meets the error again
                     raise
-                if not builder.add(view, hit and not waited, f"{extent.source.name}: extent at {extent.position}"):
-                    return place._replace(row=row)
-                row += self._take_held(builder, source, rows[row + 1 - place.row :], past)
+                if view is not None:
+                    if not builder.add(view, hit, f"{extent.source.name}: extent at {extent.position}"):
+                        return place._replace(row=row), indexes_at
+                    row += self._take_held(builder, source, rows[row + 1 - place.row :], past)
                 if row + 1 == end:
                     break
                 next_offset, fields = int(rows["last_offset"][row - place.row]) + 1, rows[row + 1 - place.row].item()
@@ -325,9 +383,9 @@ class QueueHistory:
             except FileGone:
                 raise
             except (StorageError, OSError):  # noted there; what was found so far is whole
-                return place
+                return place, indexes_at
             if following is None:
-                return place
+                return place, indexes_at
             place = following
 
     async def _load_stretch(self, extent: Extent, place: ExtentPlace, rows: Rows, bytes_max: int) -> bool:
@@ -371,7 +429,7 @@ class QueueHistory:
     def _take_held(self, builder: SliceBuilder, source: FileSource, rows: Rows, past: CachedChunk | None) -> int:
         """Give the builder the first of these extents, as many as came in one read and can be taken as they are, from
         `past` or from memory; how many those are."""
-        if not len(rows):
+        if not len(rows) or not builder.goes_on_at(int(rows["base_offset"][0])):
             return 0
         if past is not None:
             return builder.add_plain(past, rows.view(numpy.uint8).data)
@@ -403,8 +461,8 @@ class QueueHistory:
 
     def _lacks(self, queue_id: int, place: ExtentPlace, bytes_max: int) -> bool:
         """Whether a reader will wait for something of which nothing is on its way, where it waits for stretches."""
-        if not self._cache.loads_stretches or self._is_brought(queue_id, place):
-            return False
+        if not self._cache.loads_stretches or self._cache.is_crowded or self._is_brought(queue_id, place):
+            return False  # of a crowd nothing is read ahead
         position = int(place.extents.rows["position"][place.row])
         end = min(position + bytes_max + EXTENT_BYTES, _queue_end(place))
         source, chunk_bytes = FileSource(self._stored.open_files, place.file), self._cache.chunk_bytes
@@ -414,7 +472,6 @@ class QueueHistory:
     def _read_ahead(
         self,
         queue_id: int,
-        group: int,
         spans: Spans,
         begun: ExtentPlace,
         place: ExtentPlace,
@@ -422,11 +479,11 @@ class QueueHistory:
         stored: StoredSlice,
         *,
         past: bool,
-    ) -> None:
-        """Remember the reader, and read ahead of one that came back: further each time it had to wait for the disk, no
-        further once it finds everything in memory. Bytes that a reader brings are not read ahead: that would be whole
-        chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next read
-        begins in a chunk that memory does not have."""
+    ) -> int:
+        """Read ahead of a reader that came back, and return how many chunks: further each time it had to wait for the
+        disk, no further once it finds everything in memory. Bytes that a reader brings are not read ahead: that would
+        be whole chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next
+        read begins in a chunk that memory does not have."""
         chunks = 0
         if reader is not None and not self._is_brought(queue_id, place):
             least = self._read_ahead_chunks_least
@@ -435,7 +492,7 @@ class QueueHistory:
             goes_on = not stored.from_cache or not reader.chunks_ahead
             if not past and (goes_on or not self._is_in_one_stretch(begun, place)):
                 self._go_on_ahead(queue_id, spans, place, chunks)
-        self._readers.put((queue_id, group, stored.next_offset), _Reader(spans[place.at].upto, chunks))
+        return chunks
 
     def _go_on_ahead(self, queue_id: int, spans: Spans, place: ExtentPlace, chunks: int) -> None:
         self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
@@ -458,17 +515,20 @@ class QueueHistory:
         first, end = rows[place.extents.queue_rows(queue_id)[0]].item(), rows[place.end - 1].item()
         return bool(end[_POSITION] + end[_LENGTH] - first[_POSITION] <= self._cache.chunk_bytes)
 
-    def _load_indexes(self, queue_id: int, spans: Spans, at: int) -> None:
-        """Begin to read the indexes of the next files that may have a queue."""
+    def _load_indexes(self, queue_id: int, spans: Spans, at: int) -> bool:
+        """Begin to read the indexes of the next files that may have a queue. False: there was no room for all."""
         left = self._indexes_ahead
         for position in range(at + 1, min(len(spans), at + 1 + INDEX_SPANS_MAX)):
             for entry in spans[position].keyed(queue_id, 0):
                 known = self._search.known(entry.name)
-                if not self._stored.open_files.has_rows(known, queue_id) and len(self._index_loads) < INDEX_LOADS_MAX:
+                if not self._stored.open_files.has_rows(known, queue_id):
+                    if len(self._index_loads) >= INDEX_LOADS_MAX:
+                        return False
                     self._index_loads.start(self._load_index(known, queue_id))
                 left -= 1
                 if not left:
-                    return
+                    return True
+        return True
 
     async def _load_index(self, known: KnownFile, queue_id: int) -> None:
         try:

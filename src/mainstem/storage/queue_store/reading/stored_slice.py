@@ -64,6 +64,10 @@ class SliceBuilder:
             return False
         return batch_count > 1 or length <= self._bytes_left
 
+    def goes_on_at(self, base_offset: int) -> bool:
+        """Whether an extent that begins there is the next as it is."""
+        return base_offset == (self._next_offset if self._batches else self._offset)
+
     def add(self, extent: memoryview, from_cache: bool, where: str) -> bool:
         """Take the extent's batches. False when the slice ends within it. Raises `FormatError` naming `where`
         when it is not made of whole batches."""
@@ -96,7 +100,8 @@ class SliceBuilder:
     def add_plain(self, chunk: CachedChunk, rows: Buffer) -> int:
         """Take the first of these extents, as rows of an index, that came with a chunk of their file and go on where
         the slice ends, whole and in one go. How many were taken; of the others `add` finds out what is to become."""
-        assert self._batches, "where the slice begins in its first extent is for `add` to find"
+        if not self._batches:  # where the slice begins within an extent is for `add` to find
+            self._next_offset = self._base_offset = self._offset
         data, start = chunk.came_with
         taken, size, self._next_offset = take_extents(
             data, start, rows, chunk.checked, self._next_offset, self._bytes_left, self._batches

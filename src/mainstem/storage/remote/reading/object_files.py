@@ -235,7 +235,7 @@ class ObjectFile:
 
     async def read(self, position: int, length: int, *, at_once: bool | None = None) -> Buffer:
         """Raises `StorageError`: `OutOfReach` while the store is out or refuses this node."""
-        size = await self.size()
+        size = self._size_bytes if self._size_bytes is not None else await self.size()
         length = min(length, size - position)
         content = await self._files.read(self, size, position, length) if length > 0 else b""
         return bytes(content) if at_once is None else content

@@ -191,7 +191,7 @@ class Chunks(NamedTuple):
 class SpanList(Sequence[ListedSpan]):
     """The spans of one write group; equal to any sequence of the same spans."""
 
-    __slots__ = ("_chunks", "_firsts", "_group", "_lasts", "_pages", "_sums", "file_count")
+    __slots__ = ("__weakref__", "_chunks", "_firsts", "_group", "_lasts", "_pages", "_sums", "file_count")
 
     def __init__(self, group: int, pages: Pages, chunks: Chunks) -> None:
         self._group = group
