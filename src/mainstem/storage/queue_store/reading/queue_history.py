@@ -76,8 +76,8 @@ class _Near(NamedTuple):
 
 
 class _Reader(NamedTuple):
-    """Where a reader of a queue goes on, and how far ahead of it to read. Spans and index are remembered as long as
-    others hold them."""
+    """The place where a reader of a queue goes on, and how far ahead of it to read. Spans and index are remembered as
+    long as others hold them."""
 
     upto: int
     """The last block of the span."""
