@@ -140,9 +140,10 @@ class History:
         self.compacted: dict[int, CompactedQueue] = {}
         """By queue id, those of which records may be gone."""
         self.sent_whole: dict[int, bytes] = {}
-        """CRC → a batch as it was sent, where there are such queues."""
-        self.transactional: Callable[[str, QueueHistory, numpy.void], None] = lambda what, queue, row: None
-        """Is told of the next row of a queue's log. Raises `Violation`."""
+        """CRC → a batch as it was sent, where there are such queues, or somebody reads batches."""
+        self.keeps_whole = False
+        self.followers: list[Callable[[str, QueueHistory, numpy.void], None]] = []
+        """Are told of the next row of a queue's log. They raise `Violation`."""
         self._trace = hashlib.blake2b(digest_size=16)
 
     def note(self, *what: object) -> None:
@@ -276,7 +277,8 @@ class History:
                 group,
             )
         )
-        self.transactional(what, queue, row)
+        for follow in self.followers:
+            follow(what, queue, row)
         if (compacted := self.compacted.get(queue.queue_id)) is not None:
             compacted.committed(base_offset, self.sent_whole[crc])
 
@@ -300,7 +302,7 @@ class History:
         """A batch is about to be sent, perhaps again; its CRC."""
         crc = int.from_bytes(batch[CRC_AT], "big")
         self.sent[crc] = batch[CHECKED_FROM:]
-        if self.compacted:
+        if self.compacted or self.keeps_whole:
             self.sent_whole[crc] = batch
         self.attempts[crc] = self.attempts.get(crc, 0) + 1
         return crc

@@ -115,7 +115,7 @@ class Atomicity:
         self._promised: dict[Place, int] = {}
         """The newest offset of a transaction that its producer was told is committed."""
         self._shown: dict[Place, int] = {}
-        history.transactional = self.logged
+        history.followers.append(self.logged)
 
     # --- from producers -----------------------------------------------------------------------------------
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster
 from tests.simulation.cluster.compacted import CompactedQueue
-from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.whole.connection import ClientNetwork
 from tests.simulation.whole.ledger import Ledger
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.node.config import NodeConfig
+from mainstem.node.node_roles import Roles
 
 
 class WholeSettings(Settings):
@@ -52,6 +55,8 @@ class WholeSettings(Settings):
             load_bytes=groups.load_bytes,
         )
 
+        self.shares = ShareGroupsConfig()
+
     @property
     def copies(self) -> int:
         """Replicas of each write group."""
@@ -69,12 +74,14 @@ class WholeSettings(Settings):
         )  # fmt: skip
         nameserver.validate()
         self.groups_config.validate()
+        self.shares.validate()
         return NodeConfig(
             node_id=node_id,
             nameserver=nameserver,
             broker=BrokerConfig(auto_create_topics=False),
             groups=self.groups_config,
             transactions=self.transactions,
+            shares=self.shares,
             storage=self.storage,
             journal=self.journal,
             queue_store=self.store,
@@ -88,6 +95,8 @@ class WholeCluster(SimulatedCluster):
     settings: WholeSettings
     compacts: bool = False
     """Whether anybody compacts what is to be compacted."""
+    opened: Callable[[WholeNode, Roles, Life], None] | None = None
+    """Is told of each node that has opened its roles, if anybody is."""
     nodes: dict[int, WholeNode]  # type: ignore[assignment]
 
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: WholeSettings) -> None:

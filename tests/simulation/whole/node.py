@@ -114,6 +114,8 @@ class WholeNode(SimulatedNode):
             await stack.aclose()
             raise
         stack.push_async_callback(self._close_door, life)
+        if cluster.opened is not None:
+            cluster.opened(self, roles, life)
         cluster.clients_network.open_door(life, roles.dispatcher)
         self._before_balance(roles)
         roles.balance()

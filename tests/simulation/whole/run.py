@@ -22,6 +22,12 @@ from tests.simulation.cluster.run import (
     mergers_of,
 )
 from tests.simulation.oracle import Violation, require, seed_failed
+from tests.simulation.share_groups.load import (
+    SHARE_GROUPS,
+    SHARE_GROUPS_SECONDS,
+    SHARE_GROUPS_SHARE,
+    ShareLoad,
+)
 from tests.simulation.transactions.load import TRANSACTIONS, TRANSACTIONS_SECONDS, TRANSACTIONS_SHARE, TransactionLoad
 from tests.simulation.whole.admin import Admin, Asker, Committer
 from tests.simulation.whole.clients import Batch, PipeliningProducer, Producer, Reader, Watchman, Work
@@ -48,6 +54,7 @@ class WholeRun(Run):
     """`WholeRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
     transactions: TransactionLoad | None = None
+    shares: ShareLoad | None = None
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
@@ -58,6 +65,8 @@ class WholeRun(Run):
             settings.forget_soon()
         if TRANSACTIONS in faults:
             settings.begins_old = False  # transactions take all levels
+        if SHARE_GROUPS in faults:
+            settings.begins_old = False
         self.cluster: WholeCluster = self._new_cluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
         self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
@@ -78,6 +87,13 @@ class WholeRun(Run):
         if transactions.random() < share or TRANSACTIONS in faults:
             self.transactions = TransactionLoad(self.work, transactions)
             self._seconds = seconds or max(TRANSACTIONS_SECONDS, 2 * self._seconds)
+        shares = random.Random(f"{seed} share groups")
+        share = 0.0 if any(faults) else SHARE_GROUPS_SHARE
+        if shares.random() < share or SHARE_GROUPS in faults:
+            self.shares = ShareLoad(self.work, shares, settings)
+            self._seconds = seconds or max(SHARE_GROUPS_SECONDS, self._seconds)
+            if self.transactions is not None:
+                self.shares.read_committed(self.transactions.atomicity)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return WholeSettings(rng)
@@ -126,6 +142,8 @@ class WholeRun(Run):
             yield Reborn(work, group).run()
         if self.transactions is not None:
             yield from self.transactions.clients()
+        if self.shares is not None:
+            yield from self.shares.members()
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -212,6 +230,8 @@ class WholeRun(Run):
         was open of transactions ends."""
         if self.transactions is not None:
             await self.transactions.settle()
+        if self.shares is not None:
+            await self.shares.settle()
         producer = Producer(self.work, -1)
         for topic, partition in self.work.partitions():
             await self._last_batch(producer, self.work.new_batch(topic, partition, (-1, -1, -1), 1))
@@ -237,6 +257,8 @@ class WholeRun(Run):
             for node in self.cluster.nodes.values():
                 await self.transactions.check_files(node, self._held_queues(node))
             await self.transactions.read_all()
+        if self.shares is not None:
+            await self.shares.settle()
 
     async def _last_batch(self, producer: Producer, batch: Batch) -> None:
         waiting = {batch.place: batch}

@@ -57,8 +57,8 @@ RECORDS_MAX = 100_000
 """Offsets that one request acquires at most, whatever it asks for."""
 
 LOADING_LOOK_SECONDS = 0.1
-"""How often a request looks again at a partition whose state is being loaded, or that has a long stretch of records of
-aborted transactions."""
+"""How often a request looks again at a partition whose state is being loaded, whose first records have just gone,
+or that has a long stretch of records of aborted transactions."""
 
 ELSEWHERE_LOOK_SECONDS = 0.5
 """How often a request looks again at a window that another node serves: nobody tells this one what was given back."""
@@ -200,6 +200,9 @@ class _ShareFetch:
                 bytes_max = min(self._bytes_left, READ_BYTES_MAX)
                 session = self._call.session
                 read = await read_shared(broker, session, found, start.offset, bytes_max, committed=committed)
+                if read is ErrorCode.OFFSET_OUT_OF_RANGE:  # the log's start has just moved past it
+                    self._comes_again = True
+                    return ErrorCode.NONE
                 if isinstance(read, ErrorCode):
                     return read
                 acquired = await broker.shares.acquire(
