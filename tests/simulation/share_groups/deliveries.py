@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from tests.simulation.oracle import require
 from tests.simulation.share_groups.windows import ShareLogs
-from tests.simulation.whole.connection import Connection
 
 from mainstem.broker.share_groups.records import WindowKey
 from mainstem.broker.share_groups.share_partition import Acquired
@@ -47,8 +46,9 @@ class Hold:
     grant: Grant
     until: float
     """The record is the member's until then at least."""
-    connection: Connection
-    """With its end the record is anybody's."""
+    is_connected: Callable[[], bool]
+    """Whether all connections of the member are there: with the end of one the node that it led to gives back what the
+    member has of partitions that it leads, by whichever node the member was told that it has it."""
 
 
 @dataclass
@@ -96,9 +96,7 @@ class Deliveries:
         self.seen["reigns"] += 1
         return reigns[-1]
 
-    def granted(
-        self, reign: Reign, key: WindowKey, member_id: str, acquired: Iterable[Acquired]
-    ) -> None:
+    def granted(self, reign: Reign, key: WindowKey, member_id: str, acquired: Iterable[Acquired]) -> None:
         """The machine of this reign gives records to a member."""
         window = self.window(key)
         current = self._reigns[reign.log][-1] is reign
@@ -141,13 +139,13 @@ class Deliveries:
         )
 
     def _is_running(self, hold: Hold) -> bool:
-        return hold.connection.open and self._seconds() < hold.until
+        return hold.is_connected() and self._seconds() < hold.until
 
     # --- from the members ---------------------------------------------------------------------------------
 
     def told(
         self, what: str, key: WindowKey, member_id: str, run: Acquired, asked_at: float, lock_seconds: float,
-        connection: Connection,
+        is_connected: Callable[[], bool],
     ) -> None:  # fmt: skip
         """A member is told that it has these records; it asked for some at that time."""
         window, wanted = self.window(key), self.logs.is_wanted(key)
@@ -166,9 +164,7 @@ class Deliveries:
                 continue
             if wanted:
                 self._check_told(named, window, offset, grant, asked_at)
-            window.holds[offset] = Hold(
-                member_id, run.deliveries, grant, asked_at + lock_seconds, connection
-            )
+            window.holds[offset] = Hold(member_id, run.deliveries, grant, asked_at + lock_seconds, is_connected)
             self.seen["told"] += 1
 
     def _check_told(self, what: str, window: Window, offset: int, grant: Grant, asked_at: float) -> None:
@@ -203,6 +199,13 @@ class Deliveries:
             return 0
         del self.window(key).holds[offset]
         return hold.deliveries
+
+    def session_over(self, group: str, member_id: str) -> None:
+        """A session of a member is over, at whichever node: what it has may be another's by now."""
+        for key, window in self._windows.items():
+            for hold in window.holds.values():
+                if key.group_id == group and hold.member_id == member_id:
+                    hold.until = min(hold.until, self._seconds())
 
     def asks(self, key: WindowKey, offset: int, kind: int) -> None:
         """A member is about to acknowledge a record, in one of Kafka's ways."""
@@ -275,4 +278,3 @@ class Deliveries:
 
 def _named(key: WindowKey, offset: int) -> str:
     return f"share group {key.group_id}: record {offset} of partition {key.partition} of {key.topic_id}"
-

@@ -106,7 +106,7 @@ class ShareLoad:
 def drawn(rng: random.Random) -> ShareGroupsConfig:
     """The settings of a run."""
     return ShareGroupsConfig(
-        lock_duration_ms=rng.choice([500, 1_000, 3_000]),
+        lock_duration_ms=rng.choice([300, 800, 2_000]),
         delivery_count_limit=rng.choice([2, 3, 5]),
         record_locks_max=rng.choice([20, 200]),
         auto_offset_reset=rng.choice(["earliest", "earliest", "latest"]),

@@ -1,10 +1,11 @@
 """Members of share groups, as Kafka's share consumers are: a coordinator tells them which partitions to read, the
-leaders of these give them records, and they accept, release, reject or renew them, one by one or many at a time, or keep
-them until their locks run out. They leave, die, or fall silent, and some return under the name that they had.
+leaders of these give them records, and they accept, release, reject or renew them, one by one or many at a time, or
+keep them until their locks run out. They leave, die, or fall silent, and some return under the name that they had.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ LOST_MEMBER = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
 
 LEAVE_EPOCH, FINAL_EPOCH = -1, -1
 
-LEAVES, DIES, FALLS_SILENT = 0.01, 0.02, 0.03
+LEAVES, DIES, FALLS_SILENT = 0.01, 0.03, 0.08
 """How often a member closes its sessions and says that it goes; how often its connections end; how often it is not
 heard of any more while they are open. The last two add up from the ones before."""
 
@@ -60,6 +61,9 @@ RETURNS = 0.4
 """How often the next member in a seat has the id of the one before."""
 
 HEARTBEATS = 0.15
+
+SLOW = 0.3
+"""How many members take so long with records that they have to renew their locks, or lose them."""
 
 
 class Place(NamedTuple):
@@ -91,26 +95,18 @@ class ShareSeat:
         self._rng = rng
 
     async def run(self) -> None:
-        member_id, count, silent = "", 0, []
+        member_id, count = "", 0
         while not self._work.ending:
             if not member_id or self._rng.random() >= RETURNS:
                 count += 1
                 member_id = f"{self._group}-{self._number}-{count}"
             member = ShareMember(self._work, self._deliveries, self._group, member_id, self._rng)
-            if await member.live():
-                silent.append(member)  # its connections stay
-            await self._pause()
-        for member in silent:
-            member.die()
-
-    async def _pause(self) -> None:
-        await self._work.pause(*self._rng.choices([0.0, 0.3, 1.0]))
+            await member.live()
+            await asyncio.sleep(self._rng.choice([0.0, 0.3, 1.0]))
 
 
 class ShareMember:
-    def __init__(
-        self, work: Work, deliveries: Deliveries, group: str, member_id: str, rng: random.Random
-    ) -> None:
+    def __init__(self, work: Work, deliveries: Deliveries, group: str, member_id: str, rng: random.Random) -> None:
         self.group = group
         self.member_id = member_id
         self.client = Client(work.cluster.clients_network, list(work.cluster.nodes), rng)
@@ -118,6 +114,7 @@ class ShareMember:
         self._deliveries = deliveries
         self._rng = rng
         self._loop = work.cluster.loop
+        self._slow = rng.random() < SLOW
         self._epoch = 0
         self._assigned: list[Place] = []
         self._sessions: dict[int, Session] = {}
@@ -128,8 +125,8 @@ class ShareMember:
 
     # --- a life -------------------------------------------------------------------------------------------
 
-    async def live(self) -> bool:
-        """Until it goes, or the run ends. Whether it falls silent."""
+    async def live(self) -> None:
+        """Until it goes, or the run ends."""
         while not self._work.ending:
             chance = self._rng.random()
             if chance < LEAVES:
@@ -137,14 +134,16 @@ class ShareMember:
             if chance < DIES:
                 break
             if chance < FALLS_SILENT:
-                return True
+                return  # its connections stay
             try:
                 await self._step()
             except NoAnswer:
                 self.client.doubt_coordinator(self.group)
-            await self._work.pause(*self._rng.choices([0.0, 0.02, 0.1, 0.3]))
+            await asyncio.sleep(self._rng.choice([0.1, 0.3, 0.6] if self._slow else [0.0, 0.02, 0.1, 0.3]))
         self.die()
-        return False
+
+    def is_connected(self) -> bool:
+        return all(session.connection.open for session in self._sessions.values())
 
     def die(self) -> None:
         for node_id in list(self._sessions):
@@ -154,7 +153,7 @@ class ShareMember:
     async def _step(self) -> None:
         if not self._assigned or self._rng.random() < HEARTBEATS:
             await self._heartbeat()
-        elif self._has and self._rng.random() < 0.5:
+        elif self._has and self._rng.random() < 0.4:
             await self._acknowledge(self._rng.choice(list(self._has)))
         elif there := [place for place in self._assigned if self._work.wanted(place.topic)]:
             place = self._rng.choice(there)
@@ -245,11 +244,9 @@ class ShareMember:
         for topic in response.responses:
             for answered in topic.partitions:
                 partition = Partition(topic.topic_id, answered.partition_index)
-                self._told(led.node_id, session, partition, answered, asked_at, lock_seconds)
+                self._told(led.node_id, partition, answered, asked_at, lock_seconds)
 
-    def _told(
-        self, node_id: int, session: Session, partition: Partition, answered: Any, asked_at: float, lock_seconds: float
-    ) -> None:
+    def _told(self, node_id: int, partition: Partition, answered: Any, asked_at: float, lock_seconds: float) -> None:
         topic = self._work.cluster.ledger.fates[partition.topic_id].topic
         what = f"node {node_id}: {topic.name}-{partition.index}: {self.member_id}"
         node = self._work.cluster.nodes.get(node_id)
@@ -280,9 +277,7 @@ class ShareMember:
             )
             acquired = Acquired(run.first_offset, run.last_offset, run.delivery_count)
             key = WindowKey(self.group, partition.topic_id, partition.index)
-            self._deliveries.told(
-                what, key, self.member_id, acquired, asked_at, lock_seconds, session.connection
-            )
+            self._deliveries.told(what, key, self.member_id, acquired, asked_at, lock_seconds, self.is_connected)
             has = self._has.setdefault(partition, {})
             has.update(dict.fromkeys(range(run.first_offset, run.last_offset + 1), node_id))
 
@@ -292,7 +287,7 @@ class ShareMember:
         """Say what becomes of some of the records that the member has of a partition. Raises `NoAnswer`."""
         rng, offsets = self._rng, sorted(self._has[partition])
         chosen = offsets if rng.random() < 0.4 else sorted(rng.sample(offsets, rng.randint(1, len(offsets))))
-        if rng.random() < 0.15:
+        if rng.random() < (0.6 if self._slow else 0.1):
             kinds = dict.fromkeys(chosen, RENEW)
         elif rng.random() < 0.5:
             kinds = dict.fromkeys(chosen, rng.choice([ACCEPT, ACCEPT, ACCEPT, RELEASE, REJECT]))
@@ -388,7 +383,8 @@ class ShareMember:
 
     def _lose(self, node_id: int) -> None:
         """The session is over: what its node has given is anybody's."""
-        self._sessions.pop(node_id, None)
+        if self._sessions.pop(node_id, None) is not None:
+            self._deliveries.session_over(self.group, self.member_id)
         for partition, has in list(self._has.items()):
             self._forget(partition, [offset for offset, giver in has.items() if giver == node_id])
 

@@ -123,13 +123,13 @@ SHARE_BREAKS = dict.fromkeys(SHARE_PLANTS, "Q")
 """As `cluster.planted.BREAKS`."""
 
 SHARE_FOUND_BY = {
-    "share-lock-lost-at-failover": ("its lock was lost at a failover",),
-    "delivered-to-two-at-once": ("is delivered to two at once",),
-    "acknowledgement-forgotten-at-failover": ("an acknowledgement is forgotten",),
-    "delivery-count-lost": ("a delivery count is lost",),
-    "start-past-an-available-record": ("past offset",),
-    "delivered-without-end": ("the limit is",),
-    "renewal-forgotten": ("is delivered to two at once", "has lost its lock, which ran still"),
-    "lock-never-runs-out": ("nobody gets it any more",),
+    "share-lock-lost-at-failover": "its lock was lost at a failover",
+    "delivered-to-two-at-once": "is delivered to two at once",
+    "acknowledgement-forgotten-at-failover": "an acknowledgement is forgotten",
+    "delivery-count-lost": "a delivery count is lost",
+    "start-past-an-available-record": "past offset",
+    "delivered-without-end": "the limit is",
+    "renewal-forgotten": "which ran still",
+    "lock-never-runs-out": "nobody gets it any more",
 }
-"""Per planted bug what the message that finds it says, one of these."""
+"""Per planted bug what the message that finds it says."""

@@ -10,7 +10,7 @@ from tests.simulation.share_groups.deliveries import Deliveries, Reign
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.broker.share_groups.records import WindowKey
-from mainstem.broker.share_groups.served_states import StatePartition
+from mainstem.broker.share_groups.served_states import STATE_TOPIC, StatePartition
 from mainstem.broker.share_groups.state_machine import ReadBatches, ShareStateMachine
 from mainstem.model import Topic
 from mainstem.node.node_roles import Roles
@@ -25,17 +25,18 @@ class Watch:
     def opened(self, node: WholeNode, roles: Roles, life: Life) -> None:
         assert roles.compute is not None
         served = roles.compute.shares.served
-        make = served._partition
+        make = served._partition  # noqa: SLF001 - partitions are made nowhere else
 
         def made(topic: Topic, index: int) -> StatePartition:
             partition = make(topic, index)
             self._follow(node, life, partition, topic.queue_id(index))
             return partition
 
-        served._partition = made  # type: ignore[method-assign]
+        served._partition = made  # type: ignore[method-assign]  # noqa: SLF001
+        topic = roles.nameserver.lookups.topic(STATE_TOPIC)
         for index, partition in served.partitions.items():
-            assert served._topic is not None
-            self._follow(node, life, partition, served._topic.queue_id(index))
+            assert topic is not None
+            self._follow(node, life, partition, topic.queue_id(index))
 
     def _follow(self, node: WholeNode, life: Life, partition: StatePartition, log: int) -> None:
         serve = partition.serve
@@ -63,4 +64,4 @@ class Watch:
                 node.cluster.guard(lambda: self._deliveries.granted(reign, key, member_id, given))
             return result
 
-        machine.acquire = acquired  # type: ignore[method-assign]
+        machine.acquire = acquired  # type: ignore[method-assign, assignment]

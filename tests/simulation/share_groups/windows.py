@@ -1,7 +1,7 @@
 """The windows of share groups, as the logs of `__share_group_state` have them (Q).
 
-The observer decodes each batch that is committed to one of these logs, offset by offset, with no code of the window that
-it checks. In the log
+The observer decodes each batch that is committed to one of these logs, offset by offset, with no code of the window
+that it checks. In the log
 
 - a group has one window over a partition, which nobody forgets while there is the topic;
 - an offset is acknowledged, or archived, because a member said so, because it was given out as often as it may be, or
@@ -149,9 +149,7 @@ class ShareLogs:
     ) -> None:
         before, now = window.at(offset), Standing(batch.delivery_state, batch.delivery_count)
         what = f"{what}: offset {offset}"
-        require(
-            before.state not in FINAL or now.state == before.state, f"{what} was {before}, and is {now} again", "Q"
-        )
+        require(before.state not in FINAL or now.state == before.state, f"{what} was {before}, and is {now} again", "Q")
         if before.state not in FINAL:
             require(
                 now.deliveries >= before.deliveries, f"{what} was {before}: its deliveries are {now.deliveries}", "Q"
@@ -183,4 +181,3 @@ class ShareLogs:
 
 def _name(key: WindowKey) -> str:
     return f"share group {key.group_id} over partition {key.partition} of {key.topic_id}"
-
