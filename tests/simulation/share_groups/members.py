@@ -153,7 +153,7 @@ class ShareMember:
     async def _step(self) -> None:
         if not self._assigned or self._rng.random() < HEARTBEATS:
             await self._heartbeat()
-        elif self._has and self._rng.random() < 0.4:
+        elif self._has and self._rng.random() < (0.8 if self._slow else 0.4):
             await self._acknowledge(self._rng.choice(list(self._has)))
         elif there := [place for place in self._assigned if self._work.wanted(place.topic)]:
             place = self._rng.choice(there)
