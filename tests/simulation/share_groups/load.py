@@ -25,9 +25,6 @@ from mainstem.broker.share_groups.records import WindowKey
 SHARE_GROUPS = "share groups"
 """Named among the faults of a run: it has share groups."""
 
-SHARE_GROUPS_SHARE = 0.3
-"""Of the runs whose faults nobody names."""
-
 SHARE_GROUPS_SECONDS = 8.0
 """Of load and faults, at least: locks run out in it, and members join again."""
 

@@ -25,7 +25,6 @@ from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.share_groups.load import (
     SHARE_GROUPS,
     SHARE_GROUPS_SECONDS,
-    SHARE_GROUPS_SHARE,
     ShareLoad,
 )
 from tests.simulation.transactions.load import TRANSACTIONS, TRANSACTIONS_SECONDS, TRANSACTIONS_SHARE, TransactionLoad
@@ -87,9 +86,8 @@ class WholeRun(Run):
         if transactions.random() < share or TRANSACTIONS in faults:
             self.transactions = TransactionLoad(self.work, transactions)
             self._seconds = seconds or max(TRANSACTIONS_SECONDS, 2 * self._seconds)
-        shares = random.Random(f"{seed} share groups")
-        share = 0.0 if any(faults) else SHARE_GROUPS_SHARE
-        if shares.random() < share or SHARE_GROUPS in faults:
+        if SHARE_GROUPS in faults:
+            shares = random.Random(f"{seed} share groups")
             self.shares = ShareLoad(self.work, shares, settings)
             self._seconds = seconds or max(SHARE_GROUPS_SECONDS, self._seconds)
             if self.transactions is not None:
