@@ -31,7 +31,7 @@ def _lock_lost_at_failover() -> tuple[type, str, Any]:
 
 
 def _delivered_to_two_at_once() -> tuple[type, str, Any]:
-    """What a member has is available."""
+    """A window gives out records that members have."""
     acquire = SharePartition.acquire
 
     def for_all(window: SharePartition, *arguments: Any) -> Any:
