@@ -33,7 +33,7 @@ def test_snapshots_carry_what_moved(tmp_path: Path) -> None:
     [
         ("fence-ignored", "ACE", range(200, 240)),
         ("fence-not-awaited", "ABCFJ", range(200, 240)),
-        ("chain-cut-early", "ABF", range(200, 220)),
+        ("chain-cut-early", "ABEF", range(200, 220)),
         ("epochs-go-back", "C", range(200, 240)),
         ("producers-left-behind", "D", range(200, 220)),
     ],

@@ -252,7 +252,7 @@ class WriteGroupReplication:
             if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
         for group in alone:
-            if self._parts.waits and group.waits_for_another:
+            if group.waits_for_another and any(other.group in self._parts.waits for other in parts):
                 continue  # for one that waits itself, until the journal is whole
             await self._settled[group.group].wait()
             if not group.serving:
