@@ -149,7 +149,11 @@ class ShareLogs:
     ) -> None:
         before, now = window.at(offset), Standing(batch.delivery_state, batch.delivery_count)
         what = f"{what}: offset {offset}"
-        require(before.state not in FINAL or now.state == before.state, f"{what} was {before}, and is {now} again", "Q")
+        require(
+            before.state not in FINAL or now.state == before.state,
+            f"{what}: an acknowledgement is forgotten: it was {before}, and is {now}",
+            "Q",
+        )
         if before.state not in FINAL:
             require(
                 now.deliveries >= before.deliveries, f"{what} was {before}: its deliveries are {now.deliveries}", "Q"
