@@ -214,12 +214,12 @@ class Producer:
 
     async def run(self) -> None:
         if self._idempotent:
-            await self._init()
+            await self.begin()
         while not self._work.ending:
             await self.produce()
             await self._work.pause(0.0, 0.01, 0.1, 0.5)
 
-    async def _init(self) -> None:
+    async def begin(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         while not self._work.ending and self._producer_id < 0:
             try:
