@@ -443,6 +443,10 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_audit_dropped_total",
     "mainstem_audit_records_total",
     "mainstem_authentications_total",
+    "mainstem_group_lag_messages",
+    "mainstem_group_lag_partition_messages",
+    "mainstem_group_lag_seconds",
+    "mainstem_group_lag_why",
     "mainstem_http_certificate_expires_seconds",
     "mainstem_http_handshakes_total",
     "mainstem_http_tls_failures_total",
@@ -466,8 +470,8 @@ TOLD_BY_OTHER_NODES = {
     "mainstem_telemetry_pushes_total",
 }
 """Metrics of nodes that audit, with a listener that speaks SASL, with TLS on the HTTP port and between nodes, that are
-no storage, with clients over their quotas or that push metrics, with share groups, with a shared store,
-with other nodes."""
+no storage, with clients over their quotas or that push metrics, with groups that are behind, with share groups, with a
+shared store, with other nodes."""
 
 
 def test_every_metric_is_documented_and_no_other(node: Serving, mainstem: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,9 @@ def test_from_authority_to_renewal(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert run(["cert", "show", "certs/node-1.pem", "certs/user-alice.pem"]) == 0
     told = capsys.readouterr().out
-    for part in ("CN=mainstem-node-1", "node-1.example", "10.0.0.1", "CN=orders nodes", "CN=alice", "in 20 days"):
+    for part in ("CN=mainstem-node-1", "node-1.example", "10.0.0.1", "CN=orders nodes", "CN=alice"):
         assert part in told
+    assert re.search(r"in (19|20) days", told), "a second may have passed"
     before = {name: Path(f"certs/{name}.pem").read_bytes() for name in ("node-1", "user-alice")}
     assert run(["cert", "renew", "--within", "30", "certs/node-1.pem", "certs/user-alice.pem"]) == 0
     assert "node-1" not in capsys.readouterr().out
