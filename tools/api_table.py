@@ -136,7 +136,8 @@ HEAD = """# Kafka's APIs
 
 All APIs that a broker of Kafka 4.3.1 advertises to clients, with its versions, and how a node answers them. ApiVersions
 advertises those that are served or refused, and no others: a request of any other closes the connection. Behind
-[access rules](security.md#authorization) each takes what it takes in Kafka.
+[access rules](security.md#authorization) each takes what it takes in Kafka. As in Kafka, Produce is advertised from
+version 0 on, though it is served from version 3 on: librdkafka 2.4 compresses nothing but by zstd otherwise.
 
 - **served**: as in Kafka.
 - **partly**: for some requests, or with a difference; the last column says which.

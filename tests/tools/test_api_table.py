@@ -40,7 +40,7 @@ def test_a_node_advertises_kafkas_apis_in_kafkas_versions() -> None:
     assert len(kafkas) == len(KAFKA) == 77
     for key, (first, last) in found.items():
         api = kafkas[key]
-        assert (first, last) == (min(first, api.first), api.last), api
+        assert (first, last) == (0 if api.name == "Produce" else min(first, api.first), api.last), api
         assert API_MESSAGES[key].name == api.name
 
 

@@ -24,6 +24,11 @@ SOFTWARE_LENGTH_MAX = 128
 """Characters that are kept of the name and the version of a client's library."""
 FEATURES_FROM_0 = 4
 """Clients of older versions fail at features whose versions begin with 0, which are left out for them, as in Kafka."""
+PRODUCE = 0
+ADVERTISED_FROM = {PRODUCE: 0}
+"""The list begins here, as Kafka's does, though older versions than the declared ones are not served: librdkafka 2.4
+and others compress nothing with gzip, snappy or lz4 unless version 0 of Produce is listed, and tell nobody. Clients
+take the newest version that they know, which all of them know from 3 on."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -42,7 +47,12 @@ async def handle(
 def served(error: ErrorCode, apis: Iterable[ApiDeclaration]) -> ApiVersionsResponse:
     """The list of served APIs, beside an error or none."""
     api_keys = tuple(
-        ApiVersion(api_key=api.api_key, min_version=api.version_min, max_version=api.version_max) for api in apis
+        ApiVersion(
+            api_key=api.api_key,
+            min_version=ADVERTISED_FROM.get(api.api_key, api.version_min),
+            max_version=api.version_max,
+        )
+        for api in apis
     )
     return ApiVersionsResponse(error_code=error, api_keys=api_keys)
 
