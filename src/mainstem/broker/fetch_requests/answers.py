@@ -67,9 +67,9 @@ def failed(broker: Broker, scan: FetchScan, call: RequestContext, error: Excepti
     return EncodedFrame(buffers, {ErrorCode.UNKNOWN_SERVER_ERROR: len(plan)})
 
 
-def bytes_max_of(broker: Broker, scan: FetchScan, call: RequestContext) -> int:
-    """The most bytes of batches that a request is answered with."""
-    bytes_max = min(scan.max_bytes, broker.config.fetch_bytes_max, broker.response_room.bytes_free())
+def bytes_max_of(broker: Broker, asked: int, call: RequestContext) -> int:
+    """The most bytes of batches that a request is answered with which asks for that many."""
+    bytes_max = min(asked, broker.config.fetch_bytes_max, broker.response_room.bytes_free())
     if broker.throttling is not None and broker.throttling.active:
         allowed = broker.throttling.fetch_bytes_max(call.session, call.client_id)
         bytes_max = bytes_max if allowed is None else min(bytes_max, allowed)

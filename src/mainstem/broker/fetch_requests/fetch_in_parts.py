@@ -32,7 +32,7 @@ class FetchInParts:
         self._body = memoryview(body)
         self._scan = scan_fetch(self._body, 0, call.version, 1)
         """For the fields of the request; its plan has nothing but the first entry."""
-        self._bytes_max = bytes_max_of(broker, self._scan, call)
+        self._bytes_max = bytes_max_of(broker, self._scan.max_bytes, call)
         self._made = _Parts()
         self._held_bytes = 0
 

@@ -77,7 +77,7 @@ class PendingFetch:
         self._session = session
         self._incremental = incremental
         self._found_before = found_before
-        self._bytes_max = bytes_max_of(broker, scan, call) if bytes_max is None else bytes_max
+        self._bytes_max = bytes_max_of(broker, scan.max_bytes, call) if bytes_max is None else bytes_max
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)

@@ -11,6 +11,7 @@ import asyncio
 
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import CoordinatorRefusal
+from mainstem.broker.fetch_requests.answers import bytes_max_of, charged
 from mainstem.broker.partitions import find_partition
 from mainstem.broker.redirects import Leaders
 from mainstem.broker.request_context import RequestContext
@@ -119,7 +120,7 @@ class _ShareFetch:
         self._member = member
         self._session = session
         self._rows = rows
-        self._bytes_left = _bytes_max(broker, request, call)
+        self._bytes_left = bytes_max_of(broker, request.max_bytes, call)
         self._records_left = min(request.max_records, RECORDS_MAX)
         self._has_news = False
         self._comes_again = False
@@ -241,15 +242,6 @@ class _ShareFetch:
         self._has_news = True
 
 
-def _bytes_max(broker: Broker, request: ShareFetchRequest, call: RequestContext) -> int:
-    """The most bytes of batches that a request is answered with."""
-    bytes_max = min(request.max_bytes, broker.config.fetch_bytes_max, broker.response_room.bytes_free())
-    if broker.throttling is not None and broker.throttling.active:
-        allowed = broker.throttling.fetch_bytes_max(call.session, call.client_id)
-        bytes_max = bytes_max if allowed is None else min(bytes_max, allowed)
-    return max(0, bytes_max)
-
-
 def _refused(code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code, error_message=code.message, responses=())
 
@@ -278,12 +270,8 @@ def _answer(broker: Broker, call: RequestContext, group_id: str, rows: ShareRows
                 )
             )
         topics.append(ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(answers)))
-    throttling = broker.throttling
-    throttle_ms = 0
-    if throttling is not None and throttling.active:
-        throttle_ms = throttling.fetched(call.session, call.client_id, size_bytes)
     return ShareFetchResponse(
-        throttle_time_ms=throttle_ms,
+        throttle_time_ms=charged(broker, call, size_bytes),
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=broker.shares.config_of(group_id).lock_duration_ms,
         responses=tuple(topics),

@@ -91,27 +91,19 @@ class ControlRecord:
 def read_records(batch: NewBatch | StoredBatch, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The records of a batch, in order. Raises `CorruptBatch`, `RecordsTooLarge` or
     `UnsupportedCompression`, at the latest when the bad record is reached."""
-    header = batch.header
-    payload = decompress(header.compression, memoryview(batch.data)[HEADER_BYTES:], bytes_max)
-    body = payload if type(payload) is bytes else bytes(payload)
-    position = 0
-    for _ in range(header.record_count):
-        try:
-            size, start = read_signed_varint(body, position)
-            stop = start + size
-            if size < 0 or stop > len(body):
-                raise CorruptBatch(f"a record claims {size} bytes", position)
-            record = _read_record(body, start, stop, header)
-        except IndexError:
-            raise CorruptBatch("a record ends early", position) from None
-        yield record
-        position = stop
-    if position != len(body):
-        raise CorruptBatch(f"{len(body) - position} bytes follow the last record", position)
+    return scan_records(batch, _says_nothing, _itself, bytes_max)
+
+
+def _says_nothing(body: bytes, start: int, stop: int) -> None:
+    """For `scan_records`: all records are read."""
+
+
+def _itself(record: Record) -> Record:
+    return record
 
 
 def scan_records(
-    batch: StoredBatch,
+    batch: NewBatch | StoredBatch,
     quick: Callable[[bytes, int, int], T | None],
     other: Callable[[Record], T | None],
     bytes_max: int = DECOMPRESSED_BYTES_MAX,

@@ -138,13 +138,7 @@ class HandOvers:
 
     def stays(self, group: int) -> None:
         """This node leads on, or leads again."""
-        given = self._groups.pop(group, None)
-        if given is None:
-            return
-        if given.timer is not None:
-            given.timer.cancel()
-        for append in given.held:
-            self._held_bytes -= append.size
+        for append in self._let_go(group):
             self._append_here(append)
 
     def close(self) -> None:
@@ -154,14 +148,18 @@ class HandOvers:
         self.next_leaders = None
 
     def _end(self, group: int) -> None:
+        for append in self._let_go(group):
+            append.refuse()
+
+    def _let_go(self, group: int) -> list[HeldAppend]:
+        """End a hand-over, if there is one; what was held is due to the caller."""
         given = self._groups.pop(group, None)
         if given is None:
-            return
+            return []
         if given.timer is not None:
             given.timer.cancel()
-        for append in given.held:
-            self._held_bytes -= append.size
-            append.refuse()
+        self._held_bytes -= sum(append.size for append in given.held)
+        return given.held
 
     # --- what clients send --------------------------------------------------------------------------------
 
