@@ -19,10 +19,11 @@ from tests.cli.fake_node import serving
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
+from mainstem.cli.clients.every_node import reached_at
 from mainstem.cli.errors import NodeUnreachable
 from mainstem.cli.main import run
 from mainstem.cli.top.lags import ConsumerGroupLag
-from mainstem.cli.top.look import Figures, Looks, figures_of, reached_at
+from mainstem.cli.top.look import Figures, Looks, figures_of
 from mainstem.cli.top.screen import print_look
 from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView, WriteGroupView
 

@@ -48,14 +48,19 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
         assert producer.flush(PATIENCE_SECONDS) == 0
         capsys.readouterr()
         assert run(["tenant", "usage", "acme", *http]) == 0
-        (usage,) = json.loads(capsys.readouterr().out)["tenants"]
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["nodes"], answer["silent"]) == ([1], [])
+        (usage,) = answer["tenants"]
         assert usage.pop("journal_bytes") > 1_000
         assert usage == {
             "name": "acme", "topics": 1, "queues": 3, "queues_max": None, "stored_bytes": 0, "remote_bytes": 0,
             "produced_bytes": 0, "fetched_bytes": 0,
         }  # fmt: skip
-        assert run(["tenant", "usage", *http[:2]]) == 0
-        assert "acme" in capsys.readouterr().out
+        for every_node in ([], ["--this-node"]):
+            assert run(["tenant", "usage", *every_node, *http[:2]]) == 0
+            assert "acme" in capsys.readouterr().out
+            assert run(["tenant", "usage", "nobody", *every_node, *http]) == 1
+            assert "there is no tenant nobody" in capsys.readouterr().err
         quotas_are_listed_changed_and_described(["--bootstrap", node.kafka, "--json"], capsys)
         assert run(["tenant", "delete", "acme", "-y", *http]) == 0
         assert run(["tenant", "delete", "acme", "-y", *http]) == 1

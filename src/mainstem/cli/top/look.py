@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from mainstem.address import Address, AddressError, parsed
-from mainstem.cli.clients.client_settings import http_address
+from mainstem.cli.clients.every_node import of_every_node
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import CommandLineError
 from mainstem.console.views.of_cluster import ClusterView, DiskView, NodeView
@@ -63,8 +61,6 @@ def figures_of(text: str) -> Figures:
 
 ANSWER_SECONDS = 3.0
 """A node that has not answered by then is shown as silent."""
-
-NODES_ASKED_AT_ONCE = 16
 
 
 class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,32 +190,12 @@ class Looks:
 
     def _taken(self, nodes: Sequence[NodeView]) -> _Taken:
         at = self._monotonic()
-        with ThreadPoolExecutor(NODES_ASKED_AT_ONCE) as pool:
-            found = list(pool.map(self._figures, nodes))
-        return _Taken(at, {node.node_id: figures for node, figures in zip(nodes, found, strict=True)})
-
-    def _figures(self, node: NodeView) -> Figures | None:
-        """The report of a node on itself; None if it does not answer."""
-        if node.http is None:
-            return None
-        try:
-            return figures_of(
-                HttpNode(
-                    http_address(self._http).beside(reached_at(node, node.http)), timeout_seconds=ANSWER_SECONDS
-                ).text("/metrics")
-            )
-        except CommandLineError:
-            return None
+        return _Taken(at, of_every_node(self._http, nodes, _figures, timeout_seconds=ANSWER_SECONDS))
 
 
-def reached_at(node: NodeView, http: str) -> str:
-    """The address at which others reach a node's HTTP port: one that listens on all interfaces tells no host of its
-    own."""
-    try:
-        address = parsed(http)
-    except AddressError:  # of another version: asked as it is told
-        return http
-    return str(Address(node.host, address.port)) if address.host in ("0.0.0.0", "::") else http
+def _figures(node: HttpNode) -> Figures:
+    """The report of a node on itself."""
+    return figures_of(node.text("/metrics"))
 
 
 def _node_look(node: NodeView, before: Figures | None, after: Figures | None, seconds: float, leads: int) -> NodeLook:

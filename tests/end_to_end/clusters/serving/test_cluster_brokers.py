@@ -6,6 +6,7 @@ All stories share one cluster, which has to be well after each; every story has 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -108,7 +109,9 @@ def test_a_consumer_group_goes_on_at_the_next_broker(cluster: Cluster) -> None:
     cluster.start(coordinator)
 
 
-def test_nodes_that_store_count_what_brokers_bring_for_tenants(cluster: Cluster) -> None:
+def test_nodes_that_store_count_what_brokers_bring_for_tenants(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["tenant", "create", "counted", "--user", "ANONYMOUS", "--http", cluster.nodes[1].http]) == 0
     cluster.create_topic("counted.t", 8)
 
@@ -122,3 +125,10 @@ def test_nodes_that_store_count_what_brokers_bring_for_tenants(cluster: Cluster)
         sender.produce("counted.t", bytes(1_000), partition=number % 8)
     assert sender.flush(PATIENCE_SECONDS) == 0
     assert counted() >= 80_000
+    capsys.readouterr()
+    assert run(["tenant", "usage", "counted", "--json", "--http", cluster.nodes[2].http]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["nodes"], answer["silent"]) == ([*STORES, *BROKERS], [])
+    (whole,) = answer["tenants"]
+    assert 80_000 <= whole["produced_bytes"] < 160_000, "brokers and nodes that store count the same bytes"
+    assert whole["journal_bytes"] >= 80_000 * len(STORES), "each replica counts"
