@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
 from mainstem.pipeline.embedded.config import PipelineConfig
-from mainstem.pipeline.embedded.processes import NICE
+from mainstem.pipeline.embedded.processes import NICE, NICE_MAX, nice_of_session
 from mainstem.pipeline.embedded.supervisor import (
     MERGE_LOOK_ON_SECONDS,
     MERGE_LOOK_SECONDS,
@@ -33,6 +34,8 @@ from mainstem.storage.errors import StorageError
 
 IDLE = SplitLag(0, 0.0, "")
 WORK = SplitLag(1 << 30, 0.0, "")
+
+SESSIONS_ARE_NICE = Path("/proc/self/autogroup").exists()
 
 COUNT_STARTS = "import sys; open(sys.argv[1], 'a').write('started\\n'); "
 
@@ -272,17 +275,41 @@ def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path:
         parent = psutil.Process(bench.supervisor.process_id)
         await bench.until(lambda: len(parent.children()) == 1)
         for process in (parent, *parent.children()):
-            assert process.nice() == (nice or os.nice(0))
+            assert process.nice() == min(os.nice(0) + nice, NICE_MAX)
             assert os.sched_getscheduler(process.pid) == (os.SCHED_BATCH if nice else os.sched_getscheduler(0))
-            assert nice_of_session(process.pid) in (nice, None)
+            if SESSIONS_ARE_NICE and nice:
+                assert nice_of_session(process.pid) == min(nice_of_session() + nice, NICE_MAX)
 
     bench.run(test)
 
 
-def nice_of_session(process_id: int) -> int | None:
-    """None: sessions have no part in sharing the processor here."""
-    autogroup = Path(f"/proc/{process_id}/autogroup")
-    return int(autogroup.read_text().split()[-1]) if autogroup.exists() else None
+NICER = """
+import os, subprocess, sys
+from mainstem.pipeline.embedded.processes import nice_of_session, take_leftovers
+os.nice(int(sys.argv[1]) - os.nice(0))
+autogroup = "/proc/self/autogroup"
+if os.path.exists(autogroup):
+    open(autogroup, "w").write(sys.argv[2])
+child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+take_leftovers(child.pid, 10)
+print(os.getpriority(os.PRIO_PROCESS, child.pid), nice_of_session(child.pid))
+child.kill()
+child.wait()
+"""
+
+
+@pytest.mark.parametrize(("own", "session", "expected"), [(7, 4, [17, 14]), (12, 11, [19, 19])])
+@pytest.mark.skipif(os.name != "posix" or os.nice(0) > 7, reason="these tests are as nice as the nodes that they start")
+def test_a_splitter_is_as_much_nicer_than_its_node_however_nice_that_is(
+    own: int, session: int, expected: list[int]
+) -> None:
+    """Node and session are nice by `own` and `session`."""
+    command = [sys.executable, "-c", NICER, str(own), str(session)]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    process, of_session = map(int, done.stdout.split())
+    assert process == expected[0]
+    assert of_session == (expected[1] if SESSIONS_ARE_NICE else 0)
 
 
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('asked\\n')); "

@@ -39,8 +39,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     alone. `mainstem store merge` merges in either case."""
     driver_memory: str = "1g"
     nice: int = NICE
-    """How much of the processor the embedded splitter leaves to others, as of Unix; 0: it takes its full share. With 10
-    it gets what nobody else wants, and where others want all of it a tenth (decision 0037)."""
+    """How much nicer the embedded splitter is than the node, as of Unix; 0: it takes as large a share. With 10 it gets
+    what nobody else wants, and where the node wants all of it a tenth (decision 0037)."""
 
     def validate(self) -> None:
         """Raises ConfigError for a value that cannot be used."""
@@ -51,7 +51,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if getattr(self, name) < low:
                 raise ConfigError(f"pipeline.{name} = {getattr(self, name)}: at least {low}")
         if not 0 <= self.nice <= 19:
-            raise ConfigError(f"pipeline.nice = {self.nice}: from 0 (a full share) to 19")
+            raise ConfigError(f"pipeline.nice = {self.nice}: from 0 (as large a share as the node's) to 19")
         if not self.master:
             raise ConfigError("pipeline.master is empty; local[1,8] splits on this machine")
         if not self.driver_memory[:-1].isdigit() or self.driver_memory[-1] not in "kmgKMG":

@@ -20,9 +20,12 @@ from mainstem.time_slices import LONG_SECONDS, USUAL_SECONDS, set_slice
 log = logging.getLogger(__name__)
 
 NICE = 10
-"""A ninth of a normal process's weight. If others want the whole processor a tenth of it is left, with which a splitter
+"""A ninth of the node's weight. If others want the whole processor a tenth of it is left, with which a splitter
 starts in minutes and splits about as much as such a node takes in; at 19 it is a seventieth, and the split would fall
 behind until disk 1 is full."""
+
+NICE_MAX = 19
+"""The system knows nothing nicer."""
 
 SESSION_AT = 3
 """Positions in /proc/PID/stat, of the fields behind the command's name: state, parent, group, session."""
@@ -31,22 +34,32 @@ SESSION_AT = 3
 def take_leftovers(process_id: int, nice: int = NICE) -> None:
     """Give a process, and all that it starts from now on, the rest of the processor that others leave: low in
     weight, as batch work, which does not interrupt running processes when it wakes up, and in long slices, which others
-    interrupt. `nice`: from 1 to 19; 0 leaves it the same share as others, in usual slices."""
+    interrupt. `nice`: from 1 to 19, as much nicer than the calling thread, with its session than the caller's; 0
+    leaves it the same share, in usual slices."""
     if not nice:
         set_slice(USUAL_SECONDS, process_id)
         return
     try:
-        os.setpriority(os.PRIO_PROCESS, process_id, nice)
+        os.setpriority(os.PRIO_PROCESS, process_id, min(os.getpriority(os.PRIO_PROCESS, 0) + nice, NICE_MAX))
         if hasattr(os, "sched_setscheduler"):
             os.sched_setscheduler(process_id, os.SCHED_BATCH, os.sched_param(0))
         set_slice(LONG_SECONDS, process_id)
         autogroup = Path(f"/proc/{process_id}/autogroup")
         if autogroup.exists() and os.getsid(process_id) == process_id:
-            autogroup.write_text(str(nice))
+            autogroup.write_text(str(min(nice_of_session() + nice, NICE_MAX)))
     except ProcessLookupError:
         pass  # it has ended already
     except OSError as error:
         log.warning("the splitter may compete with the node for the processor: %s", error)
+
+
+def nice_of_session(process_id: int | None = None) -> int:
+    """How nice the session of a process is to others, by default the caller's; 0 where sessions have no niceness."""
+    autogroup = Path(f"/proc/{process_id or 'self'}/autogroup")
+    try:
+        return int(autogroup.read_text().split()[-1])  # "/autogroup-62 nice 0"
+    except FileNotFoundError:
+        return 0
 
 
 def end_session(session_id: int) -> None:
