@@ -27,6 +27,8 @@ class PartitionPlace(NamedTuple):
     wake: Callable[[], None]
     """To be called when the runtime's `wake_at_ms` may have moved closer."""
     load_turns: LoadTurns
+    loaded: Callable[[], None]
+    """To be called whenever the partition's log has been loaded."""
 
 
 class MachinePartition(ABC, Generic[M]):
@@ -42,6 +44,7 @@ class MachinePartition(ABC, Generic[M]):
             snapshot_after_bytes=snapshot_after_bytes,
             wake=place.wake,
             load_turns=place.load_turns,
+            loaded=place.loaded,
         )
         self._log = log
         self._make_queue = place.make_queue

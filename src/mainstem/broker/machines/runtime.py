@@ -173,7 +173,7 @@ class _Snapshot:
 class MachineRuntime(Generic[M]):
     """Drives the machine of one partition until `resign`. `name` is for messages; a snapshot is due when the log has
     grown by `snapshot_after_bytes`, and by as much as the last one took; `wake` is called when `wake_at_ms` may have
-    moved closer; `load_turns` are those of all partitions of the topic."""
+    moved closer, `loaded` after each load; `load_turns` are those of all partitions of the topic."""
 
     def __init__(
         self,
@@ -185,6 +185,7 @@ class MachineRuntime(Generic[M]):
         snapshot_after_bytes: int,
         wake: Callable[[], None],
         load_turns: LoadTurns | None = None,
+        loaded: Callable[[], None] = lambda: None,
     ) -> None:
         self.wake_at_ms: int | None = None
         self.machine: M | None = None
@@ -198,6 +199,7 @@ class MachineRuntime(Generic[M]):
         self._snapshot_after_bytes = snapshot_after_bytes
         self._wake = wake
         self._load_turns = load_turns or LoadTurns()
+        self._loaded = loaded
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._failure: Exception | None = None
         self._tickets: Ticket = 0
@@ -235,6 +237,13 @@ class MachineRuntime(Generic[M]):
             self._fail(error)
             raise CoordinatorRefusal(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         return answer
+
+    def asked_while_loading(self) -> bool:
+        """Whether the log is being loaded. Somebody asks for it, so that it goes before those that nobody asked for."""
+        if self.machine is not None or self._refusal is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return False
+        self._load_turns.prefer(self)
+        return True
 
     def rewrite(self) -> None:
         """Write the whole log anew: there is a better form for it."""
@@ -352,6 +361,7 @@ class MachineRuntime(Generic[M]):
         self.machine = machine
         self.take(machine.recovered(self.now()))
         self._kind.serve(machine, replayed)
+        self._loaded()
         self._work.set()  # the log may be long enough for a snapshot already
 
     def _take_stock(self, machine: M, gaps: list[Gap]) -> None:

@@ -14,11 +14,13 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.machines.coordinator_topic import InternalTopic, coordinator_partition_of, make_topic
 from mainstem.broker.machines.load_turns import LoadTurns
+from mainstem.broker.machines.load_waits import LoadWaits
 from mainstem.broker.machines.machine_log import LogLimits, MachineLog, RecordCodec
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.serving_node import ServingNode
@@ -49,6 +51,7 @@ class ServedTopic(ABC, Generic[P]):
         self._routing = node.routing
         self._clock = node.clock
         self._load_turns = LoadTurns()
+        self._load_waits = LoadWaits()
         self._supervision = node.supervision or Supervision(node.clock.monotonic)
         self._topic: Topic | None = None
         self._partitions: dict[int, P] = {}
@@ -74,7 +77,14 @@ class ServedTopic(ABC, Generic[P]):
 
     def _place(self, topic: Topic, index: int) -> PartitionPlace:
         name = f"{topic.name}-{index}"
-        return PartitionPlace(self._internal_topic.keeper, name, self._make_queues, self._rearm.set, self._load_turns)
+        return PartitionPlace(
+            self._internal_topic.keeper,
+            name,
+            make_queue=self._make_queues,
+            wake=self._rearm.set,
+            load_turns=self._load_turns,
+            loaded=partial(self._load_waits.changed, index),
+        )
 
     def _first_served(self, partitions: int) -> None:
         """This node knows of the topic, and begins to load so many of its partitions."""
@@ -91,6 +101,7 @@ class ServedTopic(ABC, Generic[P]):
         self._running = False
         for index in list(self._partitions):
             self._resign(index)
+        self._load_waits.end()
         if self._timers is not None:
             self._timers.cancel()
             self._ending.add(self._timers)
@@ -107,6 +118,7 @@ class ServedTopic(ABC, Generic[P]):
                 self._resign(index)
             if serving and not self._is_elsewhere(index):
                 self._lead(index)
+            self._load_waits.changed(index)
 
     def routing_changed(self) -> None:
         """Brokers came or went: serve what comes to this node now, and nothing else."""
@@ -140,6 +152,21 @@ class ServedTopic(ABC, Generic[P]):
         """The partition that a key belongs to, if this node serves it. Raises `CoordinatorRefusal`."""
         topic = await self.open()
         return self.led(coordinator_partition_of(key, topic.partitions))
+
+    async def loaded_for(self, key: str, seconds_max: float) -> P:
+        """The same, but a load that is under way is waited for, no longer than so many seconds."""
+        topic = await self.open()
+        index = coordinator_partition_of(key, topic.partitions)
+        await self._load_waits.wait(index, partial(self._asked_while_loading, index), seconds_max)
+        return await self.led_for(key)
+
+    def _asked_while_loading(self, index: int) -> bool:
+        if not self._running:
+            return False
+        try:
+            return self.led(index).runtime.asked_while_loading()
+        except CoordinatorRefusal as refusal:
+            return refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     async def leader_of(self, key: str) -> int:
         """The node that coordinates what a key names; -1 when there is none now."""
@@ -241,6 +268,7 @@ class ServedTopic(ABC, Generic[P]):
     def _resign(self, index: int) -> None:
         self._partitions.pop(index).runtime.resign()
         self._end(self._tasks.pop(index))
+        self._load_waits.changed(index)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """`close` waits for it."""

@@ -17,6 +17,7 @@ from tests.broker.consumer_groups.coordinators.cluster_of_many import (
 from tests.broker.consumer_groups.transcript import protocols
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from mainstem.broker.consumer_groups.requests.submission import LOAD_SECONDS_MAX
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from mainstem.protocol.messages.group_administration import (
@@ -107,6 +108,60 @@ def test_who_leads_without_having_applied_everything_is_loading() -> None:
         cluster.store.leaders[group] = 2
         assert await fetch(cluster.coordinators[2], GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await fetch(cluster.coordinators[1], GROUP) is ErrorCode.NOT_COORDINATOR
+
+    simulated(story)
+
+
+def test_a_join_waits_for_a_log_that_is_being_loaded() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        await cluster.settled(GROUP)
+        group = cluster.write_group_of(GROUP)
+        cluster.store.move(group, 2)
+        second = cluster.coordinators[2]
+        assert await fetch(second, GROUP) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await join(second)).error_code is ErrorCode.NONE
+
+    simulated(story)
+
+
+def test_a_join_waits_for_entries_of_earlier_leaders_but_not_for_ever() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        await cluster.settled(GROUP)
+        group, second, loop = cluster.write_group_of(GROUP), cluster.coordinators[2], asyncio.get_running_loop()
+        cluster.store.move(group, -1)
+        cluster.store.leaders[group] = 2
+        began = loop.time()
+        assert (await join(second)).error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert loop.time() - began == LOAD_SECONDS_MAX
+        waiting = asyncio.ensure_future(join(second))
+        await turns()
+        assert not waiting.done()
+        cluster.store.move(group, 2)
+        assert (await waiting).error_code is ErrorCode.NONE
+
+    simulated(story)
+
+
+@pytest.mark.parametrize("moved_to", [3, None])
+def test_a_join_that_waits_is_told_at_once_that_the_coordinator_is_elsewhere(moved_to: int | None) -> None:
+    """`None`: the node stops."""
+
+    async def story(cluster: ClusterOfMany) -> None:
+        await cluster.settled(GROUP)
+        group, second, loop = cluster.write_group_of(GROUP), cluster.coordinators[2], asyncio.get_running_loop()
+        cluster.store.move(group, -1)
+        cluster.store.leaders[group] = 2
+        began, waiting = loop.time(), asyncio.ensure_future(join(second))
+        await turns()
+        assert not waiting.done()
+        if moved_to is None:
+            await second.served.close()
+            assert (await waiting).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            cluster.store.move(group, moved_to)
+            second.served.serving_changed(group, serving=False)
+            assert (await waiting).error_code is ErrorCode.NOT_COORDINATOR
+        assert loop.time() == began
 
     simulated(story)
 

@@ -39,7 +39,7 @@ class MembershipRequests:
 
     async def join_group(self, request: JoinGroupRequest, call: RequestContext) -> JoinGroupResponse:
         caller = Caller.of(call)
-        return await self._submission.answer(
+        return await self._submission.patient_answer(
             request.group_id,
             lambda machine, ticket, now: machine.membership.join(ticket, request, caller, now),
             partial(refused_join, request.member_id),

@@ -17,6 +17,9 @@ from mainstem.protocol.error_codes import ErrorCode
 
 A = TypeVar("A")
 
+LOAD_SECONDS_MAX = 1.0
+"""A log that takes longer to be loaded is worth the back-off of a client."""
+
 EventOfGroups = Callable[[list[str], ConsumerGroupMachine, Ticket, Moment], Result]
 """An event about several groups; its answer is a list with one element for each."""
 
@@ -36,6 +39,17 @@ class Submission:
             return await self._submit(group_id, event, nameless=nameless)
         except CoordinatorRefusal as refusal:
             return refused(refusal.code)
+
+    async def patient_answer(self, group_id: str, event: Event, refused: Callable[[ErrorCode], A]) -> A:
+        """As `answer`, but a log that is being loaded is waited for: KafkaJS gives up a consumer whose first request is
+        refused for that reason."""
+        if not group_id:
+            return refused(ErrorCode.INVALID_GROUP_ID)
+        try:
+            answer: A = await (await self.served.loaded_for(group_id, LOAD_SECONDS_MAX)).submit(event)
+        except CoordinatorRefusal as refusal:
+            return refused(refusal.code)
+        return answer
 
     async def confirmed_answer(self, group_id: str, event: Event, refused: Callable[[ErrorCode], A]) -> A:
         """As `answer`, nameless groups included; but this node is the coordinator beyond doubt."""
