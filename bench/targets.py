@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from bench.results import Results, Row
+from bench.scale import rows
 from bench.systems.system import Durability
 from bench.workloads import (
     catching_up,
@@ -19,6 +20,7 @@ from bench.workloads import (
     many_queues,
     small_requests,
     splitting,
+    three_nodes,
     tiering,
     transactions,
 )
@@ -64,11 +66,11 @@ def between(workload: str, title: str, base: str, metric: str, system: str = MAI
     return figure
 
 
-def own(workload: str, title: str, metric: str, less: str | None = None) -> Figure:
-    """Mainstem's median, less that of the row `less`."""
+def own(workload: str, title: str, metric: str, less: str | None = None, durability: str = "") -> Figure:
+    """Mainstem's median, less that of the row `less`; empty `durability`: of the first row of this title."""
 
     def figure(results: Results) -> float | None:
-        value = _own(results, results.find(workload, title), metric)
+        value = _own(results, results.find(workload, title, durability), metric)
         if less is None or value is None:
             return value
         base = _own(results, results.find(workload, less), metric)
@@ -104,7 +106,7 @@ def all_targets() -> list[Target]:
     """In the order of the workloads."""
     return [
         *_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel(),
-        *_long_term(), *_everything(), *_transactions(),
+        *_long_term(), *_everything(), *_transactions(), *_three_nodes(), *_moves(), *_brokers(),
     ]  # fmt: skip
 
 
@@ -246,11 +248,11 @@ def _long_term() -> list[Target]:
 
 
 def _transactions() -> list[Target]:
-    rows = [
+    told = [
         (transactions.transaction(producers), kept) for kept in (ASYNC, SYNC) for producers in transactions.PRODUCERS
     ]
     found = []
-    for title, kept in rows:
+    for title, kept in told:
         rate = to_kafka("13", title, kept, "transactions_per_s")
         cpu = inverse(to_kafka("13", title, kept, "cpu_ms_per_transaction"))
         median = to_kafka("13", title, kept, "p50_ms")
@@ -263,3 +265,38 @@ def _transactions() -> list[Target]:
         cost = between("13", committed, everything_read, "cpu_ms_per_mb")
         found.append(Target("13", f"CPU per byte, {committed}, to everything", 1.1, False, "×", cost))
     return found
+
+
+def _three_nodes() -> list[Target]:
+    """What the CPU of three nodes may be for what costs one node 1."""
+    fewest, *_, most = three_nodes.CONNECTIONS
+    small, large = three_nodes.small_title, three_nodes.LARGE_TITLE
+    bounds = [(8.0, small(fewest), ASYNC)]
+    bounds += [(bound, title, kept) for bound, title in ((3.5, small(most)), (4.0, large)) for kept in (ASYNC, SYNC)]
+    number = three_nodes.WORKLOAD.number
+    return [
+        Target(number, f"CPU of three nodes, {title}, {kept}, to one node's", bound, False, "×",
+               own(number, f"{title}, {three_nodes.NODES[3]}", "to_one_node", durability=kept))
+        for bound, title, kept in bounds
+    ]  # fmt: skip
+
+
+def _moves() -> list[Target]:
+    """What publishers notice while replicas move (`python -m bench.scale.moves`)."""
+    bounds = ((rows.DRAIN, 2.0), (rows.REPAIR, 1.2))
+    return [
+        target
+        for title, bound in bounds
+        for target in (
+            Target(rows.MOVES, f"publish p99 while {title}, to alone", bound, False, "×",
+                   own(rows.MOVES, title, rows.P99_TO_ALONE)),
+            Target(rows.MOVES, f"records that failed while {title}", 0, False, "",
+                   own(rows.MOVES, title, rows.FAILED)),
+        )
+    ]  # fmt: skip
+
+
+def _brokers() -> list[Target]:
+    """What readers cost the nodes that store (`python -m bench.scale.broker_costs`)."""
+    return [Target(rows.BROKERS, f"storage nodes' CPU, {rows.CROWD}, to one", 1.1, False, "×",
+                   own(rows.BROKERS, rows.CROWD, rows.TO_ONE_READER))]  # fmt: skip

@@ -10,7 +10,7 @@ time of all their processes, from /proc:
 
     python -m bench.scale.broker_costs [--seconds 10]
 
-Prints a line per measurement, and ratios.
+Prints a line per measurement, ratios, and the target; `--json FILE` writes the ratios of readers as a result file.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ from pathlib import Path
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from bench.process_tree import cpu_of
+from bench.report.document import targets_table
+from bench.results import Results, Row
+from bench.scale import rows
+from bench.systems.mainstem import Mainstem
 from mainstem.cli.dev.cluster import START_SECONDS_MAX, DevNode
 
 STORES = 3
@@ -160,19 +164,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3, help="of 1 and 100 readers in turn; the median counts")
+    parser.add_argument("--only-readers", action="store_true", help="measure nothing else")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--read", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.read:
         read(options.read, options.bootstrap)
-    direct, through = produce(0, options.seconds), produce(2, options.seconds)
+    if not options.only_readers:
+        compare_ways(options.seconds)
+    rounds = [(readers(1, options.seconds), readers(100, options.seconds)) for _ in range(options.rounds)]
+    alone, crowd = (statistics.median(row) for row in zip(*rounds, strict=True))
+    print(f"readers  1: {alone:.2f} ms/MB, 100: {crowd:.2f} ms/MB: {crowd / alone:.2f} x")
+    results = Results()
+    for one, many in rounds:
+        results.add(Row(rows.BROKERS, rows.CROWD), Mainstem.name, {rows.TO_ONE_READER: many / one})
+    print(targets_table(results, measured_only=True))
+    if options.json is not None:
+        results.save(options.json)
+
+
+def compare_ways(seconds: float) -> None:
+    """Straight to the nodes that store, and through brokers."""
+    direct, through = produce(0, seconds), produce(2, seconds)
     for name, unit, one, other in zip(("large", "small"), ("ms/MB", "µs"), direct, through, strict=True):
         print(
             f"{name:<8} straight {one:.2f} {unit}, through brokers {other:.2f} {unit}: {other / one:.2f} x", flush=True
         )
-    rounds = [(readers(1, options.seconds), readers(100, options.seconds)) for _ in range(options.rounds)]
-    alone, crowd = (statistics.median(row) for row in zip(*rounds, strict=True))
-    print(f"readers  1: {alone:.2f} ms/MB, 100: {crowd:.2f} ms/MB: {crowd / alone:.2f} x")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ Publishers send at a steady rate (`paced_load.py`) before, meanwhile and afterwa
 A drain lasts from the command until the node is empty; a repair from the first replica that a new node is given until
 every write group is whole again, and it begins by itself after `nameserver.rebuild_after_seconds`, here a few seconds.
 
-Prints a table, and with `--json FILE` writes every figure. The disk takes four times the bytes.
+Prints a table and the targets, which the median of `--rounds` decides, and with `--json FILE` writes every figure as a
+result file. The disk takes four times the bytes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 import time
@@ -24,12 +24,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.nodes.members import Member, start_members, wait_until
+from bench.report.document import targets_table
+from bench.results import Results, Row
+from bench.scale import rows
 from bench.scale.paced_load import FAILED, PacedLoad, Sent, percentile
 from bench.store.plain_splitter import PlainSplitter
 from bench.store.reads.remote_requests import mainstem
 from bench.store.rebuilt_replica import LOST, MIB, NEW, PARTITIONS, RECORD_BYTES, RUN_BYTES, SETTINGS, is_rebuilt
+from bench.systems.mainstem import Mainstem
 from bench.systems.system import free_ports
 
+TITLES = {"drain": rows.DRAIN, "repair": rows.REPAIR}
 STORED, PUBLISHED = "stored", "published"
 WARM_SECONDS = 4.0
 ALONE_SECONDS = 15.0
@@ -62,22 +67,38 @@ class Moved(NamedTuple):
     def ratio(self) -> float:
         return self.meanwhile_p99 / self.alone_p99
 
+    def as_figures(self) -> dict[str, float]:
+        """As result files keep them."""
+        named = {name: value for name, value in self._asdict().items() if isinstance(value, (int, float))}
+        return named | {rows.P99_TO_ALONE: self.ratio, rows.FAILED: self.failed}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("story", choices=("drain", "repair"))
+    parser.add_argument("story", choices=tuple(TITLES))
     parser.add_argument("--mebibytes", type=int, help="that each node has (drain: 1024, repair: 2048)")
     parser.add_argument("--rate", type=float, default=200.0, help="records of 1 KB a second")
+    parser.add_argument("--rounds", type=int, default=1, help="each with nodes of its own")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="mainstem-moves-"))
-    try:
-        if options.story == "drain":
-            moved = drained(directory, options.mebibytes or 1024, options.rate)
-        else:
-            moved = repaired(directory, options.mebibytes or 2048, options.rate)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    results = Results()
+    for _ in range(options.rounds):
+        directory = Path(tempfile.mkdtemp(prefix="mainstem-moves-"))
+        try:
+            if options.story == "drain":
+                moved = drained(directory, options.mebibytes or 1024, options.rate)
+            else:
+                moved = repaired(directory, options.mebibytes or 2048, options.rate)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        tell(moved)
+        results.add(Row(rows.MOVES, TITLES[moved.story]), Mainstem.name, moved.as_figures())
+        if options.json is not None:
+            results.save(options.json)
+    print(targets_table(results, measured_only=True))
+
+
+def tell(moved: Moved) -> None:
     speed = moved.mebibytes / moved.seconds
     print(f"{moved.story} of {moved.mebibytes:,} MiB in {moved.seconds:.1f} s ({speed:.0f} MiB/s)")
     print(f"{moved.failed} of {moved.sent:,} records failed")
@@ -87,9 +108,7 @@ def main() -> None:
         ratio = moved.degraded_p99 / moved.alone_p99
         print(f"{'one is dead':<12}{'':>9}{1e3 * moved.degraded_p99:>9.1f}{ratio:>9.2f}x")
     print(f"{'meanwhile':<12}{1e3 * moved.meanwhile_p50:>9.1f}{1e3 * moved.meanwhile_p99:>9.1f}{moved.ratio:>9.2f}x")
-    print(f"{'most':<12}{'':>9}{1e3 * moved.meanwhile_most:>9.1f}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(moved._asdict() | {"ratio": moved.ratio}, indent=1))
+    print(f"{'most':<12}{'':>9}{1e3 * moved.meanwhile_most:>9.1f}", flush=True)
 
 
 def drained(directory: Path, mebibytes: int, rate: float) -> Moved:
