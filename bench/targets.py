@@ -268,7 +268,7 @@ def _transactions() -> list[Target]:
 
 
 def _three_nodes() -> list[Target]:
-    """What the CPU of three nodes may be for what costs one node 1."""
+    """The CPU of three nodes for the work that costs one node 1."""
     fewest, *_, most = three_nodes.CONNECTIONS
     small, large = three_nodes.small_title, three_nodes.LARGE_TITLE
     bounds = [(8.0, small(fewest), ASYNC)]
@@ -282,7 +282,7 @@ def _three_nodes() -> list[Target]:
 
 
 def _moves() -> list[Target]:
-    """What publishers notice while replicas move (`python -m bench.scale.moves`)."""
+    """The latency of publishers while replicas move (`python -m bench.scale.moves`)."""
     bounds = ((rows.DRAIN, 2.0), (rows.REPAIR, 1.2))
     return [
         target
@@ -297,6 +297,6 @@ def _moves() -> list[Target]:
 
 
 def _brokers() -> list[Target]:
-    """What readers cost the nodes that store (`python -m bench.scale.broker_costs`)."""
+    """The cost of readers for the nodes that store (`python -m bench.scale.broker_costs`)."""
     return [Target(rows.BROKERS, f"storage nodes' CPU, {rows.CROWD}, to one", 1.1, False, "×",
                    own(rows.BROKERS, rows.CROWD, rows.TO_ONE_READER))]  # fmt: skip

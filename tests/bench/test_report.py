@@ -10,9 +10,10 @@ from bench.report import svg
 from bench.report.document import targets_table, write_report
 from bench.report.tables import workload_table
 from bench.results import Results, Row, Spread
+from bench.scale import rows
 from bench.session import Form, Session, Workload
 from bench.targets import ASYNC, SYNC, all_targets
-from bench.workloads import footprint, isolation, large_requests, many_queues, splitting
+from bench.workloads import footprint, isolation, large_requests, many_queues, splitting, three_nodes
 
 ROW = Row("1", large_requests.TITLE, ASYNC, queues=10)
 FACTS = {
@@ -188,3 +189,22 @@ def test_bars_are_as_long_as_their_values() -> None:
         float(bar.get("width", "")) for bar in drawn if bar.tag.endswith("rect") and bar.get("x") == str(svg.LABELS)
     ]
     assert lengths[1] / lengths[0] == 4.0
+
+
+def test_targets_of_three_nodes_are_those_of_their_durability() -> None:
+    results = Results(FACTS)
+    title = f"{three_nodes.small_title(63)}, {three_nodes.NODES[3]}"
+    for kept, ratio in ((ASYNC, 3.9), (SYNC, 2.6)):
+        results.add(Row(three_nodes.WORKLOAD.number, title, kept), "mainstem", {"to_one_node": ratio})
+    name = "CPU of three nodes, 100-byte requests, 63 connections, {}, to one node's"
+    assert verdict(results, name.format(ASYNC)) == (3.9, False)
+    assert verdict(results, name.format(SYNC)) == (2.6, True)
+
+
+def test_a_drain_may_fail_no_record() -> None:
+    results = Results(FACTS)
+    moved = {rows.P99_TO_ALONE: 1.9, rows.FAILED: 1.0}
+    results.add(Row(rows.MOVES, rows.DRAIN), "mainstem", moved)
+    assert verdict(results, f"publish p99 while {rows.DRAIN}, to alone") == (1.9, True)
+    assert verdict(results, f"records that failed while {rows.DRAIN}") == (1.0, False)
+    assert verdict(results, f"publish p99 while {rows.REPAIR}, to alone") == (None, None)
