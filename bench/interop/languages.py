@@ -53,19 +53,19 @@ def clients() -> Iterator[Client]:
             yield Client(name, kafka_jars.VERSION, partial(_java, main))
     if "go" not in absent:
         for name, module, folder in _GO:
-            yield Client(name, _go_version(module), partial(_go, folder))
+            yield Client(name, go_version(module), partial(_go, folder))
     if "npm" not in absent:
         for name, package, version, program in _JAVASCRIPT:
             yield Client(name, version, partial(_javascript, package, version, program))
 
 
-_CODECS = ("lz4", "python-snappy", "zstandard", "crc32c")
+CODECS = ("lz4", "python-snappy", "zstandard", "crc32c")
 PYTHON: Sequence[tuple[str, str, str, Words]] = (
     ("confluent-kafka", "2.16.1", "confluent", ()),
     ("confluent-kafka", "2.4.0", "confluent", ()),
-    ("kafka-python", "3.0.12", "kafka_python", _CODECS),
-    ("kafka-python", "2.2.15", "kafka_python", _CODECS),
-    ("kafka-python-ng", "2.2.3", "kafka_python", _CODECS),
+    ("kafka-python", "3.0.12", "kafka_python", CODECS),
+    ("kafka-python", "2.2.15", "kafka_python", CODECS),
+    ("kafka-python-ng", "2.2.3", "kafka_python", CODECS),
     ("aiokafka", "0.14.0", "asyncio_kafka", ("cramjam",)),
     ("aiokafka", "0.11.0", "asyncio_kafka", ("cramjam",)),
 )
@@ -76,9 +76,9 @@ def _python(name: str, version: str, program: str, requirements: Words) -> Words
     def build(home: Path) -> None:
         venv.create(home, with_pip=True)
         wanted = [f"{name}=={version}", *requirements]
-        _call([str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted])
+        call([str(home / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted])
 
-    home = _once(f"{name}-{version}", build)
+    home = once(f"{name}-{version}", build)
     return ["env", f"PYTHONPATH={ROOT}", str(home / "bin" / "python"), "-m", f"bench.interop.programs.{program}"]
 
 
@@ -94,9 +94,9 @@ def applications_class_path() -> str:
 def _java(main: str) -> Words:
     sources = sorted((PROGRAMS / "java").glob("*.java"))
     jars = applications_class_path()
-    classes = _once(
+    classes = once(
         f"java-{kafka_jars.VERSION}-{_digest(sources)}",
-        lambda home: _call(["javac", "-cp", jars, "-d", str(home), *map(str, sources)]),
+        lambda home: call(["javac", "-cp", jars, "-d", str(home), *map(str, sources)]),
     )
     return [*JAVA, f"{classes}:{jars}", main]
 
@@ -108,7 +108,7 @@ _GO = (
 )
 
 
-def _go_version(module: str) -> str:
+def go_version(module: str) -> str:
     for line in (PROGRAMS / "go" / "go.mod").read_text().splitlines():
         if line.strip().startswith(f"{module} v"):
             return line.split()[1].removeprefix("v")
@@ -117,9 +117,9 @@ def _go_version(module: str) -> str:
 
 def _go(folder: str) -> Words:
     sources = [path for path in sorted((PROGRAMS / "go").rglob("*")) if path.is_file()]
-    binaries = _once(
+    binaries = once(
         f"go-{_digest(sources)}",
-        lambda home: _call(["go", "build", "-o", str(home), "./..."], PROGRAMS / "go"),
+        lambda home: call(["go", "build", "-o", str(home), "./..."], PROGRAMS / "go"),
     )
     return [str(binaries / folder)]
 
@@ -136,12 +136,12 @@ def _javascript(package: str, version: str, program: str) -> Words:
     def build(home: Path) -> None:
         for source in sources:
             shutil.copy(source, home)  # modules are looked for beside the program
-        _call(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(home), f"{package}@{version}"])
+        call(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(home), f"{package}@{version}"])
 
-    return ["node", str(_once(f"{program}-{version}-{_digest(sources)}", build) / f"{program}.mjs")]
+    return ["node", str(once(f"{program}-{version}-{_digest(sources)}", build) / f"{program}.mjs")]
 
 
-def _once(name: str, build: Callable[[Path], None]) -> Path:
+def once(name: str, build: Callable[[Path], None]) -> Path:
     """The directory that `build` fills, unless it did before."""
     home = CACHE / "interop" / name
     if not (home / "complete").exists():
@@ -156,7 +156,7 @@ def _digest(files: Sequence[Path]) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def _call(words: Words, directory: Path | None = None) -> None:
+def call(words: Words, directory: Path | None = None) -> None:
     done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
     if done.returncode != 0:
         raise BenchError(f"`{' '.join(words)[:200]}` failed: {(done.stderr or done.stdout).strip()[-800:]}")
