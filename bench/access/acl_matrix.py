@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from bench.access.acl_questions import commit, compared, questions, told
 from bench.access.newer_questions import as_kafka_writes
 from bench.access.question import ABSENT, RULED, TOPICS
+from bench.access.token_questions import OWNERS, Token, made_for
 from bench.nodes.timed_node import Wire, create
 from bench.systems import all_systems
 from bench.systems.guard import Guard
@@ -66,6 +67,7 @@ ACLS_VERSION = 3
 COMMIT_VERSION = 8
 FIND_VERSION, SHARE_FIND_VERSION = 4, 6
 DESCRIBE_SHARE_VERSION = 1
+TOKENS_VERSION = 3
 ANSWER_SECONDS_MAX = 30.0
 SETTLING_SECONDS_MAX = 30.0
 SHOWN_MAX = 40
@@ -87,6 +89,8 @@ def rules_of(choose: random.Random) -> list[Acl]:
         ResourceKind.GROUP,
         ResourceKind.CLUSTER,
         ResourceKind.TRANSACTIONAL_ID,
+        ResourceKind.DELEGATION_TOKEN,
+        ResourceKind.USER,
     )
     found = []
     for _ in range(choose.randint(1, RULES_MAX)):
@@ -94,12 +98,25 @@ def rules_of(choose: random.Random) -> list[Acl]:
         of_cluster = kind is ResourceKind.CLUSTER
         pattern = PatternType.LITERAL if of_cluster else choose.choice((PatternType.LITERAL, PatternType.PREFIXED))
         found.append(Acl(
-            kind, CLUSTER_NAME if of_cluster else choose.choice(RULED), pattern,
+            kind, choose.choice(_names(kind)), pattern,
             choose.choice((*(f"User:{user}" for user in USERS), ANY_PRINCIPAL)), choose.choice(HOSTS),
             choose.choice((Operation.ALL, *OPERATIONS_OF[kind])),
             choose.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)),
         ))  # fmt: skip
     return found
+
+
+def _names(kind: ResourceKind) -> Sequence[str]:
+    """What rules of a kind may be about. A token is named by its owner: each node has its own ids."""
+    match kind:
+        case ResourceKind.CLUSTER:
+            return (CLUSTER_NAME,)
+        case ResourceKind.DELEGATION_TOKEN:
+            return (*OWNERS, "*")
+        case ResourceKind.USER:
+            return (*(f"User:{owner}" for owner in OWNERS), "User:", "*")
+        case _:
+            return RULED
 
 
 class Asked:
@@ -110,6 +127,7 @@ class Asked:
         self._super = self._connected(SUPER, self._guard.password)
         self._users: dict[str, Wire] = {}
         self._ids: dict[str, UUID] = {}
+        self._tokens: dict[str, Token] = {}
         self._sets = 0
 
     @property
@@ -124,7 +142,7 @@ class Asked:
         return wire
 
     def prepare(self) -> None:
-        """Topics, committed offsets, users."""
+        """Topics, committed offsets, users, tokens."""
         for topic in TOPICS:
             create(self._super, topic)
         self._settled(self._topics_are_there)
@@ -137,6 +155,10 @@ class Asked:
             upsertion = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
             admin.alter_user_scram_credentials([upsertion])[user].result(ANSWER_SECONDS_MAX)
             self._users[user] = self._connected(user, PASSWORD)
+        for owner in OWNERS:
+            made = self._super.call(made_for(owner), TOKENS_VERSION)
+            assert not made.error_code, made
+            self._tokens[owner] = Token(made.token_id, made.hmac)
 
     def _topics_are_there(self) -> bool:
         named = tuple(MetadataRequestTopic(name=topic) for topic in TOPICS)
@@ -173,7 +195,7 @@ class Asked:
         removed = self._super.call(DeleteAclsRequest(filters=(everything,)), ACLS_VERSION)
         assert not removed.filter_results[0].error_code, removed
         creations = tuple(
-            AclCreation(resource_type=rule.kind, resource_name=rule.name, resource_pattern_type=rule.pattern,
+            AclCreation(resource_type=rule.kind, resource_name=self._named(rule), resource_pattern_type=rule.pattern,
                         principal=rule.principal, host=rule.host, operation=rule.operation,
                         permission_type=rule.permission)
             for rule in (*rules, self._last_rule())
@@ -181,6 +203,10 @@ class Asked:
         added = self._super.call(CreateAclsRequest(creations=creations), ACLS_VERSION)
         assert not any(result.error_code for result in added.results), added
         self._settled(self._last_rule_counts)
+
+    def _named(self, rule: Acl) -> str:
+        token = self._tokens.get(rule.name) if rule.kind is ResourceKind.DELEGATION_TOKEN else None
+        return rule.name if token is None else token.id
 
     def _last_rule(self) -> Acl:
         self._sets += 1
@@ -210,7 +236,7 @@ class Asked:
     def answers(self, user: str) -> Mapping[str, list[str]]:
         wire = self._users[user]
         found = {}
-        for asked in questions(self._ids):
+        for asked in questions(self._ids, self._tokens):
             try:
                 while LOADING in (answer := told(wire.call(asked.message, asked.version))):
                     time.sleep(0.1)

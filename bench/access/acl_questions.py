@@ -15,6 +15,7 @@ from uuid import UUID
 
 from bench.access.newer_questions import newer_questions
 from bench.access.question import ABSENT, TOPICS, Question
+from bench.access.token_questions import Token, token_questions
 from mainstem.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -148,14 +149,12 @@ from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from mainstem.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from mainstem.protocol.records import NewRecord, build_batch
 
-NOT_ASKED = {38, 39, 40, 41}
-"""The APIs of delegation tokens, which Kafka judges by whose a token is before it looks for rules."""
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
 _WAIT_MS = 5_000
 
 
-def questions(ids: Mapping[str, UUID]) -> Iterator[Question]:
-    """`ids`: of the topics, at the node that is asked."""
+def questions(ids: Mapping[str, UUID], tokens: Mapping[str, Token]) -> Iterator[Question]:
+    """`ids`: of the topics, at the node that is asked; `tokens`: by owner, there as well."""
     for name in (*TOPICS, ABSENT):
         yield from _of_topic(name)
         yield from _of_group(name)
@@ -164,6 +163,7 @@ def questions(ids: Mapping[str, UUID]) -> Iterator[Question]:
             yield from _of_both(group, name)
     yield from _of_cluster()
     yield from newer_questions(ids)
+    yield from token_questions(tokens)
 
 
 def _of_topic(name: str) -> Iterator[Question]:
@@ -376,8 +376,9 @@ def _of_cluster() -> Iterator[Question]:
 
 _TOLD = ("error_code", "partition_error_code", "acknowledge_error_code", "topic_config_error_code", "status_code",
          "topic_name", "transactional_id", "name", "topic", "group_id", "key", "topic_authorized_operations",
-         "cluster_authorized_operations", "authorized_operations", "group_state")  # fmt: skip
-"""Fields of responses that authorization decides about."""
+         "cluster_authorized_operations", "authorized_operations", "group_state", "principal_name")  # fmt: skip
+"""Fields of responses that authorization decides about. So is `user`, where it is described: Kafka does not name a user
+in a refusal."""
 
 
 OF_REFUSALS = {"AddRaftVoter", "GetTelemetrySubscriptions", "PushTelemetry"}
@@ -414,7 +415,7 @@ def _told(value: Any, path: str) -> Iterator[str]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             part = getattr(value, field.name)
-            if field.name in _TOLD:
+            if field.name in _TOLD or (field.name == "user" and not value.error_code):
                 yield f"{path}.{field.name}={part}"
             elif field.name not in ("brokers", "configs"):
                 yield from _told(part, f"{path}.{field.name}")

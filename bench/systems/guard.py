@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import secrets
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,6 +86,7 @@ class Guard:
                 "sasl.mechanisms": f"{MECHANISM},{PLAIN}", "sasl.bootstrap_user": USER,
                 "sasl.bootstrap_password_file": str(self.password_file),
                 "authorizer.enabled": "true", "authorizer.super_users": SUPER_USERS,
+                "delegation_token.secret_key_file": str(self._token_key_file()),
             }  # fmt: skip
         return settings
 
@@ -109,8 +111,17 @@ class Guard:
                 f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": _SCRAM_MODULE,
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": SUPER_USERS,
+                "delegation.token.secret.key": self._token_key_file().read_text("utf-8").strip(),
             }
         return settings
+
+    def _token_key_file(self) -> Path:
+        """The key of delegation tokens, made on first use."""
+        file = self._directory / "token-key"
+        if not file.exists():
+            file.touch(0o600)
+            file.write_text(secrets.token_hex(16) + "\n", "utf-8")
+        return file
 
     def format_words(self) -> list[str]:
         """For Kafka's tool that formats a directory: the first user."""

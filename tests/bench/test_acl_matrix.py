@@ -7,8 +7,9 @@ import random
 from uuid import UUID
 
 from bench.access.acl_matrix import RULES_MAX, rules_of
-from bench.access.acl_questions import NOT_ASKED, questions, told
+from bench.access.acl_questions import questions, told
 from bench.access.question import TOPICS
+from bench.access.token_questions import OWNERS, Token
 
 from mainstem.broker.dispatch.access_table import ACCESS, Open
 from mainstem.protocol.messages.delete_records import (
@@ -21,6 +22,8 @@ from mainstem.security.acls.acl import fault_of
 
 OPEN_AND_ASKED = {71, 72}
 """Telemetry, which takes no right."""
+OF_TOKENS = {38, 39, 40, 41}
+"""Delegation tokens: whose they are is looked at first."""
 
 
 def records_deleted(*topics: tuple[str, int]) -> DeleteRecordsResponse:
@@ -44,9 +47,13 @@ def test_answers_are_compared_by_their_errors_whatever_their_order() -> None:
 
 def test_every_api_that_is_judged_is_asked() -> None:
     ids = {name: UUID(int=number) for number, name in enumerate(TOPICS)}
-    asked = {declaration_of(type(question.message)).api_key for question in questions(ids)}
-    assert asked - OPEN_AND_ASKED == {key for key, access in ACCESS.items() if not isinstance(access, Open)} - NOT_ASKED
-    names = [question.name for question in questions(ids)]
+    tokens = {owner: Token(f"id of {owner}", b"secret of " + owner.encode()) for owner in OWNERS}
+    asked = list(questions(ids, tokens))
+    keys = {declaration_of(type(question.message)).api_key for question in asked}
+    judged = {key for key, access in ACCESS.items() if not isinstance(access, Open)}
+    assert keys - OPEN_AND_ASKED - OF_TOKENS == judged - OF_TOKENS
+    assert keys >= OF_TOKENS
+    names = [question.name for question in asked]
     assert len(set(names)) == len(names)
 
 
