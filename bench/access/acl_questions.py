@@ -415,7 +415,7 @@ def _told(value: Any, path: str) -> Iterator[str]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             part = getattr(value, field.name)
-            if field.name in _TOLD or (field.name == "user" and not value.error_code):
+            if field.name in _TOLD or (field.name == "user" and not getattr(value, "error_code", 0)):
                 yield f"{path}.{field.name}={part}"
             elif field.name not in ("brokers", "configs"):
                 yield from _told(part, f"{path}.{field.name}")
