@@ -192,18 +192,24 @@ def regretted(found: Mapping[str, Outcomes]) -> list[str]:
     return sorted(test for test in passed if mainstem.get(test) is not Outcome.PASSED)
 
 
+def split_words(arguments: Words) -> tuple[Words, Words]:
+    """Those for this command, and those after `--`, which are for the suite's own runner."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
+
+
 def main() -> int:
     known = {suite.name: suite for suite in suites()}
     parser = argparse.ArgumentParser(prog="python -m bench.interop.suites", description=__doc__)
     parser.add_argument("suite", choices=sorted(known), help="whose tests to run")
     parser.add_argument("--system", choices=SYSTEMS, action="append", help="only on this one of both")
-    parser.add_argument("words", nargs="*", help="for the suite's own runner, after --")
-    asked = parser.parse_args()
+    arguments, words = split_words(sys.argv[1:])
+    asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no node is left behind
     suite, systems = known[asked.suite], all_systems(languages.CACHE)
     home = suite.fetched()
     chosen = asked.system or SYSTEMS
-    found = {name: outcomes_on(systems[name], suite, home, asked.words) for name in SYSTEMS if name in chosen}
+    found = {name: outcomes_on(systems[name], suite, home, words) for name in SYSTEMS if name in chosen}
     print(table(suite, found))
     return 1 if len(found) > 1 and regretted(found) else 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.interop.suites import Outcome, Suite, outcomes_of_go, outcomes_of_pytest, regretted, table
+from bench.interop.suites import Outcome, Suite, outcomes_of_go, outcomes_of_pytest, regretted, split_words, table
 
 PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
 
@@ -60,3 +60,11 @@ def test_what_kafka_passes_counts_and_what_differs_is_told() -> None:
         "| d | failed | failed |",
         "| e | passed | did not run |",
     ]
+
+
+def test_words_for_the_suites_own_runner_follow_two_dashes() -> None:
+    assert split_words(["franz-go", "--system", "kafka", "--", "-run", "Txn"]) == (
+        ["franz-go", "--system", "kafka"],
+        ["-run", "Txn"],
+    )
+    assert split_words(["franz-go"]) == (["franz-go"], [])
