@@ -107,7 +107,7 @@ def rules_of(choose: random.Random) -> list[Acl]:
 
 
 def _names(kind: ResourceKind) -> Sequence[str]:
-    """What rules of a kind may be about. A token is named by its owner: each node has its own ids."""
+    """Names that rules of a kind are about. A token is named by its owner: each node has its own ids."""
     match kind:
         case ResourceKind.CLUSTER:
             return (CLUSTER_NAME,)

@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
 
 def made_for(owner: str) -> CreateDelegationTokenRequest:
-    """What a super user asks for beforehand."""
+    """A super user asks for it beforehand."""
     return CreateDelegationTokenRequest(
         owner_principal_type="User", owner_principal_name=owner, renewers=(), max_lifetime_ms=-1
     )
