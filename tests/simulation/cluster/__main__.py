@@ -26,6 +26,8 @@ from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.elastic.planted import ELASTIC_BREAKS, ELASTIC_PLANTS
 from tests.simulation.elastic.run import play as play_elastic_clusters
 from tests.simulation.light import GARBAGE_THRESHOLDS
+from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
+from tests.simulation.migrating_groups.planted import MIGRATION_BREAKS, MIGRATION_PLANTS
 from tests.simulation.oracle import Violation
 from tests.simulation.share_groups.load import SHARE_GROUPS
 from tests.simulation.share_groups.planted import SHARE_BREAKS, SHARE_PLANTS
@@ -73,7 +75,7 @@ def seeds_of(text: str) -> range:
 
 def play_one(wanted: Wanted, seed: int) -> Played:
     play = KINDS[wanted.nodes]
-    plants = PLANTS | WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | ELASTIC_PLANTS
+    plants = PLANTS | WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS | ELASTIC_PLANTS
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=memory()) as directory:
         try:
@@ -120,20 +122,22 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="print failures only, and how far it is now and then")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
     parser.add_argument("--elastic", action="store_true", help="as --whole, and replicas move from node to node")
-    breaks = BREAKS | WHOLE_BREAKS | TRANSACTION_BREAKS | SHARE_BREAKS | ELASTIC_BREAKS
+    breaks = BREAKS | WHOLE_BREAKS | TRANSACTION_BREAKS | SHARE_BREAKS | MIGRATION_BREAKS | ELASTIC_BREAKS
     parser.add_argument("--plant", choices=sorted(breaks), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
     nodes = "storage"
     if options.elastic or options.plant in ELASTIC_PLANTS:
         nodes = "elastic"
-    elif options.whole or options.plant in WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS:
+    elif options.whole or options.plant in WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS:
         nodes = "whole"
     faults = options.faults.split(",")
     if options.plant in TRANSACTION_PLANTS:
         faults.append(TRANSACTIONS)
     if options.plant in SHARE_PLANTS:
         faults.append(SHARE_GROUPS)
+    if options.plant in MIGRATION_PLANTS:
+        faults.append(MIGRATING_GROUPS)
     wanted = Wanted(nodes, options.plant, faults, options.seconds)
     letters = breaks[options.plant] if options.plant else ""
     count, failed, found = 0, [], []

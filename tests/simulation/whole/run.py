@@ -21,6 +21,7 @@ from tests.simulation.cluster.run import (
     compactors_of,
     mergers_of,
 )
+from tests.simulation.migrating_groups.load import MIGRATING_GROUPS, MIGRATING_GROUPS_SECONDS, MigratingLoad
 from tests.simulation.oracle import Violation, require, seed_failed
 from tests.simulation.share_groups.load import (
     SHARE_GROUPS,
@@ -54,6 +55,7 @@ class WholeRun(Run):
 
     transactions: TransactionLoad | None = None
     shares: ShareLoad | None = None
+    migrating: MigratingLoad | None = None
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
@@ -64,7 +66,7 @@ class WholeRun(Run):
             settings.forget_soon()
         if TRANSACTIONS in faults:
             settings.begins_old = False  # transactions take all levels
-        if SHARE_GROUPS in faults:
+        if SHARE_GROUPS in faults or MIGRATING_GROUPS in faults:
             settings.begins_old = False
         self.cluster: WholeCluster = self._new_cluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
@@ -92,6 +94,10 @@ class WholeRun(Run):
             self._seconds = seconds or max(SHARE_GROUPS_SECONDS, self._seconds)
             if self.transactions is not None:
                 self.shares.read_committed(self.transactions.atomicity)
+        if MIGRATING_GROUPS in faults:
+            migrating = random.Random(f"{seed} migrating groups")
+            self.migrating = MigratingLoad(self.work, migrating, settings)
+            self._seconds = seconds or max(MIGRATING_GROUPS_SECONDS, self._seconds)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return WholeSettings(rng)
@@ -142,6 +148,8 @@ class WholeRun(Run):
             yield from self.transactions.clients()
         if self.shares is not None:
             yield from self.shares.members()
+        if self.migrating is not None:
+            yield from self.migrating.members()
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -230,6 +238,8 @@ class WholeRun(Run):
             await self.transactions.settle()
         if self.shares is not None:
             await self.shares.settle()
+        if self.migrating is not None:
+            await self.migrating.settle()
         producer = Producer(self.work, -1)
         for topic, partition in self.work.partitions():
             await self._last_batch(producer, self.work.new_batch(topic, partition, (-1, -1, -1), 1))
