@@ -13,8 +13,8 @@ from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
 from tests.simulation.migrating_groups.planted import MIGRATION_BREAKS, MIGRATION_FOUND_BY, MIGRATION_PLANTS
 from tests.simulation.whole.run import WholeRun, play
 
-SEEDS_TO_FIND = 10
-"""Runs within which a planted bug is found; the first few do, mostly."""
+SEEDS = (5, 3, 6, 4, 7, 8, 9, 10, 1, 2)
+"""The quickest first. A planted bug is found within these; the first few do, mostly."""
 
 ALWAYS = "member-fenced-too-late"
 """The plant that is looked for at each change."""
@@ -22,7 +22,7 @@ ALWAYS = "member-fenced-too-late"
 FAULTS = [MIGRATING_GROUPS, "transfer", "restart", "clients cut off", "connections break"]
 
 
-@pytest.mark.parametrize("seed", more_at_length(range(1, 9)))
+@pytest.mark.parametrize("seed", more_at_length(SEEDS))
 def test_partitions_have_one_member_at_a_time_and_offsets_are_kept_while_groups_change(
     seed: int, tmp_path: Path
 ) -> None:
@@ -32,7 +32,7 @@ def test_partitions_have_one_member_at_a_time_and_offsets_are_kept_while_groups_
 @pytest.mark.long
 def test_groups_meet_with_all_that_may_become_of_them(tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(1, 12):
+    for seed in SEEDS:
         run = WholeRun(seed, tmp_path / str(seed), faults=FAULTS)
         run.play()
         assert run.migrating is not None
@@ -50,7 +50,7 @@ def test_bugs_planted_in_groups_that_change_are_found_by_messages_of_their_own(n
         assert seed_that_finds(
             play,
             MIGRATION_BREAKS[name],
-            range(1, 1 + SEEDS_TO_FIND),
+            SEEDS,
             tmp_path,
             FAULTS,
             says=MIGRATION_FOUND_BY[name],
