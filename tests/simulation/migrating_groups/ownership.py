@@ -125,10 +125,9 @@ class Ownership:
         """A member that asked then, by this epoch or generation of its, is told that its offset is committed."""
         self.seen["committed"] += 1
         newest = self._newest[membership.group, place]
-        what = "a generation" if self._kinds[membership.group] == CLASSIC else "a member"
         require(
             newest.membership is membership or newest.at >= asked_at,
-            f"group {membership.group}: {what} was fenced too late: {_named(membership)} commits by {epoch} in "
+            f"group {membership.group}: a member was fenced too late: {_named(membership)} commits by {epoch} in "
             f"partition {place.index} of {place.topic_id}, asked at {asked_at:.3f}; {_named(newest.membership)} was "
             f"told at {newest.at:.3f} that it has it",
             "H",

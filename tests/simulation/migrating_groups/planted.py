@@ -1,5 +1,5 @@
 """Bugs of members and of groups that change their protocol to plant, by `cluster.planted`, each found by a message of
-its own."""
+its own. That a classic group takes offsets by any generation is planted in `whole.planted`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ from typing import Any
 
 from tests.simulation.cluster.planted import Plant
 
-from mainstem.broker.consumer_groups import offsets
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
-from mainstem.broker.consumer_groups.events.membership_events import MembershipEvents
 from mainstem.broker.consumer_groups.migration import conversion
 from mainstem.broker.consumer_groups.modern import described, heartbeat
 from mainstem.broker.consumer_groups.modern.reconciliation import reconcile
-from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey
 
 
 def _member_fenced_too_late() -> tuple[ModuleType, str, Any]:
     """A group whose partitions the coordinator assigns takes offsets by any epoch, of members that are gone as well."""
     return described, "commit_error", lambda *_arguments: ErrorCode.NONE
-
-
-def _generation_fenced_too_late() -> tuple[ModuleType, str, Any]:
-    """A classic group takes offsets by any generation, of members that are gone as well."""
-    return offsets, "generation_error", lambda *_arguments: ErrorCode.NONE
 
 
 def _given_before_it_is_given_up() -> tuple[ModuleType, str, Any]:
@@ -46,31 +37,10 @@ def _upgrade_forgets_owners() -> tuple[ModuleType, str, Any]:
     return conversion, "assigned_in", lambda *_arguments: {}
 
 
-def _upgrade_forgets_offsets() -> tuple[type, str, Any]:
-    """The offsets of a classic group go with it."""
-    heard = MembershipEvents.consumer_heartbeat
-
-    def forgetful(events: MembershipEvents, ticket: Ticket, request: Any, sender: Any, now: Moment) -> Result:
-        state, group_id = events._state, request.group_id
-        was_classic = group_id in state.classic
-        result = heard(events, ticket, request, sender, now)
-        if was_classic and group_id in state.modern:
-            step = events._frame.begin(now)
-            for topic in list(state.offsets.topics(group_id)):
-                for index in list(state.offsets.indexes(group_id, topic)):
-                    offsets.forget(step, OffsetCommitKey(group=group_id, topic=topic, partition=index))
-            result.records.extend(step.result.records)
-        return result
-
-    return MembershipEvents, "consumer_heartbeat", forgetful
-
-
 MIGRATION_PLANTS: dict[str, Plant] = {
     "member-fenced-too-late": _member_fenced_too_late,
-    "generation-fenced-too-late": _generation_fenced_too_late,
     "given-before-it-is-given-up": _given_before_it_is_given_up,
     "upgrade-forgets-owners": _upgrade_forgets_owners,
-    "upgrade-forgets-offsets": _upgrade_forgets_offsets,
 }
 
 MIGRATION_BREAKS = dict.fromkeys(MIGRATION_PLANTS, "H")
@@ -78,9 +48,7 @@ MIGRATION_BREAKS = dict.fromkeys(MIGRATION_PLANTS, "H")
 
 MIGRATION_FOUND_BY = {
     "member-fenced-too-late": "a member was fenced too late: ",
-    "generation-fenced-too-late": "a generation was fenced too late: ",
     "given-before-it-is-given-up": "a partition is owned by two members at once: ",
     "upgrade-forgets-owners": "a partition changes its owner as the group's protocol: ",
-    "upgrade-forgets-offsets": "went back to -1 ",
 }
 """Per planted bug what the message that finds it says."""
