@@ -266,7 +266,7 @@ class ConsumerMember(MigratingMember):
         self.membership.member_id = f"{self.group}-{self._rng.getrandbits(64):x}"
         self.membership.epoch = JOIN_EPOCH
         self._says: object = None
-        """What it has said last, and was heard."""
+        """The last that it said, and that was heard."""
         self._subscribed: tuple[str, ...] = ()
 
     def unsure(self) -> None:

@@ -6,7 +6,8 @@ gave it has coordinated the group ever since: a node that coordinates it no more
 Kafka as here.
 
 - A partition has one member at a time, whichever protocols they speak, and whatever the group becomes meanwhile.
-- Who has lost a partition to another one commits no offset of it, by the epoch or generation in which it had it.
+- A member that has lost a partition to another one commits no offset of it, by the epoch or generation in which it
+  had it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Membership:
     until: float = 0.0
     """It is a member until then at least."""
     owned: dict[Partition, str] = field(default_factory=dict)
-    """What it has, and what the group was when it got that."""
+    """The partitions that it has, and of which kind the group was when it got each."""
 
 
 class Told(NamedTuple):
@@ -65,9 +66,9 @@ class Ownership:
         self._members: dict[str, set[Membership]] = {}
         """Per group those that have anything."""
         self._newest: dict[tuple[str, Partition], Told] = {}
-        """Who was last told that it has a partition."""
+        """The member that was last told that it has a partition."""
         self._kinds: dict[str, str] = {}
-        """What a group was when a member was last told anything."""
+        """The kind that a group was of when a member was last told anything."""
 
     def served(self, node_id: int, index: int) -> None:
         """A node has loaded a partition of the internal topic, and coordinates its groups from now on."""
