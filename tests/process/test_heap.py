@@ -106,12 +106,29 @@ def test_a_full_collection_waits_until_what_lives_has_grown() -> None:
     middle_collections(QUIET_FULL_AFTER_MIDDLE)
     heap.look(0)
     full = full_collections()
+    heap.look(0)
     middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
     heap.look(0)
     assert full_collections() == full, "of two million, some hundred thousand may be new"
     middle_collections(len(living) // GROWN_SHARE // MIDDLE_OBJECTS)
     heap.look(0)
     assert full_collections() == full + 1
+
+
+def test_what_lives_is_counted_after_the_full_collection_in_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count = gc.get_objects
+    monkeypatch.setattr(gc, "get_objects", lambda generation: counted.append(generation) or count(generation))
+    heap = Heap()
+    heap.started()
+    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
+    full = full_collections()
+    heap.look(0)
+    assert (full_collections(), counted) == (full + 1, []), "one after the other, not both in one turn"
+    heap.look(QUIET_BYTES_MAX + 1)
+    assert not counted, "requests hold much"
+    heap.look(0)
+    assert (full_collections(), counted) == (full + 1, [2])
 
 
 def test_garbage_is_collected_without_a_quiet_moment() -> None:

@@ -66,6 +66,8 @@ class Heap:
         self._created_since = 0
         self._lived = 0
         """Objects that the last full collection in a quiet moment left."""
+        self._collected = False
+        """They are to be counted: in a turn of its own, as that visits each once more."""
 
     def start(self) -> None:
         gc.disable()
@@ -83,15 +85,21 @@ class Heap:
             self.look(held_by_requests())
 
     def look(self, held_by_requests: int) -> None:
-        """Make a full collection if one is due soon and the moment is quiet."""
+        """Make a full collection if one is due soon and the moment is quiet; the look after it counts what lives."""
+        if held_by_requests > QUIET_BYTES_MAX:
+            return
+        if self._collected:
+            self._collected = False
+            self._lived = len(gc.get_objects(FULL_GENERATIONS))
+            return
         middle_collections = gc.get_count()[FULL_GENERATIONS]
-        if middle_collections < QUIET_FULL_AFTER_MIDDLE or held_by_requests > QUIET_BYTES_MAX:
+        if middle_collections < QUIET_FULL_AFTER_MIDDLE:
             return
         grown_max = middle_collections * MIDDLE_OBJECTS
         if grown_max * GROWN_SHARE < self._lived:
             return
         gc.collect()
-        self._lived = len(gc.get_objects(FULL_GENERATIONS))
+        self._collected = True
 
     def more_stays(self) -> None:
         """Freeze the modules imported since. Takes microseconds, and may be called in any thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -97,6 +97,36 @@ def test_the_garbage_collector_visits_neither_blocks_nor_their_headers() -> None
     assert not gc.is_tracked(block.header)
     watched = [one for one in gc.get_objects() if id(one) not in known]
     assert not [one for one in watched if type(one) is memoryview and one.nbytes == 2 * DIRECTORY_ROW_BYTES]
+
+
+def test_the_garbage_collector_visits_nothing_for_cached_payloads() -> None:
+    filler = Filler(compiled, cache_bytes=1 << 20)
+    filler.add([0], records=1)  # the arena has its chunk from now on
+    gc.collect()
+    before = gc.get_objects()
+    known = set(map(id, before))
+    for _ in range(5):
+        filler.add([0, 1], records=1)
+    gathered = [one for one in gc.get_objects() if id(one) not in known and one is not before]
+    assert not [one for one in gathered if type(one).__name__ in ("memoryview", "managedbuffer")]
+    assert all(block.payload is not None for block in filler.index.blocks())
+
+
+@both
+@pytest.mark.parametrize("whole", [bytes(range(200)), bytearray(range(200))], ids=["bytes", "bytearray"])
+def test_a_payload_that_lies_inside_other_bytes_is_read_from_where_it_lies(kernel: ModuleType, whole: Any) -> None:
+    filler = Filler(kernel, cache_bytes=0)
+    filler.add([0, 0], records=1)
+    (block,) = filler.index.blocks()
+    table = kernel.QueueTable()
+    table.create(1, 0, QUEUES)
+    slot = table.find(queue_id_of(1, 0))
+    table.set(slot, COMMITTED_END, 2)
+    index = kernel.RecentIndex(table, 1 << 20)
+    index.add(block.header, block.rows_copied(), memoryview(whole)[20:142])
+    (added,) = index.blocks()
+    assert added.payload == whole[20:142]
+    assert index.read(slot, 1, 1 << 20, False) == ([whole[81:142]], 2)
 
 
 def test_a_header_that_might_be_part_of_a_cycle_stays_with_the_garbage_collector() -> None:

@@ -54,7 +54,7 @@ cdef struct PlanTopic:
 
 cdef struct Part:
     # Batches of one partition that lie side by side.
-    PyObject *owner          # an owned reference: a memoryview of bytes, in which they lie
+    PyObject *owner          # an owned reference: what they lie in, contiguous bytes that stay in their place
     const uint8_t *bytes
     int64_t length
 

@@ -10,7 +10,7 @@ from mainstem.kernel.compiled.queue_table cimport QueueTable
 cdef class IndexedBlock:
     cdef readonly uint64_t serial
     cdef readonly object header
-    cdef object cached           # the payload while it is cached, a memoryview; else None
+    cdef object cached           # what the payload lies in while it is cached: a chunk, bytes, or a memoryview; else None
     cdef Py_buffer directory     # held, so that `rows` stays where it is
     cdef Py_ssize_t payload_bytes
     cdef Row *rows
@@ -24,6 +24,8 @@ cdef class IndexedBlock:
 
     cdef int add_skip(self, uint32_t row, uint64_t link) except -1
     cdef uint64_t skip_at(self, uint32_t row) noexcept nogil
+    cdef int hold_payload(self, object view) except -1
+    cdef object view(self, Py_ssize_t position, Py_ssize_t length)
     cdef void release_payload(self)
 
 

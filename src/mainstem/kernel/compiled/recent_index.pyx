@@ -7,8 +7,8 @@ block's directory, read in place, and one link per row.
 from collections import deque
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.long cimport PyLong_CheckExact
@@ -16,6 +16,7 @@ from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from mainstem.kernel.compiled.block cimport Chunk
 from mainstem.kernel.compiled.bytes_io cimport ms_give, ms_take
 from mainstem.kernel.compiled.layout cimport ONE_ENTRY, ROW_BITS, ROW_MASK, SKIP_EVERY, Row, Slot
 from mainstem.kernel.compiled.queue_table cimport QueueTable
@@ -38,7 +39,7 @@ cdef class IndexedBlock:
     """A committed data block: header, directory, links, and the payload while it is cached.
 
     There is one for each of some thousand commits a second, and none is ever part of a cycle: neither the block, nor
-    its header, which is numbers, nor its directory is visited by the garbage collector."""
+    its header, which is numbers, nor its directory, nor its payload in a chunk is visited by the garbage collector."""
 
     def __init__(self, serial, header, directory, payload):
         cdef Py_ssize_t rows
@@ -58,15 +59,31 @@ cdef class IndexedBlock:
         if self.links == NULL:
             raise MemoryError(f"no memory for the links of {rows} batches")
         if payload is not None:
-            self.cached = memoryview(payload)
-            self.payload_bytes = PyMemoryView_GET_BUFFER(self.cached).len
-            self.bytes = <const uint8_t *> PyMemoryView_GET_BUFFER(self.cached).buf
+            self.hold_payload(memoryview(payload))
 
     def __dealloc__(self):
         PyBuffer_Release(&self.directory)
         ms_give(self.links, self.row_count * sizeof(uint64_t))
         PyMem_RawFree(self.skip_rows)
         PyMem_RawFree(self.skip_links)
+
+    cdef int hold_payload(self, object view) except -1:
+        """Hold what the view lies in where that stays in its place; else the view, which sees to it."""
+        cdef Py_buffer *payload = PyMemoryView_GET_BUFFER(view)
+        cdef PyObject *base = PyMemoryView_GET_BASE(view)
+        self.cached = view
+        self.payload_bytes = payload.len
+        self.bytes = <const uint8_t *> payload.buf
+        if base != NULL and payload.itemsize == 1 and PyBuffer_IsContiguous(payload, b"C"):
+            if type(<object> base) is Chunk or PyBytes_CheckExact(<object> base):
+                self.cached = <object> base
+        return 0
+
+    cdef object view(self, Py_ssize_t position, Py_ssize_t length):
+        """A view of part of the cached payload."""
+        whole = memoryview(self.cached)
+        position += self.bytes - <const uint8_t *> PyMemoryView_GET_BUFFER(whole).buf
+        return whole[position : position + length]
 
     cdef void release_payload(self):
         self.cached = None
@@ -105,7 +122,7 @@ cdef class IndexedBlock:
     @property
     def payload(self):
         """A view of its own while the payload is cached, else None: nobody else can release the one `bytes` needs."""
-        return memoryview(self.cached) if self.bytes != NULL else None
+        return self.view(0, self.payload_bytes) if self.bytes != NULL else None
 
     @property
     def cells(self):
@@ -416,9 +433,9 @@ cdef class RecentIndex:
                 return None
             for place in range(found.count):
                 views.append(
-                    (<IndexedBlock> found.items[place].block).cached[
-                        found.items[place].position : found.items[place].position + <int64_t> found.items[place].length
-                    ]
+                    (<IndexedBlock> found.items[place].block).view(
+                        found.items[place].position, found.items[place].length
+                    )
                 )
         finally:
             PyMem_RawFree(found.items)

@@ -1,6 +1,6 @@
 """Bytes that lie in many places, which leave in their order without being joined; see the twin.
 
-A piece is a pointer, a length and a reference to the memoryview in which it lies, not a Python object of its own: a
+A piece is a pointer, a length and a reference to what it lies in, not a Python object of its own: a
 response has a hundred of them per megabyte, and to make, pass on and free a view of each cost a fifth of what it cost
 to send it.
 """
@@ -80,7 +80,7 @@ cdef class ScatteredBytes:
         return 0
 
     cdef int add(self, object owner, const uint8_t *data, int64_t length) except -1:
-        """Add bytes that lie in `owner`, a memoryview of bytes."""
+        """Add bytes that lie in `owner`: a memoryview of bytes, or what always gives the same bytes."""
         if length == 0:
             return 0
         if self.piece_count == self.piece_capacity:
@@ -102,7 +102,7 @@ cdef class ScatteredBytes:
         while number < self.piece_count and taken < size:
             piece = &self.pieces[number]
             length = min(piece.length, size - taken)
-            owner = <object> piece.owner
+            owner = memoryview(<object> piece.owner)
             start = piece.bytes - <const uint8_t *> PyMemoryView_GET_BUFFER(owner).buf
             views.append(owner[start : start + length])
             taken += length
