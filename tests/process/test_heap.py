@@ -6,6 +6,7 @@ import gc
 import uuid
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,12 @@ def test_a_full_collection_waits_until_what_lives_has_grown() -> None:
 def test_what_lives_is_counted_after_the_full_collection_in_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     count = gc.get_objects
-    monkeypatch.setattr(gc, "get_objects", lambda generation: counted.append(generation) or count(generation))
+
+    def counting(generation: int) -> list[Any]:
+        counted.append(generation)
+        return count(generation)
+
+    monkeypatch.setattr(gc, "get_objects", counting)
     heap = Heap()
     heap.started()
     middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
