@@ -322,7 +322,7 @@ class RunningNode:
         )
         traffic = compute.traffic if compute is not None else roles.clients.traffic
         if storage is None or splitter is None:
-            tenants = ReplicatedTenantViews(nameserver, traffic, None)
+            tenants = ReplicatedTenantViews(nameserver, traffic, None, self._clock)
             return NodeViews(
                 health, cluster_views, FollowedTopicViews(nameserver), None, tenants, explanations, group_views
             )
@@ -340,7 +340,7 @@ class RunningNode:
         )
         groups = compute.groups if compute is not None else None
         topic_views = LocalTopicViews(nameserver, storage, groups)
-        tenants = ReplicatedTenantViews(nameserver, traffic, store_views.bytes_of_topics)
+        tenants = ReplicatedTenantViews(nameserver, traffic, store_views.bytes_of_topics, self._clock)
         return NodeViews(health, cluster_views, topic_views, store_views, tenants, explanations, group_views)
 
     def _measured(

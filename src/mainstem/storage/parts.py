@@ -33,6 +33,7 @@ from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.queues.queue_admin import LocalQueueAdmin
 from mainstem.storage.queues.transaction_checks import TransactionChecks
 from mainstem.storage.queues.transaction_markers import LocalTransactionMarkers
+from mainstem.storage.queues.unsplit_topics import UnsplitTopics
 from mainstem.storage.queues.usage import TellsStored, Usage
 from mainstem.storage.reading.offset_lookup import OffsetLookup
 from mainstem.storage.reading.pacing import Pacing
@@ -253,6 +254,9 @@ class StorageParts:
             self._recording(),
             setup.run_format,
             self.leads if setup.shared else None,
+        )
+        self.unsplit_topics = UnsplitTopics(
+            journal, state.index, state.journal_map, placement.groups_at, self.split_log.begins
         )
         self.checkpointer = Checkpointer(
             setup.write_files,

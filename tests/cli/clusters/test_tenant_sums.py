@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mainstem.cli.tenant.usage import sums_of
 from mainstem.console.views.of_cluster import NodeView
 from mainstem.console.views.of_tenants import TenantUsagesView, TenantUsageView
@@ -16,6 +18,7 @@ def took(
 ) -> TenantUsageView:
     return TenantUsageView(
         name=name, topics=2, queues=6, queues_max=9, journal_bytes=journal, stored_bytes=stored, remote_bytes=remote,
+        unsplit_bytes=journal and journal // 2, split_lag_seconds=journal and journal / 10,
         produced_bytes=produced, fetched_bytes=fetched,
     )  # fmt: skip
 
@@ -27,7 +30,8 @@ def test_replicas_count_each_and_the_remote_tier_and_traffic_once() -> None:
         (node(3, "broker"), TenantUsagesView(tenants=[took("a", None, None, None, 8, 90)])),
         (node(4, "broker", "storage"), TenantUsagesView(tenants=[took("a", 30, 300, 80, 4, 30)])),
     ]
-    assert sums_of(heard) == [took("a", 60, 600, 80, 12, 120), took("b", 1, 2, 3, None, None)]
+    whole = msgspec.structs.replace(took("a", 60, 600, 80, 12, 120), split_lag_seconds=3.0)  # the oldest of all
+    assert sums_of(heard) == [whole, took("b", 1, 2, 3, None, None)]
 
 
 def test_a_tenant_of_nodes_that_tell_no_sizes_has_none() -> None:

@@ -51,7 +51,8 @@ def test_clients_are_told_of_their_tenants_ceilings(tmp_path: Path, capsys: pyte
         answer = json.loads(capsys.readouterr().out)
         assert (answer["nodes"], answer["silent"]) == ([1], [])
         (usage,) = answer["tenants"]
-        assert usage.pop("journal_bytes") > 1_000
+        assert usage.pop("unsplit_bytes") == usage.pop("journal_bytes") > 1_000
+        assert 0 <= usage.pop("split_lag_seconds") < PATIENCE_SECONDS
         assert usage == {
             "name": "acme", "topics": 1, "queues": 3, "queues_max": None, "stored_bytes": 0, "remote_bytes": 0,
             "produced_bytes": 0, "fetched_bytes": 0,

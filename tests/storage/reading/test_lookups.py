@@ -12,7 +12,7 @@ from tests.harness.crafted_batches import KEYLESS_RECORD, crafted_batch, to_appe
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START, QueueTable
-from mainstem.model import SLOTS, QueueUsage, Tier, slot_of, topic_number_of
+from mainstem.model import SLOTS, QueueUsage, Tier, queue_id_of, slot_of, topic_number_of
 from mainstem.protocol.records import Compression
 from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import CorruptJournal, SegmentGone
@@ -360,6 +360,38 @@ def test_usage_is_live_bytes_per_disk(tmp_path: Path) -> None:
         assert await usage([]) == []
 
     simulated(tmp_path, story, sealed_by_age)
+
+
+def test_topics_are_told_what_is_still_to_be_split_and_for_how_long(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        size = len(new_batch(QUEUE, 1000).data)
+        another = queue_id_of(2, 0)
+        here, elsewhere = topic_number_of(QUEUE), topic_number_of(another)
+        by_topic = node.storage.unsplit_topics.by_topic
+        assert await by_topic() == {}
+        began_ms = node.clock.now_ms()
+        await node.fill(20)
+        await asyncio.sleep(10)
+        later_ms = node.clock.now_ms()
+        await node.rounds(1)  # the first batches lie in a sealed segment
+        await node.fill(3, another)
+        waits = await by_topic()
+        assert {topic: one.bytes for topic, one in waits.items()} == {here: 20 * size, elsewhere: 3 * size}
+        assert began_ms <= waits[here].oldest_ms < later_ms <= waits[elsewhere].oldest_ms <= node.clock.now_ms()
+        await node.split()
+        assert await by_topic() == {}
+        journal = await node.storage.usage.journal_of_topics()
+        assert int(journal.bytes.sum()) == 23 * size, "all are in the journal yet"
+        await asyncio.sleep(10)
+        await node.rounds(1)
+        await node.fill(1, another)
+        assert {topic: one.bytes for topic, one in (await by_topic()).items()} == {elsewhere: size}
+
+    def prepared(node: SmallNode) -> None:
+        sealed_by_age(node)
+        node.topics.append(topic(2))
+
+    simulated(tmp_path, story, prepared)
 
 
 def test_positions_are_right_after_pruning_and_after_a_restart(tmp_path: Path) -> None:

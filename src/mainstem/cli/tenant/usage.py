@@ -36,7 +36,8 @@ def command(name: str | None, this_node: bool, http: str, as_json: bool) -> None
     """Show what tenants, or the tenant NAME, take of the cluster.
 
     Sizes are those of batches, as they lie in the journals and on the disks 2 of all nodes, so that each replica
-    counts, and in the remote tier, which counts once: what is deleted counts until its file goes. The bytes that a
+    counts, and in the remote tier, which counts once: what is deleted counts until its file goes. UNSPLIT is what
+    nodes have still to split of the journals, and FOR the time that the oldest of it has waited. The bytes that a
     tenant's users produced and fetched are counted since each node started."""
     path = "/v1/tenants/usage" if name is None else f"/v1/tenants/usage/{name}"
 
@@ -81,6 +82,10 @@ def sums_of(heard: Sequence[tuple[NodeView, TenantUsagesView]]) -> list[TenantUs
             queues=max(it.queues for _, it in parts),
             queues_max=parts[0][1].queues_max,
             journal_bytes=_sum(it.journal_bytes for _, it in parts),
+            unsplit_bytes=_sum(it.unsplit_bytes for _, it in parts),
+            split_lag_seconds=max(
+                (it.split_lag_seconds for _, it in parts if it.split_lag_seconds is not None), default=None
+            ),
             stored_bytes=_sum(it.stored_bytes for _, it in parts),
             remote_bytes=max((it.remote_bytes for _, it in parts if it.remote_bytes is not None), default=None),
             produced_bytes=_sum(it.produced_bytes for node, it in parts if "broker" in node.roles),
@@ -101,9 +106,11 @@ def show(tenants: Sequence[TenantUsageView], view: msgspec.Struct, as_json: bool
         print_json(view)
         return
     print_table(
-        ["~TENANT", ">TOPICS", ">QUEUES", ">AT MOST", ">JOURNAL", ">DISK 2", ">REMOTE", ">PRODUCED", ">FETCHED"],
+        ["~TENANT", ">TOPICS", ">QUEUES", ">AT MOST", ">JOURNAL", ">UNSPLIT", ">FOR", ">DISK 2", ">REMOTE", ">PRODUCED",
+         ">FETCHED"],
         [
-            (it.name, it.topics, it.queues, it.queues_max or "-", size(it.journal_bytes), size(it.stored_bytes),
+            (it.name, it.topics, it.queues, it.queues_max or "-", size(it.journal_bytes), size(it.unsplit_bytes),
+             "-" if it.split_lag_seconds is None else f"{it.split_lag_seconds:.0f} s", size(it.stored_bytes),
              size(it.remote_bytes), size(it.produced_bytes), size(it.fetched_bytes))
             for it in tenants
         ],

@@ -31,6 +31,10 @@ class TenantUsageView(msgspec.Struct, frozen=True, kw_only=True):
     queues_max: int | None
     journal_bytes: int | None
     """Null: the node has no storage."""
+    unsplit_bytes: int | None
+    """Of those in the journal, what this node has still to split."""
+    split_lag_seconds: float | None
+    """How long ago the oldest of them was written."""
     stored_bytes: int | None
     """On disk 2."""
     remote_bytes: int | None

@@ -276,8 +276,12 @@ class LocalStoreViews:
         stored, remote = await self._storage.queue_store.topic_usage.of_store(), NOTHING
         if self._remote_usage is not None:
             remote = await self._remote_usage.of_store()
-        tiers = [journal], stored.levels.values(), remote.levels.values()
-        return BytesOfTopics(*[await asyncio.to_thread(by_topic, sums) for sums in tiers])
+        return BytesOfTopics(
+            journal=await asyncio.to_thread(by_topic, [journal]),
+            stored=await asyncio.to_thread(by_topic, stored.levels.values()),
+            remote=await asyncio.to_thread(by_topic, remote.levels.values()),
+            unsplit=await self._storage.unsplit_topics.by_topic(),
+        )
 
     def _share_view(self, one: TopicShare) -> TopicUsageView:
         topic = self._nameserver.lookups.topic_by_number(one.topic)

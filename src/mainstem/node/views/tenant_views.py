@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,10 +12,12 @@ from mainstem.console.views.of_tenants import TenantUsageView, TenantView
 from mainstem.model import Topic
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.ports import Clock
 from mainstem.rpc.messages.metadata import WantTenant
 from mainstem.security.quotas.quota import TENANT
 from mainstem.security.tenants.tenant import Tenant
 from mainstem.security.tenants.traffic import TenantTraffic
+from mainstem.storage.queues.unsplit_topics import Unsplit
 
 TOPICS_PER_TURN = 1_000
 """Topics counted within one turn of the event loop: about a millisecond."""
@@ -27,6 +29,8 @@ class BytesOfTopics(NamedTuple):
     journal: Mapping[int, int]
     stored: Mapping[int, int]
     remote: Mapping[int, int]
+    unsplit: Mapping[int, Unsplit]
+    """Of those in the journal, what is still to be split."""
 
 
 class ReplicatedTenantViews:
@@ -35,9 +39,11 @@ class ReplicatedTenantViews:
         nameserver: Nameserver,
         traffic: TenantTraffic | None,
         held: Callable[[], Awaitable[BytesOfTopics]] | None,
+        clock: Clock,
     ) -> None:
         """`traffic`: None where the node is no broker; `held`: None
         where it has no storage."""
+        self._clock = clock
         self._nameserver = nameserver
         self._traffic = traffic
         self._held = held
@@ -61,12 +67,15 @@ class ReplicatedTenantViews:
         held = await self._held() if self._held is not None else None
         topics, queues = Counter[str](), Counter[str]()
         journal, stored, remote = Counter[str](), Counter[str](), Counter[str]()
+        unsplit = defaultdict[str, Unsplit](lambda: Unsplit(0, -1))
         async for topic, owner in self._owned():
             topics[owner.name] += 1
             queues[owner.name] += topic.partitions
             if held is not None:
-                for sums, by_topic in zip((journal, stored, remote), held, strict=True):
+                for sums, by_topic in ((journal, held.journal), (stored, held.stored), (remote, held.remote)):
                     sums[owner.name] += by_topic.get(topic.number, 0)
+                if (waits := held.unsplit.get(topic.number)) is not None:
+                    unsplit[owner.name] = unsplit[owner.name].and_also(waits)
         tenants = self._nameserver.lookups.tenants()
         named = [tenants.named(name)] if name is not None else sorted(tenants)
         views = []
@@ -81,6 +90,8 @@ class ReplicatedTenantViews:
                     queues=queues[tenant.name],
                     queues_max=tenant.queues_max,
                     journal_bytes=journal[tenant.name] if held is not None else None,
+                    unsplit_bytes=unsplit[tenant.name].bytes if held is not None else None,
+                    split_lag_seconds=self._age(unsplit[tenant.name]) if held is not None else None,
                     stored_bytes=stored[tenant.name] if held is not None else None,
                     remote_bytes=remote[tenant.name] if held is not None else None,
                     produced_bytes=traffic.produced_bytes if traffic is not None else None,
@@ -88,6 +99,10 @@ class ReplicatedTenantViews:
                 )
             )
         return views
+
+    def _age(self, unsplit: Unsplit) -> float:
+        """Seconds since the oldest was written."""
+        return max(0.0, (self._clock.now_ms() - unsplit.oldest_ms) / 1000) if unsplit.oldest_ms >= 0 else 0.0
 
     async def set_tenant(self, wanted: TenantRequest) -> str | None:
         change = WantTenant(

@@ -215,6 +215,20 @@ class JournalMap:
             return 0, -1
         return self._data_bytes[group] - self._before(first).data_bytes[group], self._marks[first].data_ms
 
+    def begins_after(self, group: int, after: int) -> int | None:
+        """Journal position of the first mark with data blocks of the group behind block `after`; None: there are
+        none."""
+        if self._last_data[group] <= after:
+            return None
+        first = self._first_mark(group, after)
+        return self._marks[first].start if first < len(self._marks) else None
+
+    def made_from(self, position: int) -> list[tuple[int, int]]:
+        """(start, creation time in ms of its first data block, -1 if it has none) of the marks from the one that a
+        journal position lies in, oldest first."""
+        first = max(0, bisect_right(self._marks, position, key=lambda mark: mark.start) - 1)
+        return [(mark.start, mark.data_ms) for mark in self._marks[first:]]
+
     def indexes_at(self, position: int, applied: Sequence[int]) -> list[int]:
         """Per group, a block index that certainly lies before a journal position, to the granularity of a
         mark; the group's applied index when everything does."""

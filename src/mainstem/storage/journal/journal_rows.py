@@ -19,10 +19,10 @@ def rows_of(blocks: Iterable[IndexedBlock]) -> Rows:
     return sorted_rows([rows_of_blocks((block.header, block.rows_copied()) for block in blocks)])
 
 
-async def all_rows(journal: Journal, index: RecentIndex) -> AsyncIterator[tuple[int, Rows]]:
-    """(segment sequence, extent rows) of every segment, oldest first: sealed ones from their index files, the
-    others from memory as of the first step. Segments that are recycled meanwhile are left out."""
-    segments = journal.segments()
+async def all_rows(journal: Journal, index: RecentIndex, first: int = 0) -> AsyncIterator[tuple[int, Rows]]:
+    """(segment sequence, extent rows) of every segment from sequence `first` on, oldest first: sealed ones from their
+    index files, the others from memory as of the first step. Segments that are recycled meanwhile are left out."""
+    segments = [segment for segment in journal.segments() if segment.sequence >= first]
     from_memory = {
         segment.sequence: rows_of(in_segment(index, segment.sequence, journal.dead))
         for segment in segments

@@ -83,6 +83,16 @@ class LocalSplitLog:
             return 0, -1
         return self._map.data_after(group, self._manifest.reached(group))
 
+    def begins(self) -> list[int | None]:
+        """Per write group, the journal position from which on its batches are still to be split here, to the
+        granularity of a mark; None: all are split, or another node splits them."""
+        return [
+            self._map.begins_after(group.group, self._manifest.reached(group.group))
+            if self._leads is None or self._leads(group.group)
+            else None
+            for group in self._groups
+        ]
+
     def limit(self, after: Mapping[int, int], bytes_max: int) -> dict[int, int]:
         return self._map.limit(after, self._durable(), bytes_max)
 
