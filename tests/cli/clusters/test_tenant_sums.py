@@ -37,3 +37,12 @@ def test_replicas_count_each_and_the_remote_tier_and_traffic_once() -> None:
 def test_a_tenant_of_nodes_that_tell_no_sizes_has_none() -> None:
     heard = [(node(3, "broker"), TenantUsagesView(tenants=[took("a", None, None, None, 8, 90)]))]
     assert sums_of(heard) == [took("a", None, None, None, 8, 90)]
+
+
+def test_a_node_of_an_earlier_version_tells_what_it_knows() -> None:
+    """It says nothing of what is still to be split."""
+    told = msgspec.structs.asdict(took("a", 10, 100, 70, 5, 50))
+    del told["unsplit_bytes"], told["split_lag_seconds"]
+    view = msgspec.convert({"tenants": [told]}, TenantUsagesView)
+    (whole,) = sums_of([(node(1, "broker", "storage"), view)])
+    assert (whole.journal_bytes, whole.unsplit_bytes, whole.split_lag_seconds) == (10, None, None)

@@ -31,9 +31,9 @@ class TenantUsageView(msgspec.Struct, frozen=True, kw_only=True):
     queues_max: int | None
     journal_bytes: int | None
     """Null: the node has no storage."""
-    unsplit_bytes: int | None
-    """Of those in the journal, what this node has still to split."""
-    split_lag_seconds: float | None
+    unsplit_bytes: int | None = None
+    """Of those in the journal, what this node has still to split. Null, too: the node is of an earlier version."""
+    split_lag_seconds: float | None = None
     """How long ago the oldest of them was written."""
     stored_bytes: int | None
     """On disk 2."""
