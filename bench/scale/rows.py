@@ -7,5 +7,5 @@ MOVES, BROKERS = "moves", "brokers"
 DRAIN, REPAIR = "a node is drained", "a lost node is rebuilt"
 CROWD = "100 readers of one queue through brokers"
 
-P99_TO_ALONE, FAILED = "p99_to_alone", "failed_records"
+P99_TO_ALONE, FAILED = "p99_to_alone", "failed"
 TO_ONE_READER = "to_one_reader"

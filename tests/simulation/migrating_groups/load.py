@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ GROUP_NAMES = ("movers", "shakers")
 
 POLL_SECONDS = 0.2
 PATIENCE = 400
-"""How often is asked for what must be there in the end: for longer than sessions and rebalances last."""
+"""The most looks at what must be there in the end: they go on for longer than sessions and rebalances last."""
 
 
 class MigratingLoad:
@@ -58,7 +59,7 @@ class MigratingLoad:
         for group in self._groups:
             for _ in range(self._rng.randint(2, 3)):
                 rng = random.Random(self._rng.random())
-                yield Seat(self._work, lambda group=group, rng=rng: self._member(group, rng), rng).run()  # type: ignore[misc]
+                yield Seat(self._work, partial(self._member, group, rng), rng).run()
         yield Asker(self._work, list(self._groups)).run()
 
     def _member(self, group: str, rng: random.Random) -> MigratingMember:

@@ -154,7 +154,7 @@ class MigratingMember(ABC):
     # --- partitions ---------------------------------------------------------------------------------------
 
     def _told(self, kind: str, places: Collection[Partition]) -> bool:
-        """Whether it has lost something by that."""
+        """Returns whether the member lost a partition by that."""
         epoch, before = self.membership.epoch, self._epoch_before
         lost = self._ownership.told(self.membership, kind, places)
         self._remember_lost(lost, before if before >= 0 else epoch)

@@ -58,7 +58,7 @@ class Ownership:
     def __init__(self, partitions: int, seconds: Callable[[], float]) -> None:
         """`seconds`: the simulated time."""
         self.seen: Counter[str] = Counter()
-        """How often what happened."""
+        """Counts of events, by name."""
         self._partitions = partitions
         self._seconds = seconds
         self._reigns: dict[int, Reign] = {}

@@ -1,5 +1,5 @@
 """Bugs of members and of groups that change their protocol to plant, by `cluster.planted`, each found by a message of
-its own. That a classic group takes offsets by any generation is planted in `whole.planted`."""
+its own. `whole.planted` has the bug of a classic group that takes offsets by any generation."""
 
 from __future__ import annotations
 
