@@ -239,7 +239,7 @@ class MachineRuntime(Generic[M]):
         return answer
 
     def asked_while_loading(self) -> bool:
-        """Whether the log is being loaded. Somebody asks for it, so that it goes before those that nobody asked for."""
+        """Whether the log is being loaded. If so, the runtime loads it before logs that no request asks for."""
         if self.machine is not None or self._refusal is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return False
         self._load_turns.prefer(self)
