@@ -4,6 +4,7 @@ is refused, timeouts, restarts, and their neighbours of the classic protocol."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -361,6 +362,12 @@ def test_expressions_are_matched_as_a_whole_with_what_the_member_may_see() -> No
     table.beat("a", told.member_epoch, subscribed_topic_regex="", subscribed_topic_names=("delays",))
     assert table.group.subscribed_names() == {"delays"}
     assert not table.group.expressions
+
+
+def test_expressions_match_internal_topics_as_in_kafka() -> None:
+    table = Table(flights=1)
+    offsets = table.topics["__consumer_offsets"] = replace(table.make_topic("__consumer_offsets", 1), internal=True)
+    assert given(table.join("a", subscribed_topic_regex="__consumer_offsets|none")) == {(offsets.topic_id, 0)}
 
 
 def test_an_expression_cannot_make_the_node_slow() -> None:

@@ -11,6 +11,7 @@ reign to the next.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -157,8 +158,20 @@ class ServedTopic(ABC, Generic[P]):
         """The same, but a load that is under way is waited for, no longer than so many seconds."""
         topic = await self.open()
         index = coordinator_partition_of(key, topic.partitions)
-        await self._load_waits.wait(index, partial(self._asked_while_loading, index), seconds_max)
+        await self._loaded(index, seconds_max)
         return await self.led_for(key)
+
+    async def all_loaded(self, seconds_max: float) -> None:
+        """Return as soon as no partition is being loaded here, or after so many seconds, or when the topic cannot be
+        had."""
+        with contextlib.suppress(CoordinatorRefusal, TimeoutError):
+            topic = await self.open()
+            async with asyncio.timeout(seconds_max):
+                for index in range(topic.partitions):
+                    await self._loaded(index, seconds_max)
+
+    async def _loaded(self, index: int, seconds_max: float) -> None:
+        await self._load_waits.wait(index, partial(self._asked_while_loading, index), seconds_max)
 
     def _asked_while_loading(self, index: int) -> bool:
         if not self._running:

@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 UNKNOWN_OFFSET = -1
 
+LOAD_SECONDS_MAX = 1.0
+"""Logs of state that take longer to be loaded are worth the back-off of a client."""
+
 NO_SUCH_PARTITION = -2
 """In place of the node that serves a partition; -1 would be that of one without a leader."""
 
@@ -209,6 +212,7 @@ class ShareStates:
         return list(found)
 
     async def standings_here(self, group_id: str, partitions: Sequence[SharedPartition]) -> list[ShareStanding]:
+        await self._served.all_loaded(LOAD_SECONDS_MAX)
         offsets = await self._offsets(partitions)
         found = []
         for partition in partitions:
@@ -238,6 +242,7 @@ class ShareStates:
         return {partition: offsets for partition, offsets in zip(queues, found, strict=True) if offsets is not None}
 
     async def begin_here(self, group_id: str, state_epoch: int, starts: Sequence[NewStart]) -> list[ErrorCode]:
+        await self._served.all_loaded(LOAD_SECONDS_MAX)
         codes = []
         for partition, start in starts:
             try:

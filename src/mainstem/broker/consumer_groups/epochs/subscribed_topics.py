@@ -69,7 +69,7 @@ def compiled(expression: str) -> Any:
 
 
 def matching(expression: str, topics: Iterable[Topic], may_describe: Callable[[str], bool]) -> tuple[str, ...]:
-    """The names that an expression matches as a whole, of topics that a client may see. Raises `MemberRefused`."""
+    """The names that an expression matches as a whole, of topics that a client may see, internal ones among them as in
+    Kafka. Raises `MemberRefused`."""
     matches = compiled(expression).fullmatch
-    names = (topic.name for topic in topics if not topic.internal)
-    return tuple(sorted(name for name in names if matches(name) and may_describe(name)))
+    return tuple(sorted(topic.name for topic in topics if matches(topic.name) and may_describe(topic.name)))
