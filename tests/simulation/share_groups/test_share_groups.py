@@ -23,7 +23,11 @@ SEEDS_TO_FIND = 10
 ALWAYS = "delivered-to-two-at-once"
 """The plant that is looked for at each change: it is found within a second."""
 
-BROUGHT_TO_LIGHT_BY = {"share-lock-lost-at-failover": ["transfer"], "renewal-forgotten": ["clock"]}
+BROUGHT_TO_LIGHT_BY = {
+    "share-lock-lost-at-failover": ["transfer"],
+    "renewal-forgotten": ["clock"],
+    "lock-never-runs-out": ["clock"],
+}
 """Per planted bug the faults that show it, where these are not `FAULTS`."""
 FAULTS = ["transfer", "restart"]
 
