@@ -4,6 +4,7 @@ and offsets stay."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from tests.broker.consumer_groups.heartbeats import GROUP, Consumer, Table, id_o
 from tests.broker.consumer_groups.test_modern_groups import commit
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.protocol.error_codes import ErrorCode
@@ -191,18 +193,72 @@ def test_a_classic_member_that_does_not_join_is_gone_after_its_rebalance_timeout
     one, two = two_classic(table)
     new = Consumer(table, "new", ("flights",))
     settle(two, new, rounds=1)
-    assert one.generation is not None
-    request = HeartbeatRequest(group_id=GROUP, generation_id=one.generation, member_id=one.member_id)
     heard = set()
     for _ in range(PATIENCE_MS // 5_000):  # it says that it lives, and never joins
-        heard.add(table.ask(lambda ticket: table.machine.membership.heartbeat(ticket, request, table.now)).error_code)
+        heard.add(beat(table, one))
         settle(two, new, rounds=1)
         table.wait(5_000)
     assert heard == {ErrorCode.REBALANCE_IN_PROGRESS}
-    response = table.ask(lambda ticket: table.machine.membership.heartbeat(ticket, request, table.now))
-    assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert beat(table, one) is ErrorCode.UNKNOWN_MEMBER_ID
     settle(two, new)
     assert two.owned | new.owned == ALL_FOUR
+
+
+def test_a_classic_member_that_has_nothing_to_join_for_any_more_stays() -> None:
+    """A heartbeat tells it that partitions are free for it, and another member takes its time to hear of them: they are
+    its own no more when it asks again."""
+    table = Table(flights=4)
+    one, two = two_classic(table)
+    new = Consumer(table, "new", ("flights",))
+    settle(one, two, new)
+    assert one.generation is not None
+    member = table.machine.state.modern[GROUP].members[one.member_id]
+    waiting = replace(member.current, state=ReconciliationState.UNRELEASED_PARTITIONS)
+    for current, heard in ((waiting, ErrorCode.REBALANCE_IN_PROGRESS), (member.current, ErrorCode.NONE)):
+        member.current = current
+        assert beat(table, one) is heard
+    for _ in range(2 * PATIENCE_MS // 5_000):
+        settle(two, new, rounds=1)
+        table.wait(5_000)
+        assert beat(table, one) is ErrorCode.NONE
+
+
+def test_a_classic_member_that_joins_and_never_fetches_its_assignment_is_gone() -> None:
+    table = Table(flights=4)
+    one, two = two_classic(table)
+    new = Consumer(table, "new", ("flights",))
+    settle(one, two, new)
+    group = table.machine.state.modern[GROUP]
+    metadata = group.members[one.member_id].metadata
+    assert metadata is not None
+    assert metadata.classic_member_metadata is not None
+    (protocol,) = metadata.classic_member_metadata.supported_protocols
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=PATIENCE_MS,
+        rebalance_timeout_ms=PATIENCE_MS,
+        member_id=one.member_id,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name=protocol.name, metadata=protocol.metadata),),
+    )
+    caller = Caller(9, "one", "/10.0.0.2")
+    joined = table.ask(lambda ticket: table.machine.membership.join(ticket, request, caller, table.now))
+    assert joined.error_code == ErrorCode.NONE
+    for _ in range(PATIENCE_MS // 5_000 - 1):
+        assert beat(table, one) is ErrorCode.NONE  # it has nothing to join for, which ends no wait for its sync
+        settle(two, new, rounds=1)
+        table.wait(5_000)
+    table.wait(5_000)
+    assert beat(table, one) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def beat(table: Table, member: ClassicConsumer) -> ErrorCode:
+    """A heartbeat that the member does nothing about."""
+    assert member.generation is not None
+    request = HeartbeatRequest(group_id=GROUP, generation_id=member.generation, member_id=member.member_id)
+    return ErrorCode(
+        table.ask(lambda ticket: table.machine.membership.heartbeat(ticket, request, table.now)).error_code
+    )
 
 
 def test_commits_of_classic_members_carry_their_generation() -> None:

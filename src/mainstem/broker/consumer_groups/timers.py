@@ -15,8 +15,10 @@ class TimerKind:
     SYNC = 2
     EXPIRY = 3
     REVOCATION = 4
-    ANSWER = 5
-    """A classic member of a group that the coordinator assigns is to join, or to fetch its assignment."""
+    REJOIN = 5
+    """A classic member of a group that the coordinator assigns was told to join again."""
+    FETCH = 6
+    """Such a member has joined, and is to fetch its assignment."""
 
 
 class TimerKey(NamedTuple):

@@ -82,7 +82,7 @@ def joined(it: GroupStep, member_id: str, *, changed: bool = False) -> JoinGroup
     owned = () if subscription is None else subscription.owned_partitions
     settle(it, member_id, partitions_in(owned, it.topics), changed=changed)
     it.restart_session(member_id)
-    it.start_answer(member_id)  # its sync
+    it.await_fetch(member_id)
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=it.group.members[member_id].current.epoch,
@@ -142,9 +142,9 @@ def sync(it: GroupStep, request: SyncGroupRequest) -> SyncGroupResponse:
     it.restart_session(member.member_id)
     current = member.current
     if it.group.epoch > current.epoch and current.state != ReconciliationState.UNREVOKED_PARTITIONS:
-        it.start_answer(member.member_id)  # its join
+        it.await_join(member.member_id)
         return refused_sync(ErrorCode.REBALANCE_IN_PROGRESS)
-    it.stop_answer(member.member_id)
+    it.stop_await(member.member_id)
     metadata = classic.supported_protocols[0].metadata
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
@@ -163,8 +163,9 @@ def heartbeat(it: GroupStep, request: HeartbeatRequest) -> ErrorCode:
     it.restart_session(member.member_id)
     it.follow_topics(changed=False)
     if not _must_join(it.group, member):
+        it.stop_await_join(member.member_id)  # it was told to, did not hear it, and needs it no more
         return ErrorCode.NONE
-    it.start_answer(member.member_id, unless_started=True)
+    it.await_join(member.member_id)
     return ErrorCode.REBALANCE_IN_PROGRESS
 
 

@@ -51,20 +51,34 @@ class GroupStep(EpochStep[ModernGroup]):
         timeout_ms = self.own.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
         self.step.timers.set(self.timer(TimerKind.SESSION, member_id), self.step.now.monotonic_ms + timeout_ms)
 
-    def start_answer(self, member_id: str, *, unless_started: bool = False) -> None:
-        """A classic member has its rebalance timeout for its next join, or its next sync."""
-        timer = self.timer(TimerKind.ANSWER, member_id)
-        metadata = self.group.members[member_id].metadata
-        if metadata is not None and not (unless_started and timer in self.step.timers):
-            timeout_ms = max(metadata.rebalance_timeout_ms, ANSWER_WAIT_MS_MIN)
-            self.step.timers.set(timer, self.step.now.monotonic_ms + timeout_ms)
+    def await_join(self, member_id: str) -> None:
+        """A classic member is told to join again, and has its rebalance timeout for that, from the first time on."""
+        self.step.timers.cancel(self.timer(TimerKind.FETCH, member_id))
+        if self.timer(TimerKind.REJOIN, member_id) not in self.step.timers:
+            self._start_rebalance_timeout(TimerKind.REJOIN, member_id)
 
-    def stop_answer(self, member_id: str) -> None:
-        self.step.timers.cancel(self.timer(TimerKind.ANSWER, member_id))
+    def await_fetch(self, member_id: str) -> None:
+        """A classic member has joined, and has its rebalance timeout to fetch its assignment."""
+        self.stop_await_join(member_id)
+        self._start_rebalance_timeout(TimerKind.FETCH, member_id)
+
+    def stop_await_join(self, member_id: str) -> None:
+        self.step.timers.cancel(self.timer(TimerKind.REJOIN, member_id))
+
+    def stop_await(self, member_id: str) -> None:
+        """Nothing is expected of a classic member."""
+        self.stop_await_join(member_id)
+        self.step.timers.cancel(self.timer(TimerKind.FETCH, member_id))
+
+    def _start_rebalance_timeout(self, kind: int, member_id: str) -> None:
+        metadata = self.group.members[member_id].metadata
+        if metadata is not None:
+            timeout_ms = max(metadata.rebalance_timeout_ms, ANSWER_WAIT_MS_MIN)
+            self.step.timers.set(self.timer(kind, member_id), self.step.now.monotonic_ms + timeout_ms)
 
     def stop_timers(self, member_id: str) -> None:
         self.stop_revocation(member_id)
-        self.stop_answer(member_id)
+        self.stop_await(member_id)
         self.step.timers.cancel(self.timer(TimerKind.SESSION, member_id))
 
 
@@ -98,7 +112,8 @@ def time_over(it: GroupStep, kind: int, member_id: str) -> None:
     over = {
         TimerKind.SESSION: True,
         TimerKind.REVOCATION: member.current.state == ReconciliationState.UNREVOKED_PARTITIONS,
-        TimerKind.ANSWER: member.classic is not None,
+        TimerKind.REJOIN: member.classic is not None,
+        TimerKind.FETCH: member.classic is not None,
     }
     if over.get(kind, False):
         remove(it, [member_id])
