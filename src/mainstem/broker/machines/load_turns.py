@@ -2,12 +2,15 @@
 
 All of them side by side would all be ready at the end alone; in turns, the groups of the first ones go on much sooner,
 and nothing takes longer. A log that gets nowhere while others wait, for a disk or another node, goes behind them.
+
+To write a log afresh takes three times as long as to load it, and nobody waits for that: it begins when all logs are
+loaded, and one log does it at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 AT_ONCE = 2
 """Logs that are loaded side by side: while one waits for its disk, the other is replayed."""
@@ -27,6 +30,10 @@ class LoadTurns:
         self._slices: dict[Hashable, int] = {}
         """How many each has done."""
         self._changed = asyncio.Event()
+        self._rewritten: Hashable | None = None
+        """The log that is being written afresh."""
+        self._to_rewrite: dict[Hashable, Callable[[], None]] = {}
+        """Those that wait for that, with the call by which they hear that they may ask again."""
 
     async def take(self, log: Hashable) -> None:
         """A slice of a load is done: return when it is time for the next."""
@@ -64,3 +71,29 @@ class LoadTurns:
         if self._slices.pop(log, None) is not None:
             self._loading.remove(log)
             self._changed.set()
+            self._let_rewrite()
+
+    def may_rewrite(self, log: Hashable, tell: Callable[[], None]) -> bool:
+        """Whether a log may be written afresh now; it does so until `rewrite_ended`. If not, `tell` is called when it
+        may ask again."""
+        if self._loading or self._rewritten is not None:
+            self._to_rewrite[log] = tell
+            return False
+        self._to_rewrite.pop(log, None)
+        self._rewritten = log
+        return True
+
+    def rewrite_ended(self, log: Hashable) -> None:
+        """A log was written afresh, or will not be: it need not have begun."""
+        self._to_rewrite.pop(log, None)
+        if self._rewritten is log:
+            self._rewritten = None
+            self._let_rewrite()
+
+    def _let_rewrite(self) -> None:
+        """Have all that wait ask again, if one of them may begin."""
+        if self._loading or self._rewritten is not None:
+            return
+        waiting, self._to_rewrite = self._to_rewrite, {}
+        for tell in waiting.values():
+            tell()

@@ -405,11 +405,11 @@ class MachineRuntime(Generic[M]):
         assert self.machine is not None
         records, answers = self._next_records()
         due = self._rewrite or self._grown_bytes > max(self._snapshot_after_bytes, self._snapshot_bytes)
-        if due and self._snapshot is None and not self.gaps:
+        if due and self._snapshot is None and not self.gaps and self._load_turns.may_rewrite(self, self._work.set):
             self._rewrite = False
             self._snapshot = _Snapshot(self._log.end, self.machine.sections())
         snapshot = self._snapshot
-        if snapshot is not None and not self._entries:
+        if snapshot is not None:  # however much else there is to write: other logs wait for this one
             records += snapshot.next_records(self.machine)
         if records:
             self._writing = True
@@ -444,6 +444,7 @@ class MachineRuntime(Generic[M]):
         self._snapshot = None
         self._grown_bytes = 0
         self._snapshot_bytes = snapshot.bytes_written
+        self._load_turns.rewrite_ended(self)
         if not await self._log.drop_before(snapshot.start):
             logger.warning("%s: the log could not be cut at %d", self._name, snapshot.start)
 
@@ -455,6 +456,7 @@ class MachineRuntime(Generic[M]):
         self._entries.clear()
         self._writing = False
         self._snapshot = None
+        self._load_turns.rewrite_ended(self)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
