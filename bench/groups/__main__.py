@@ -1,6 +1,6 @@
 """How fast do groups agree, and what do many of them cost? The same of Mainstem and of Kafka, in one run.
 
-    python -m bench.groups rebalances [--members 10 100 1000] [--rounds 1]
+    python -m bench.groups rebalances [--members 10 100 1000] [--rounds 1] [--protocol classic]
     python -m bench.groups many [--groups 100000]
 
 `rebalances`: groups of the classic protocol and of the new one (KIP-848), from the cause until every member has its
@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 from bench.__main__ import CACHE, SYSTEMS
 from bench.groups.administration import coordinators
 from bench.groups.librdkafka_group import librdkafka_rebalances
-from bench.groups.many_groups import Figure, longest_turn, one_node, three_nodes
-from bench.groups.rebalances import SESSION_TIMEOUT_MS, Rebalance, rebalances
+from bench.groups.many_groups import Figure, held, longest_turn, one_node, three_nodes
+from bench.groups.rebalances import SESSION_TIMEOUT_MS, Meter, Rebalance, rebalances
 from bench.machine import tuned
 from bench.systems import all_systems
 from bench.systems.mainstem import TURNS_TOLD
@@ -51,11 +51,13 @@ SETTINGS = {
     "kafka.group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "kafka.group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "groups.consumer_session_timeout_ms": str(SESSION_TIMEOUT_MS),
+    "groups.group_metadata_bytes_max": "8000000",
     "server.connections_max": CONNECTIONS_MAX,
     "server.connections_per_host_max": CONNECTIONS_MAX,
     TURNS_TOLD: "yes",
 }
-"""Each system takes its own."""
+"""Each system takes its own. A classic group keeps all of its members in one record: a megabyte, the default of both,
+is too small for ten thousand."""
 
 
 def started(chosen: list[str], directory: Path, nodes: int = 1, heap: str = "1g") -> dict[str, Node]:
@@ -87,16 +89,16 @@ class Row(NamedTuple):
     members: str
     round: int
     rebalance: Rebalance
-    turn_ms: float | None
-    """The longest of the node's event loop in all rebalances of the group."""
 
 
-async def all_rebalances(nodes: Mapping[str, Node], sizes: list[int], rounds: int) -> list[Row]:
+async def all_rebalances(
+    nodes: Mapping[str, Node], protocols: Sequence[str], sizes: list[int], rounds: int
+) -> list[Row]:
     rows: list[Row] = []
     for node in nodes.values():
         await coordinators(node.address, ["warm"])
     for round_ in range(rounds + 1):  # round 0 warms up
-        for protocol in PROTOCOLS:
+        for protocol in protocols:
             for size in (0, *sizes) if round_ else (WARM_UP_MEMBERS,):
                 for system, node in nodes.items():
                     found = await _rebalances(system, node, protocol, size, round_)
@@ -108,24 +110,29 @@ async def all_rebalances(nodes: Mapping[str, Node], sizes: list[int], rounds: in
 
 async def _rebalances(system: str, node: Node, protocol: str, size: int, round_: int) -> list[Row]:
     """Size 0: that of librdkafka."""
-    longest_turn(node)
+
+    def turn_ms() -> float | None:
+        turns = longest_turn(node)
+        if turns and turns[0].value > TARGET_TURN_MS:
+            print(f"{turns[0].what}: {turns[0].value:.1f} ms", flush=True)
+        return turns[0].value if turns else None
+
     cpu = node.tree.cpu_seconds
     if size:
-        found, members = await rebalances(node.address, protocol, size, cpu), str(size)
+        memory = (lambda: None) if node.http is None else lambda: held(node)
+        found, members = await rebalances(node.address, protocol, size, Meter(cpu, turn_ms, memory)), str(size)
     else:
         found = await librdkafka_rebalances(node.address, protocol, LIBRDKAFKA_MEMBERS, cpu)
         members = f"{LIBRDKAFKA_MEMBERS} librdkafka"
-    turns = longest_turn(node)
-    if turns and turns[0].value > TARGET_TURN_MS:
-        print(f"{turns[0].what}: {turns[0].value:.1f} ms", flush=True)
-    return [Row(system, protocol, members, round_, one, turns[0].value if turns else None) for one in found]
+    return [Row(system, protocol, members, round_, one) for one in found]
 
 
 def line(row: Row) -> str:
-    turn = "" if row.turn_ms is None else f"{row.turn_ms:>8.1f}"
     one = row.rebalance
+    turn = "" if one.turn_ms is None else f", longest turn {one.turn_ms:.1f} ms"
+    memory = "" if one.member_bytes is None else f", {one.member_bytes / 1000:.1f} KB a member"
     return (f"{row.system:<10}{row.protocol:<10}{row.members:<15}{one.cause:<16}"
-            f"{one.seconds:>9.3f} s {one.cpu_seconds:>8.2f} s CPU{turn}")  # fmt: skip
+            f"{one.seconds:>9.3f} s {one.cpu_seconds:>8.2f} s CPU{turn}{memory}")  # fmt: skip
 
 
 def rebalance_table(rows: Sequence[Row]) -> str:
@@ -142,7 +149,8 @@ def rebalance_table(rows: Sequence[Row]) -> str:
         seconds = {name: statistics.median(row.rebalance.seconds for row in of[name]) for name in of if of[name]}
         cpu = {name: statistics.median(row.rebalance.cpu_seconds for row in of[name]) for name in of if of[name]}
         ratio = f"{cpu['kafka'] / cpu['mainstem']:.1f}" if len(cpu) == len(SYSTEMS) and cpu["mainstem"] else ""
-        turn = max((row.turn_ms for row in of["mainstem"] if row.turn_ms is not None), default=None)
+        told = [row.rebalance.turn_ms for row in of["mainstem"]]
+        turn = max((turn_ms for turn_ms in told if turn_ms is not None), default=None)
         cells = [f"{seconds[name]:.2f}" if name in seconds else "" for name in SYSTEMS]
         cells += [f"{cpu[name]:.2f}" if name in cpu else "" for name in SYSTEMS]
         lines.append(f"| {' | '.join((*key, *cells, ratio, '' if turn is None else f'{turn:.1f}'))} |")
@@ -181,6 +189,7 @@ def main() -> int:
     agree = commands.add_parser("rebalances", help="groups that come to an agreement")
     agree.add_argument("--members", type=int, nargs="+", default=[10, 100, 1000])
     agree.add_argument("--rounds", type=int, default=1)
+    agree.add_argument("--protocol", action="append", choices=PROTOCOLS, help="only this one; repeatable")
     crowd = commands.add_parser("many", help="very many groups, and the death of their coordinator")
     crowd.add_argument("--groups", type=int, default=100_000)
     for command in (agree, crowd):
@@ -197,7 +206,9 @@ def main() -> int:
         else:
             nodes = started(chosen, Path(name))
             try:
-                rows = asyncio.run(all_rebalances(nodes, options.members, options.rounds))
+                rows = asyncio.run(
+                    all_rebalances(nodes, options.protocol or PROTOCOLS, options.members, options.rounds)
+                )
             finally:
                 stop(nodes)
             print(rebalance_table(rows))

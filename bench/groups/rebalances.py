@@ -29,22 +29,38 @@ CONNECTS_AT_ONCE = 100
 CAUSES = ("all join", "one more joins", "one leaves", "one is dead")
 
 
+class Meter(NamedTuple):
+    """The node's own part in a rebalance."""
+
+    cpu: Callable[[], float]
+    """Seconds of processor time so far."""
+    turn_ms: Callable[[], float | None] = lambda: None
+    """The longest turn of its event loop since it was asked last; None: it does not tell."""
+    memory: Callable[[], int | None] = lambda: None
+    """Bytes that it holds; None: they do not say what members cost."""
+
+
 class Rebalance(NamedTuple):
     cause: str
     seconds: float
     cpu_seconds: float
     """Of the node."""
+    turn_ms: float | None = None
+    """The longest turn of its event loop."""
+    member_bytes: float | None = None
+    """The memory that it holds more for each member, with its connection, once all have joined."""
 
 
 async def rebalances(
     address: str,
     protocol: str,
     members: int,
-    cpu: Callable[[], float],
+    meter: Meter,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
 ) -> list[Rebalance]:
-    """One for each of `CAUSES`; `cpu` gives what the node took so far. The node must have this session timeout,
-    too. Raises BenchError, and TimeoutError for a group that does not settle."""
+    """One for each of `CAUSES`. The node must have this session timeout, too. Raises BenchError, and TimeoutError for a
+    group that does not settle."""
+    cpu = meter.cpu
     partitions = min(PARTITIONS_PER_MEMBER * members, PARTITIONS_MAX)
     name = f"{protocol}-{members}-{time.time_ns()}"
     topic_id = await new_topic(address, name, partitions)
@@ -55,9 +71,14 @@ async def rebalances(
 
     async def settled(cause: str, begun: float, cpu_before: float) -> None:
         settled_at = await board.settled(SETTLE_SECONDS_MAX)
-        found.append(Rebalance(cause, settled_at - begun, cpu() - cpu_before))
+        cpu_seconds = cpu() - cpu_before
         await asyncio.sleep(QUIET_SECONDS)
+        after = None if found else meter.memory()
+        more = None if after is None or empty is None else (after - empty) / members
+        found.append(Rebalance(cause, settled_at - begun, cpu_seconds, meter.turn_ms(), more))
 
+    empty = meter.memory()
+    meter.turn_ms()
     try:
         await connected(players)
         *first, late = players

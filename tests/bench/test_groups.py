@@ -11,7 +11,7 @@ from bench.errors import BenchError
 from bench.groups.administration import coordinators, new_topic
 from bench.groups.board import Board
 from bench.groups.offsets import answered, committed
-from bench.groups.rebalances import CAUSES, rebalances
+from bench.groups.rebalances import CAUSES, Meter, rebalances
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving
 
@@ -62,7 +62,7 @@ def test_a_group_goes_through_its_rebalances_and_many_give_their_offsets_after_a
 
     async def before() -> None:
         await coordinators(node.kafka, group_ids)
-        found = await rebalances(node.kafka, "consumer", 3, lambda: 0.0, SESSION_MS)
+        found = await rebalances(node.kafka, "consumer", 3, Meter(lambda: 0.0), SESSION_MS)
         assert [one.cause for one in found] == list(CAUSES)
         await new_topic(node.kafka, "committed", 2)
         assert await committed(node.kafka, group_ids, "committed", [0, 1]) > 0
