@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
@@ -54,6 +55,8 @@ it."""
 GARBAGE_THRESHOLDS = 10_000, 20, 50
 """As often as Python looks by itself, it takes a tenth of the time of tests that start no process."""
 
+REASON_CHARACTERS_MAX = 300
+
 _BEGAN = pytest.StashKey[float]()
 
 
@@ -67,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(AT_EACH_CHANGE if config.option.markexpr == "not long" else AT_LENGTH)
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondsOfFiles())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
 
 
 @pytest.hookimpl(trylast=True)
@@ -113,6 +118,18 @@ def few_descriptors_left(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(f"{request.path.name} found {before} descriptors open and leaves {len(left)}, most of {most}")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_directories_left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A file's directories go when all of it has passed, those of its fixtures as well: a disk that fills up meanwhile
+    has nodes refuse what tests wait for."""
+    there, failed = set(tmp_path_factory.getbasetemp().iterdir()), request.session.testsfailed
+    yield
+    if request.session.testsfailed == failed:
+        for left in set(tmp_path_factory.getbasetemp().iterdir()) - there:
+            if not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
     """Shared by all files of a worker: a JVM that has started, and knows its way, splits in a fraction of the time."""
@@ -130,6 +147,25 @@ def open_descriptors() -> list[str]:
         with suppress(OSError):  # that by which they are listed
             found.append(re.sub(r"\d+", "N", os.readlink(descriptor)))
     return found
+
+
+class FailuresAtOnce:
+    """Says at once what failed, in one line each: a run that is cut off has told it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and told is not None:
+            told.write_line(f"\n{report.nodeid} ({report.when}): {reason(report)}", red=True)
+
+
+def reason(report: pytest.TestReport) -> str:
+    """The last words of what went wrong, on one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    words = crash.message if crash is not None else str(report.longrepr)
+    return " ".join(words.split())[:REASON_CHARACTERS_MAX]
 
 
 @pytest.hookimpl(tryfirst=True)

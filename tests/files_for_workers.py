@@ -1,5 +1,9 @@
 """Hands the files of a run to its workers (pytest-xdist, `--dist loadfile`), and goes on when one of them has crashed.
 
+pytest-xdist hands out again what a crashed worker had been given, with the files it was through with. Whoever gets two
+such files has nothing to run and never asks for more, so that the run never ends; and the test that crashed is run
+again, which may hang as long again. So only what is left is handed out.
+
 A worker begins a test only once it knows the next, or that there is none. pytest-xdist gives the worker that takes the
 place of a crashed one a single file, and looks again when one of its tests is done: where a single test is left of that
 file, while other files wait and no other worker runs any more, nobody ever goes on. So there is a second look at once.
@@ -10,9 +14,12 @@ minute of processor time until it knows its way, and each worker with such a fil
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 SHARE_A_JVM = frozenset(
     {
@@ -31,6 +38,23 @@ class FilesForWorkers(LoadFileScheduling):  # type: ignore[misc]
         super().schedule()
         if self.collection is not None:
             super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        with suppress(OSError):  # it has just crashed: when that is heard of, the file is handed to another
+            super()._assign_work_unit(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Forget a worker. Returns the test that it was running; None where it had run all its tests."""
+        left = {file: tests for file, tests in self.assigned_work.pop(node).items() if not all(tests.values())}
+        if not left:
+            return None
+        tests = next(iter(left.values()))
+        crashed: str = next(test for test, done in tests.items() if not done)
+        tests[crashed] = True
+        self.workqueue.update({file: tests for file, tests in left.items() if not all(tests.values())})
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)

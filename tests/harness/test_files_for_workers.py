@@ -21,38 +21,57 @@ def test_it():
     Path("{name}").touch()
 """
 
-CRASHES_ONCE = """
+CRASHES = """
 import os, time
 from pathlib import Path
 
 def test_it():
     while not Path("third").exists():  # the other worker is at its end
         time.sleep(0.01)
-    if not Path("crashed").exists():
-        Path("crashed").touch()
-        os._exit(1)
+    Path("crashed").write_text("again" if Path("crashed").exists() else "once")
+    os._exit(1)
 """
 
 
-def test_files_that_a_crashed_worker_had_still_to_run_are_run(tmp_path: Path) -> None:
-    """Each worker is given two files. One runs its two; the other crashes in its first, in the last test of it."""
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_1.py").write_text(PASSES.format(name="first"))
-    (tmp_path / "test_2.py").write_text(CRASHES_ONCE)
-    (tmp_path / "test_3.py").write_text(PASSES.format(name="third"))
-    (tmp_path / "test_4.py").write_text(PASSES.format(name="fourth"))
-    options = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
+def run_of(directory: Path, workers: int, files: dict[str, str]) -> str:
+    """What pytest says of a run of these files, by name, in their order."""
+    (directory / "conftest.py").write_text(CONFTEST)
+    for name, text in files.items():
+        (directory / name).write_text(text)
+    options = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "test_1.py", "test_2.py", "test_3.py", "test_4.py"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=directory,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
     )
-    assert "1 failed, 4 passed" in run.stdout, run.stdout + run.stderr
+    return run.stdout + run.stderr
+
+
+def test_files_that_a_crashed_worker_had_still_to_run_are_run(tmp_path: Path) -> None:
+    """Each worker is given two files. One runs its two; the other crashes in its first, in the last test of it."""
+    files = {
+        "test_1.py": PASSES.format(name="first"),
+        "test_2.py": CRASHES,
+        "test_3.py": PASSES.format(name="third"),
+        "test_4.py": PASSES.format(name="fourth"),
+    }
+    told = run_of(tmp_path, 2, files)
+    assert "1 failed, 3 passed" in told, told
     assert (tmp_path / "fourth").exists()
+    assert (tmp_path / "crashed").read_text() == "once", "what crashed, and may hang for long, is not run again"
+
+
+def test_a_worker_may_crash_that_was_through_with_files(tmp_path: Path) -> None:
+    """The only worker has run three files; of the fourth and the fifth, its heir runs what is left."""
+    files = {f"test_{number}.py": PASSES.format(name=name) for number, name in enumerate(("first", "second", "third"))}
+    files |= {"test_4.py": CRASHES + "\n\ndef test_more(): pass\n", "test_5.py": PASSES.format(name="fifth")}
+    told = run_of(tmp_path, 1, files)
+    assert "1 failed, 5 passed" in told, told
+    assert (tmp_path / "fifth").exists()
 
 
 def test_all_files_that_share_a_jvm_go_to_one_worker() -> None:
