@@ -34,7 +34,7 @@ def test_it():
 
 
 def run_of(directory: Path, workers: int, files: dict[str, str]) -> str:
-    """What pytest says of a run of these files, by name, in their order."""
+    """Run these files, by name, in their order. Returns what pytest prints."""
     (directory / "conftest.py").write_text(CONFTEST)
     for name, text in files.items():
         (directory / name).write_text(text)
