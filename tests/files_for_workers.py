@@ -1,7 +1,7 @@
 """Hands the files of a run to its workers (pytest-xdist, `--dist loadfile`), and goes on when one of them has crashed.
 
-pytest-xdist hands out again what a crashed worker had been given, with the files it was through with. A worker given two
-such files has nothing to run and never asks for more, so that the run never ends; and the test that crashed is run
+pytest-xdist hands out again what a crashed worker had been given, with the files it was through with. A worker given
+two such files has nothing to run and never asks for more, so that the run never ends; and the test that crashed is run
 again, which may hang as long again. So only what is left is handed out.
 
 A worker begins a test only once it knows the next, or that there is none. pytest-xdist gives the worker that takes the
