@@ -43,6 +43,16 @@ class Layout(NamedTuple):
     """The same, behind the guard."""
 
 
+class Ports(NamedTuple):
+    """Of one node."""
+
+    clients: int
+    among: int
+    """For the other nodes, where clients are told of somebody who stands between."""
+    controllers: Sequence[int]
+    """Of all nodes."""
+
+
 class Kafka:
     name = "kafka"
 
@@ -77,15 +87,17 @@ class Kafka:
 
     def lay_out(self, setup: Setup) -> Layout:
         """Directories and configurations, formatted unless they were used before."""
-        *ports, guarded_port = free_ports(2 * setup.nodes + 1)
-        kafka, controllers = ports[: setup.nodes], ports[setup.nodes :]
+        *ports, guarded_port = free_ports(3 * setup.nodes + 1)
+        kafka, controllers, among = ([*ports[kind::3]] for kind in range(3))
+        kafka = list(setup.ports) or kafka
         guarded = f"127.0.0.1:{guarded_port}" if setup.guard is not None else None
         numbers = range(1, setup.nodes + 1)
         data = [setup.directory / f"data-{number}" for number in numbers]
         files = [setup.directory / f"server-{number}.properties" for number in numbers]
         for number, directory, file in zip(numbers, data, files, strict=True):
             directory.mkdir(parents=True, exist_ok=True)
-            file.write_text(_properties(setup, number, directory, kafka[number - 1], controllers, guarded))
+            own = Ports(kafka[number - 1], among[number - 1], controllers)
+            file.write_text(_properties(setup, number, directory, own, guarded))
         java = ["java", f"-Xms{setup.heap}", f"-Xmx{setup.heap}", *JVM_FLAGS,
                 f"-XX:ActiveProcessorCount={setup.cores_count}", "-cp", self.class_path]  # fmt: skip
         if not (data[0] / "meta.properties").exists():
@@ -103,17 +115,17 @@ class Kafka:
                 raise BenchError(f"Kafka could not format its directory: {done.stderr.strip()[-800:]}")
 
 
-def _properties(
-    setup: Setup, number: int, data: Path, kafka: int, controllers: Sequence[int], guarded: str | None
-) -> str:
-    voters = (f"{one}@127.0.0.1:{port}" for one, port in enumerate(controllers, 1))
+def _properties(setup: Setup, number: int, data: Path, ports: Ports, guarded: str | None) -> str:
+    voters = (f"{one}@127.0.0.1:{port}" for one, port in enumerate(ports.controllers, 1))
+    controller = f"CONTROLLER://127.0.0.1:{ports.controllers[number - 1]}"
+    clients = f"PLAINTEXT://127.0.0.1:{ports.clients}"
     in_sync = str(setup.nodes // 2 + 1)
     settings = {
         "process.roles": "broker,controller",
         "node.id": str(number),
         "controller.quorum.voters": ",".join(voters),
-        "listeners": f"PLAINTEXT://127.0.0.1:{kafka},CONTROLLER://127.0.0.1:{controllers[number - 1]}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka}",
+        "listeners": f"{clients},{controller}",
+        "advertised.listeners": clients,
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
         "min.insync.replicas": in_sync,
@@ -128,8 +140,20 @@ def _properties(
     }
     if setup.durability is Durability.SYNC:
         settings["log.flush.interval.messages"] = "1"
+    if setup.advertised:
+        among = f"AMONG://127.0.0.1:{ports.among}"
+        settings |= {
+            "listeners": f"{clients},{among},{controller}",
+            "advertised.listeners": f"PLAINTEXT://{setup.advertised[number - 1]},{among}",
+            "inter.broker.listener.name": "AMONG",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,AMONG:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
     if setup.guard is not None and guarded is not None:
         settings |= setup.guard.of_kafka(guarded, settings)
     own = "kafka."
-    settings |= {key.removeprefix(own): value for key, value in setup.settings.items() if key.startswith(own)}
+    settings |= {
+        key.removeprefix(own): setup.setting(value, number)
+        for key, value in setup.settings.items()
+        if key.startswith(own)
+    }
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -52,6 +52,7 @@ class Mainstem:
         count = setup.nodes
         *ports, guarded_port = free_ports(3 * count + 1)
         kafka, http, rpc = ([f"127.0.0.1:{port}" for port in ports[kind::3]] for kind in range(3))
+        kafka = [f"127.0.0.1:{port}" for port in setup.ports] or kafka
         guarded = f"127.0.0.1:{guarded_port}" if setup.guard is not None else None
         settings = {
             "journal.durability": _DURABILITIES[setup.durability],
@@ -76,8 +77,10 @@ class Mainstem:
             ]  # fmt: skip
             if count > 1:
                 command += ["--config", str(_peers(directory, at + 1, rpc))]
+            if setup.advertised:
+                command += ["--set", f"server.advertise={setup.advertised[at]}"]
             for key, value in settings.items():
-                command += ["--set", f"{key}={value}"]
+                command += ["--set", f"{key}={setup.setting(value, at + 1)}"]
             commands.append(command)
         environment = self.environment()
         begun = time.perf_counter()

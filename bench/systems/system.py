@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from bench import page_cache
 from bench.errors import SystemFailed
@@ -26,6 +27,9 @@ from bench.systems.guard import Guard
 START_SECONDS_MAX = 120.0
 """Recovery after a kill with thousands of queues included."""
 STOP_SECONDS_MAX = 20.0
+OWN_NUMBER = "{node}"
+OUTPUT = "output"
+"""The file in a setup's directory to which its processes print."""
 _PROBE_SECONDS = 0.01
 _METADATA_OF_NO_TOPIC = struct.pack(">ihhih5si", 0, 3, 1, 1, 5, b"bench", 0)
 
@@ -43,7 +47,8 @@ class Durability(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """How a node is to be started. `settings` are the system's own keys; each system takes those meant for it."""
+    """How a node is to be started. `settings` are the system's own keys; each system takes those meant for it, and
+    `{node}` in a value stands for the number of the node that takes it."""
 
     directory: Path
     cpus: tuple[int, ...]
@@ -60,6 +65,14 @@ class Setup:
     """More than one: a cluster, every topic of which has that many replicas at the most."""
     guard: Guard | None = None
     """Of a single node: what clients meet at a second listener."""
+    ports: Sequence[int] = ()
+    """On which the nodes serve clients, in order; empty: any that are free."""
+    advertised: Sequence[str] = ()
+    """HOST:PORT of each node that clients are told, for who stands between; empty: where it listens."""
+
+    def setting(self, value: str, node: int) -> str:
+        """A value of `settings` for the node of this number."""
+        return value.replace(OWN_NUMBER, str(node))
 
 
 class Node:
@@ -93,7 +106,7 @@ class Node:
             if not self.lives:
                 codes = [process.returncode for process in self._processes if process.returncode is not None]
                 raise SystemFailed(f"a node ended while it started, with code {codes[0]}; "
-                                   f"its output is in {self.setup.directory / 'output'}")  # fmt: skip
+                                   f"its output is in {self.setup.directory / OUTPUT}")  # fmt: skip
             if time.perf_counter() > deadline:
                 raise SystemFailed(f"a node was not ready after {START_SECONDS_MAX:.0f} s")
             time.sleep(_PROBE_SECONDS)
@@ -126,6 +139,23 @@ class Node:
         process = self._processes[self._addresses.index(address)]
         ProcessTree(process.pid).kill()
         process.wait()
+
+    def stop_one(self, address: str) -> None:
+        """Ask the process that has this address to end, and wait for that; one that has ended stays so."""
+        process = self._processes[self._addresses.index(address)]
+        process.terminate()
+        process.wait(START_SECONDS_MAX)
+
+    def start_one(self, address: str) -> None:
+        """Start the process that has this address again, on its data, if it does not run; nobody waits for it."""
+        at = self._addresses.index(address)
+        ended = self._processes[at]
+        if ended.poll() is None:
+            return
+        processes = list(self._processes)
+        processes[at] = launch_again(self.setup, ended)
+        self._processes = processes
+        self.tree = ProcessTree(*(process.pid for process in processes))
 
     def stop(self) -> None:
         """Ask it to end, as an operator would; kill what is left after a while."""
@@ -168,10 +198,20 @@ class System(Protocol):
 
 def launch(setup: Setup, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a pinned process that writes to `output` in its directory."""
+    return _launched(setup, ["taskset", "-c", ",".join(map(str, setup.cpus)), *command], environment)
+
+
+def launch_again(setup: Setup, ended: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Start what `launch` had started, in the environment of the bench but for Mainstem's settings in it."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
+    return _launched(setup, cast(Sequence[str], ended.args), environment)
+
+
+def _launched(setup: Setup, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     setup.directory.mkdir(parents=True, exist_ok=True)
-    with (setup.directory / "output").open("ab") as output:
+    with (setup.directory / OUTPUT).open("ab") as output:
         return subprocess.Popen(
-            ["taskset", "-c", ",".join(map(str, setup.cpus)), *command],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
-from bench.interop.suites import Outcome, Suite, outcomes_of_go, outcomes_of_pytest, regretted, split_words, table
+from bench.interop.suites.__main__ import regretted, split_words, table
+from bench.interop.suites.compose import Compose
+from bench.interop.suites.go_suites import one_of, outcomes_of_go
+from bench.interop.suites.librdkafka_suite import outcomes_of_librdkafka
+from bench.interop.suites.python_suites import outcomes_of_pytest
+from bench.interop.suites.suite import Outcome, Suite
+from bench.systems.system import OUTPUT, Durability, Node, Setup, launch
 
 PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
 
@@ -43,6 +52,57 @@ def test_outcomes_of_go_are_those_of_tests_and_what_hung_has_failed() -> None:
         )
     )
     assert outcomes_of_go(output) == {"TestGood": PASSED, "TestBad": FAILED, "TestOff": SKIPPED, "TestHung": FAILED}
+
+
+def test_outcomes_of_librdkafka_are_those_of_tests_that_were_asked_for() -> None:
+    def told(state: str, *, known_issue: bool = False) -> dict[str, object]:
+        return {"state": state, "known_issue": known_issue, "report": []}
+
+    tests = {
+        "<MAIN>": told("PASSED"),
+        "0001_good": told("PASSED"),
+        "0002_bad": told("FAILED"),
+        "0003_hung": told("RUNNING"),
+        "0004_off": told("SKIPPED"),
+        "0005_other": told("DNS"),
+        "0006_known": told("FAILED", known_issue=True),
+    }
+    assert outcomes_of_librdkafka(json.dumps({"tests": tests})) == {
+        "0001_good": PASSED,
+        "0002_bad": FAILED,
+        "0003_hung": FAILED,
+        "0004_off": SKIPPED,
+        "0006_known": SKIPPED,
+    }
+
+
+def test_the_tests_of_some_files_become_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "a_test.go").write_text(
+        "func TestA(t *testing.T) {\n\tt.Run(func(t *testing.T) {})\n}\nfunc help() {}\n"
+    )
+    (tmp_path / "b_test.go").write_text("func TestB(t *testing.T) {}\nfunc BenchmarkB(b *testing.B) {}\n")
+    assert one_of(tmp_path.glob("*.go")) == "^(TestA|TestB)$"
+
+
+def test_a_suite_stops_and_starts_nodes_by_the_words_of_docker_compose(tmp_path: Path) -> None:
+    setup = Setup(directory=tmp_path, cpus=(0,), cores_count=1, durability=Durability.NONE)
+    sleeper = ["sh", "-c", "echo up; exec sleep 1000"]
+    node = Node(setup, [launch(setup, sleeper, os.environ) for _ in range(2)], ["host:1", "host:2"])
+
+    def docker(*words: str) -> str:
+        environment = os.environ | {"PATH": compose.path}
+        return subprocess.run(["docker", *words], env=environment, capture_output=True, text=True).stdout
+
+    try:
+        with Compose(node) as compose:
+            for word, lives in (("stop", False), ("stop", False), ("start", True), ("start", True)):
+                assert docker("compose", word, "kafka-2") == ""
+                assert node.lives is lives
+            assert docker("compose", "logs", "--since", "2026", "kafka-1") == (tmp_path / OUTPUT).read_text()
+            assert "`docker compose exec kafka-2` is not" in docker("compose", "exec", "kafka-2")
+            assert "`docker compose stop kafka-3` is not" in docker("compose", "stop", "kafka-3")
+    finally:
+        node.kill()
 
 
 def test_what_kafka_passes_counts_and_what_differs_is_told() -> None:

@@ -1,0 +1,68 @@
+"""The common ground of the suites: where one is fetched, the nodes it wants, how it is run, how its tests end."""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.errors import BenchError
+from bench.interop.languages import Words
+from bench.systems.system import Node
+
+SUITE_SECONDS_MAX = 3600.0
+TEST_SECONDS_MAX = 60
+
+
+class Outcome(enum.Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+Outcomes = Mapping[str, Outcome]
+"""By test."""
+
+
+class Wanted(NamedTuple):
+    """The nodes that a suite wants, in the words of `Setup`."""
+
+    settings: Mapping[str, str] = {}
+    nodes: int = 1
+    ports: Sequence[int] = ()
+    advertised: Sequence[str] = ()
+    heap: str = "768m"
+
+
+class Suite(NamedTuple):
+    name: str
+    version: str
+    fetched: Callable[[], Path]
+    """Fetches what is missing, and returns where the suite is. It raises CalledProcessError or BenchError."""
+    run: Callable[[Path, Node, Words, Path], Outcomes]
+    """Takes what was fetched, what to test, words for the runner, and the file for the output."""
+    wanted: Wanted = Wanted()
+
+
+def run(command: Words, directory: Path, environment: Mapping[str, str], output: Path) -> None:
+    """Tests that fail are told by the outcomes. Raises BenchError. Processes that the suite leaves behind end with
+    it."""
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            command, cwd=directory, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=file,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait(SUITE_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise BenchError(f"the suite did not end within {SUITE_SECONDS_MAX:.0f} s: {output}") from error
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
