@@ -23,6 +23,13 @@ from mainstem.protocol.messages.share_group_offsets import (
     DescribeShareOffsetsTopic,
 )
 
+MOVING = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""While a coordinator changes."""
+
 
 class ShareOffsets:
     """The offsets of one group, by way of its coordinator; leaving the context closes the connections."""
@@ -48,17 +55,25 @@ class ShareOffsets:
     def altered(self, topic: str, *starts: tuple[int, int]) -> Any:
         rows = tuple(AlterShareOffset(partition_index=index, start_offset=start) for index, start in starts)
         named = AlterShareOffsetsTopic(topic_name=topic, partitions=rows)
-        return self._asked(AlterShareGroupOffsetsRequest(group_id=self._group, topics=(named,)), 0)
+        return self._changed(AlterShareGroupOffsetsRequest(group_id=self._group, topics=(named,)))
 
     def deleted(self, *topics: str) -> Any:
         named = tuple(DeleteShareOffsetsTopic(topic_name=topic) for topic in topics)
-        return self._asked(DeleteShareGroupOffsetsRequest(group_id=self._group, topics=named), 0)
+        return self._changed(DeleteShareGroupOffsetsRequest(group_id=self._group, topics=named))
+
+    def _changed(self, request: Any) -> Any:
+        """What was answered about the topics, once the coordinator is there: admin clients ask again as well."""
+        return eventually(lambda: self._unless_moving(self._asked(request, 0)), what="an answer from the coordinator")
+
+    @staticmethod
+    def _unless_moving(answer: Any) -> Any:
+        return None if answer.error_code in MOVING else answer
 
     def _told(self, asked: DescribeShareOffsetsGroup) -> Any:
         """None while a leader changes: admin clients ask again then."""
         [found] = self._asked(DescribeShareGroupOffsetsRequest(groups=(asked,)), 1).groups
         codes = {found.error_code} | {row.error_code for topic in found.topics for row in topic.partitions}
-        return None if ErrorCode.COORDINATOR_NOT_AVAILABLE in codes else found
+        return None if MOVING & codes else found
 
     def _asked(self, request: Any, version: int) -> Any:
         finding = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=(self._group,))
