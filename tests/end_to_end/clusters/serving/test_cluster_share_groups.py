@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         tmp_path_factory.mktemp("cluster"),
         "pipeline.mode=off",
         "shares.auto_offset_reset=earliest",
-        "shares.lock_duration_ms=2000",
+        "shares.lock_duration_ms=15000",
         "shares.record_locks_max=200",
         "groups.consumer_heartbeat_interval_ms=200",
     )

@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "pipeline.mode=off",
         "nameserver.write_groups=2",
         "shares.auto_offset_reset=earliest",
-        "shares.lock_duration_ms=2000",
+        "shares.lock_duration_ms=15000",
         "shares.record_locks_max=100",
         "groups.consumer_heartbeat_interval_ms=200",
         count=5,
@@ -62,7 +62,8 @@ def consumed(
     cluster: Cluster, group: str, topic: str, records: int, at_third: Callable[[], None] | None = None
 ) -> Counter[tuple[int, int]]:
     """How often each record came, once all are accepted. A record whose acceptance was confirmed does not come again;
-    one whose owner changed before that does."""
+    one whose owner changed before that does. Locks last longer than a member may take to look at what it has fetched:
+    it would find there what the other one has accepted since."""
     seen: Counter[tuple[int, int]] = Counter()
     accepted: set[tuple[int, int]] = set()
     with ExitStack() as opened:
