@@ -108,7 +108,7 @@ def test_one_node_goes_on_alone_when_somebody_says_that_the_others_are_lost(clus
     command = [sys.executable, "-m", "mainstem.cli.main", "cluster", "recover", "--alone", "--yes"]
     directory = str(cluster.nodes[last].write_dir)
     said = subprocess.run([*command, "--write-dir", directory], capture_output=True, text=True, check=True).stdout
-    assert "Nodes 1, 2 are given up for good" in said
+    assert "Nodes 1, 2 are given up for good" in said, said
     for _ in range(2):  # and again when it was started once
         cluster.start(last)
         produce(cluster, BEFORE, SINCE)
