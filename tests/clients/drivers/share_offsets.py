@@ -62,7 +62,7 @@ class ShareOffsets:
         return self._changed(DeleteShareGroupOffsetsRequest(group_id=self._group, topics=named))
 
     def _changed(self, request: Any) -> Any:
-        """What was answered about the topics, once the coordinator is there: admin clients ask again as well."""
+        """The answer about the topics, once the coordinator is there: admin clients ask again as well."""
         return eventually(lambda: self._unless_moving(self._asked(request, 0)), what="an answer from the coordinator")
 
     @staticmethod
