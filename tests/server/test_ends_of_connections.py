@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import struct
+import weakref
 
 import pytest
 from tests.fakes.clock import FakeClock
@@ -13,6 +15,7 @@ from tests.server.raw_client import RawClient
 from tests.server.scripted import run, serving, until
 
 from mainstem.server import lingering
+from mainstem.server.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
@@ -48,6 +51,27 @@ def test_what_cannot_be_a_request_closes_its_connection_with_one_line(
     (record,) = [record for record in caplog.records if record.name.startswith("mainstem")]
     assert logged in record.getMessage()
     assert "127.0.0.1" in record.getMessage()
+
+
+@pytest.mark.plain
+def test_a_connection_that_has_ended_is_freed_without_the_collector() -> None:
+    """Full collections are seldom, and a connection has buffers."""
+
+    async def scenario() -> None:
+        async with serving() as (server, _):
+            gc.collect()
+            client = await RawClient.connect(server.addresses[0])
+            await client.send_frame(b"e")
+            assert await client.receive() == b"e"
+            (connection,) = [weakref.ref(one) for one in gc.get_objects() if isinstance(one, Connection)]
+            await client.close()
+            await until(lambda: connection() is None)
+
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.plain

@@ -132,11 +132,11 @@ class Connection(asyncio.BufferedProtocol):
         self._has_room = dispatcher.has_room
         self._room_queue = host.waiting_for_room
         self._takes_turns = dispatcher.shared
-        self.account = Account("")
+        self.account = account = Account("")
         budget = shared.budget
-        self._buffer = ReceiveBuffer(
-            lambda capacity: budget.grow(self.account, capacity),
-            lambda capacity: budget.resized(self.account, capacity),
+        self._buffer = ReceiveBuffer(  # which does not hold this connection: its end needs no collector
+            lambda capacity: budget.grow(account, capacity),
+            lambda capacity: budget.resized(account, capacity),
         )
         self._responses = ResponseQueue()
         self._response_budget = shared.responses
