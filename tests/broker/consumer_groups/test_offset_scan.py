@@ -120,7 +120,7 @@ def test_unread_offsets_are_offsets_like_others() -> None:
         assert held.get("g", "t", 3) == value
         assert held.partitions("g", "t") == [(3, value)]
         assert held.numbers("g", "t") == [(3, 7)]
-        assert list(state.snapshot("g")) == [OffsetRecord(key, value)]
+        assert list(state.snapshot("g")) == records
         assert list(held.of_other_topics(lambda name: TOPIC_ID)) == [None]
         assert list(held.of_other_topics(lambda name: uuid4())) == [(key, value)]
         assert list(held.of_other_topics(lambda name: None)) == [(key, value)]
@@ -131,6 +131,12 @@ def test_unread_offsets_are_offsets_like_others() -> None:
         state.replay(OffsetRecord(key, None))
         assert (held.count, held.has("g")) == (0, False)
         assert "g" in state.classic
+
+
+@given(record=st.builds(OffsetRecord, keys, values), level=levels)
+def test_offsets_as_the_log_has_them_are_written_as_others_are(record: OffsetRecord, level: FeatureLevel) -> None:
+    for read in OffsetsTopicCodec().decode_all(stored([encode(record, 5, FeatureLevel.newest())])):
+        assert encode(read, 7, level) == encode(record, 7, level)
 
 
 def _unread(record: OffsetRecord) -> list[ReadRecord]:

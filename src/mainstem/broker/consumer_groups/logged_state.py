@@ -17,7 +17,6 @@ from mainstem.broker.consumer_groups.pending_offsets import PendingOffsets
 from mainstem.broker.consumer_groups.shared.share_group import ShareGroup
 from mainstem.broker.consumer_groups.step import (
     ConsumerGroupRecord,
-    LogRecord,
     ModernRecord,
     OffsetRecord,
     PendingRecord,
@@ -211,7 +210,7 @@ class LoggedState:
         pending = map(PendingSection, self.pending.groups())
         return [*self.classic, *self.modern, *self.shared, *self.streams, *pending, *self.unknown]
 
-    def snapshot(self, section: Section) -> Iterator[LogRecord]:
+    def snapshot(self, section: Section) -> Iterator[ReadRecord]:
         """The records that make a section as it is now; none when it is gone."""
         if isinstance(section, PendingSection):
             return (PendingRecord(key, value) for key, value in self.pending.of_group(section.group_id))
@@ -220,7 +219,7 @@ class LoggedState:
         record = self.unknown.get(section)
         return iter(() if record is None else (record,))
 
-    def _snapshot_of_group(self, group_id: str) -> Iterator[LogRecord]:
+    def _snapshot_of_group(self, group_id: str) -> Iterator[ReadRecord]:
         """The logged state of a consumer group in as few records as possible; none if it is gone. Take it bit
         by bit while the group goes on: each record gives the state at the time it is taken, and the log has
         the changes made meanwhile."""
@@ -239,5 +238,4 @@ class LoggedState:
         if streams is not None:
             for streams_key, streams_part in streams.snapshot():
                 yield StreamsRecord(streams_key, streams_part)
-        for key, value in self.offsets.of_group(group_id):
-            yield OffsetRecord(key, value)
+        yield from self.offsets.as_kept(group_id)

@@ -24,7 +24,7 @@ from mainstem.broker.consumer_groups.logged_state import LoggedState, Section
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
-from mainstem.broker.consumer_groups.step import Counts, LogRecord, ReadRecord
+from mainstem.broker.consumer_groups.step import Counts, ReadRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.schema import ZERO_UUID
@@ -83,7 +83,7 @@ class ConsumerGroupMachine:
         """The contents of a snapshot, one after the other."""
         return self.state.sections()
 
-    def snapshot(self, section: Section) -> Iterator[LogRecord]:
+    def snapshot(self, section: Section) -> Iterator[ReadRecord]:
         """The records that make a section as it is now; none when it is gone."""
         return self.state.snapshot(section)
 

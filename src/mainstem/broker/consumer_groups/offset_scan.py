@@ -26,6 +26,8 @@ _METADATA_AT = 14
 _TIMESTAMP_BYTES = 8
 _OFFSET = struct.Struct(">q")
 _OFFSET_AT = 2
+_KEY_VERSION = 1
+_SHORT, _INDEX = struct.Struct(">h"), struct.Struct(">i")
 _ONE_BYTE_MAX = 0x80
 """Lengths below take one byte."""
 
@@ -47,6 +49,15 @@ def is_todays(value: bytes) -> bool:
         return _stands_in(value, 0, len(value))
     except IndexError:
         return False
+
+
+def key_bytes(offset: WrittenOffset) -> bytes:
+    """The key of its record."""
+    group, topic = offset.group.encode(), offset.topic.encode()
+    return b"".join(
+        (_SHORT.pack(_KEY_VERSION), _SHORT.pack(len(group)), group, _SHORT.pack(len(topic)), topic,
+         _INDEX.pack(offset.partition))
+    )  # fmt: skip
 
 
 def _stands_in(body: bytes, start: int, stop: int) -> bool:

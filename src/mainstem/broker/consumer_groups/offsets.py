@@ -28,6 +28,7 @@ from mainstem.broker.consumer_groups.step import (
     OffsetRecord,
     Step,
     StreamsRecord,
+    WrittenOffset,
 )
 from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
 from mainstem.broker.consumer_groups.timers import TimerKind
@@ -237,6 +238,16 @@ class Offsets:
                 value = self.get(group_id, topic, partition)
                 if value is not None:
                     yield OffsetCommitKey(group=group_id, topic=topic, partition=partition), value
+
+    def as_kept(self, group_id: str) -> Iterator[OffsetRecord | WrittenOffset]:
+        """The same as records: values that nobody has read are handed on as the log has them."""
+        for topic in self.topics(group_id):
+            for partition in self.indexes(group_id, topic):
+                kept = self._groups.get(group_id, {}).get(topic, {}).get(partition)
+                if isinstance(kept, bytes):
+                    yield WrittenOffset(group_id, topic, partition, kept)
+                elif kept is not None:
+                    yield OffsetRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), kept)
 
 
 class NewOffsets(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
-from mainstem.broker.consumer_groups.offset_scan import written_offset
+from mainstem.broker.consumer_groups.offset_scan import key_bytes, written_offset
 from mainstem.broker.consumer_groups.step import (
     ConsumerGroupRecord,
     LogRecord,
@@ -19,6 +19,7 @@ from mainstem.broker.consumer_groups.step import (
     ReadRecord,
     ShareRecord,
     StreamsRecord,
+    WrittenOffset,
 )
 from mainstem.broker.machines.coordinator_topic import InternalTopic
 from mainstem.broker.machines.machine_log import LogLimits
@@ -77,7 +78,7 @@ def limits_of(config: ConsumerGroupsConfig) -> LogLimits:
 class OffsetsTopicCodec:
     """`machines.machine_log.RecordCodec` of the consumer groups."""
 
-    def encode(self, record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    def encode(self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
         return encode(record, timestamp_ms, level)
 
     def decode(self, record: Record) -> LogRecord | None:
@@ -87,9 +88,14 @@ class OffsetsTopicCodec:
         return scan_records(batch, written_offset, decode)
 
 
-def encode(record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+def encode(record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
     """A record in the form of the topic, as programs of this level read it. Raises `ProtocolError` on a value
     that has no encoding."""
+    if isinstance(record, WrittenOffset):
+        if level >= FeatureLevel.HARDENED:  # as it was when this was written
+            return NewRecord(timestamp_ms, key_bytes(record), record.value)
+        key = OffsetCommitKey(group=record.group, topic=record.topic, partition=record.partition)
+        record = OffsetRecord(key, read_offset_commit_value(record.value))
     if isinstance(record, UnknownRecord):
         return NewRecord(record.timestamp_ms, record.key, record.value, record.headers)
     value = record.value

@@ -96,7 +96,7 @@ LogRecord = (
 """Records that machines write."""
 
 ReadRecord = LogRecord | WrittenOffset
-"""Records as they are read back."""
+"""Records as they are read back, and written afresh."""
 
 
 @dataclass(slots=True)
