@@ -52,6 +52,7 @@ SETTINGS = {
     "kafka.group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "groups.consumer_session_timeout_ms": str(SESSION_TIMEOUT_MS),
     "groups.group_metadata_bytes_max": "8000000",
+    "kafka.message.max.bytes": "8000000",
     "server.connections_max": CONNECTIONS_MAX,
     "server.connections_per_host_max": CONNECTIONS_MAX,
     TURNS_TOLD: "yes",
