@@ -18,7 +18,7 @@ from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.broker.consumer_groups.offsets_topic import decode, encode
-from mainstem.broker.consumer_groups.step import Caller, LogRecord
+from mainstem.broker.consumer_groups.step import Caller, ReadRecord
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.model import FeatureLevel, Topic
 from mainstem.protocol.error_codes import ErrorCode
@@ -50,7 +50,7 @@ class Table:
         self.topics: dict[str, Topic] = {}
         for name, partitions in topics.items():
             self.make_topic(name, partitions)
-        self.log: list[LogRecord] = []
+        self.log: list[ReadRecord] = []
         self.now_ms = 0
         self.wake_at_ms: int | None = None
         self.lives = 1

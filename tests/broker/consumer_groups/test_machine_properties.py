@@ -20,7 +20,7 @@ from tests.examples import examples
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
-from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, LogRecord
+from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, ReadRecord
 from mainstem.protocol.error_codes import ErrorCode
 
 DYNAMIC = ("a", "b", "c")
@@ -39,7 +39,7 @@ class Client:
     sync: Pending | None = None
 
 
-def kept(machine: ConsumerGroupMachine) -> dict[str, list[LogRecord]]:
+def kept(machine: ConsumerGroupMachine) -> dict[str, list[ReadRecord]]:
     """All of a machine that a restart must bring back."""
     groups = {group_id: list(machine.snapshot(group_id)) for group_id in machine.state.classic}
     return {group_id: sorted(records, key=repr) for group_id, records in groups.items() if records}

@@ -9,7 +9,7 @@ from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOn
 from tests.broker.consumer_groups.coordinators.test_lost_offsets import ONE_PARTITION, ready
 
 from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, limits_of
-from mainstem.broker.consumer_groups.step import LogRecord
+from mainstem.broker.consumer_groups.step import ReadRecord
 from mainstem.broker.machines.machine_log import ENCODED_AT_ONCE, MachineLog
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel
@@ -22,7 +22,7 @@ class CountingCodec(OffsetsTopicCodec):
     def __init__(self) -> None:
         self.encoded = 0
 
-    def encode(self, record: LogRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    def encode(self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
         self.encoded += 1
         return super().encode(record, timestamp_ms, level)
 
@@ -33,9 +33,9 @@ def test_other_work_gets_its_turns_while_many_records_are_encoded() -> None:
         topic = cluster.metadata.topic("__consumer_offsets")
         assert topic is not None
         store, limits, codec = cluster.store, limits_of(cluster.config), CountingCodec()
-        log: MachineLog[LogRecord] = MachineLog(topic.queue_id(0), codec, limits, store, store, cluster.clock)
+        log: MachineLog[ReadRecord] = MachineLog(topic.queue_id(0), codec, limits, store, store, cluster.clock)
         assert [record async for record in log.read()] == [], "the log is this test's from now on"
-        records: list[LogRecord] = [UnknownRecord(b"\x7d\x00%d" % at, b"x", 0, ()) for at in range(5_000)]
+        records: list[ReadRecord] = [UnknownRecord(b"\x7d\x00%d" % at, b"x", 0, ()) for at in range(5_000)]
         seen = [0]
         async with asyncio.TaskGroup() as tasks:
             appending = tasks.create_task(log.append(records))
