@@ -107,6 +107,10 @@ class FeatureLevel(enum.IntEnum):
     """Slots that move between write groups of several replicas: arrivals that name the block with the fence, and moves
     in snapshots of write groups."""
 
+    CHAINED = 14
+    """Arrivals, and snapshots of write groups, that name what a replica applies first in all write groups that queues
+    came through."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

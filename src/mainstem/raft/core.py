@@ -553,6 +553,17 @@ class RaftCore:
         """Whether the driver could not apply the next committed entry, and has not called `go_on` since."""
         return self._applying_waits
 
+    def known_committed(self, index: int, term: int) -> bool:
+        """Take note that the entry (`index`, `term`) is committed, as somebody knows who has applied it. Returns whether
+        that is news: the log has the entry, and so is committed up to there."""
+        if self._followership.installing is not None or self._log.commit_index >= index:
+            return False
+        if not self._log.matches(index, term):
+            return False
+        self._log.commit_to(index)
+        self._touched = True
+        return True
+
     def go_on(self) -> None:
         """Hand out committed entries again that the driver could not apply."""
         if self._applying_waits:

@@ -7,6 +7,7 @@ writes to it (`Disks.sync_failed`); and the write groups tell the replication, w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -230,6 +231,7 @@ class StorageParts:
             assert self.remote_history is not None, "a shared store is an object store"
             stored = KeptQueueSums(self.remote_history.stored, clock)
         state.moves.changed, state.moves.reached = self._spread, self._has_reached
+        state.moves.known_committed, state.moves.snapshots_from = self._known_committed, state.manifest.written
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
         self.committed_reads = LocalCommittedReads(self._transactions, placement.stays_from, state.table, state.index)
@@ -277,6 +279,7 @@ class StorageParts:
             self.producers,
             self.write_loop,
             setup.topics,
+            setup.was_deleted,
             setup.clock,
             block_bytes_max=setup.block_bytes_max,
             has_objects=setup.remote_store is not None,
@@ -394,7 +397,7 @@ class StorageParts:
             self.queues.confirm,
             setup.topics,
             retention_class,
-            setup.writes_merged,
+            self._may_merge,
             new_id=setup.new_id,
             borders=self.tier_log.borders,
             ages=ages.aged,
@@ -527,6 +530,20 @@ class StorageParts:
         self.messages.spread(self.placement.slots, shut)
         for group in self.groups:
             group.fences_changed()
+
+    def _may_merge(self) -> bool:
+        """Whether files may be merged: the cluster's feature level allows it, and this node has applied all blocks in
+        them. Before that, after a start, it may not know which queues came to a write group with these blocks."""
+        return self.setup.writes_merged() and all(
+            self._has_reached(group.group, self.state.manifest.written(group.group)) for group in self.groups
+        )
+
+    def _known_committed(self, group: int, index: int, term: int) -> None:
+        """Have a write group know, at the end of this turn of the event loop, that a block is committed."""
+        consensus = self.groups[group].consensus
+        core = consensus.core
+        if core is not None and core.commit_index < index <= core.last_index:
+            asyncio.get_running_loop().call_soon(consensus.known_committed, index, term)
 
     def _has_reached(self, group: int, index: int) -> bool:
         """Whether a write group's block is applied here, or no replica here will ever apply it."""

@@ -115,9 +115,12 @@ class Placement:
 
     def arrive(self, queue_id: int, before: int, group: int, first_offset: int) -> None:
         """A queue goes on in another write group from an offset on, and was in the one before: the metadata, which may
-        be ahead of the logs at a start, is not asked. Stays without
-        any record are forgotten."""
-        stays = [stay for stay in self._moved.get(queue_id, self._only[before]) if stay.first_offset < first_offset]
+        be ahead of the logs at a start, is not asked. Stays without any record are forgotten. Nothing changes where a
+        snapshot has told of later stays: it told of all."""
+        known = self._moved.get(queue_id, self._only[before])
+        if known[-1].first_offset > first_offset:
+            return
+        stays = [stay for stay in known if stay.first_offset < first_offset]
         if stays and stays[-1].group != group:
             stays.append(Stay(group, first_offset))
         if len(stays) > 1:

@@ -267,7 +267,8 @@ cdef class WriteGroupLog:
                     continue
                 row = &rows[place]
                 end = row.base_offset + row.last_offset_delta + 1
-                slot.committed_end = end
+                if slot.committed_end < end:     # a snapshot may have told a later one
+                    slot.committed_end = end
                 if slot.next_offset < end:
                     slot.next_offset = end
                 if slot.entries & WATCHED:

@@ -344,12 +344,20 @@ cdef class RecentIndex:
 
     def window(self, slot, offset):
         """Entries of a queue in offset order, from the one that holds `offset` or, failing that, the oldest entry
-        known behind it; at most about `SKIP_EVERY` of them. Empty when nothing at or behind `offset` is indexed. The
-        caller checks that the first entry does not start behind a gap it cares about."""
+        known behind it, up to a gap; at most about `SKIP_EVERY` of them. Empty when nothing at or behind `offset` is
+        indexed. The caller checks that the first entry does not start behind a gap it cares about; see the twin."""
         cdef Py_ssize_t count = self.walk(self._table.slot_at(slot), offset), place
         cdef list entries = []
+        cdef IndexedBlock block
+        cdef Row *row
+        cdef int64_t position = 0
         for place in range(count - 1, -1, -1):
-            entries.append(self.block_of(self._walk[place]).entry(self._walk[place] & ROW_MASK))
+            block = self.block_of(self._walk[place])
+            row = &block.rows[self._walk[place] & ROW_MASK]
+            if entries and row.base_offset != position:
+                break
+            position = row.base_offset + row.last_offset_delta + 1
+            entries.append(block.entry(self._walk[place] & ROW_MASK))
         return entries
 
     cdef int collect(
@@ -383,6 +391,8 @@ cdef class RecentIndex:
                 link = self._walk[place]
                 block = self.block_of(link)
                 row = &block.rows[link & ROW_MASK]
+                if row.base_offset > position:     # a gap, which a snapshot has left
+                    break
                 if block.bytes == NULL:
                     if first:
                         return NOT_CACHED

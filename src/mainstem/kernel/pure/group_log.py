@@ -209,7 +209,8 @@ class WriteGroupLog:
                 continue
             cells, base = table.cells(slot)
             end = base_offset + delta + 1
-            cells[base + COMMITTED_END] = end
+            if cells[base + COMMITTED_END] < end:  # a snapshot may have told a later one
+                cells[base + COMMITTED_END] = end
             if cells[base + NEXT_OFFSET] < end:
                 cells[base + NEXT_OFFSET] = end
             if cells[base + ENTRIES] & WATCHED:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mainstem.kernel.layout import (
@@ -155,8 +156,9 @@ class RecentIndex:
 
     def window(self, slot: int, offset: int) -> list[IndexedBatch]:
         """Entries of a queue in offset order, from the one that holds `offset` or, failing that, the oldest
-        entry known behind it; at most about `SKIP_EVERY` of them. Empty when nothing at or behind `offset`
-        is indexed. The caller checks that the first entry does not start behind a gap it cares about."""
+        entry known behind it, up to a gap; at most about `SKIP_EVERY` of them. Empty when nothing at or behind
+        `offset` is indexed. The caller checks that the first entry does not start behind a gap it cares about: the
+        blocks that a snapshot stands for are never indexed, and those before and behind it are."""
         blocks = self._blocks
         link = self._table.get(slot, TAIL_LINK)
         skip = self._table.get(slot, SKIP_LINK)
@@ -180,6 +182,9 @@ class RecentIndex:
                 break
             link = block.links[row]
         entries.reverse()
+        for number, (entry, behind) in enumerate(pairwise(entries), 1):
+            if behind.base_offset != entry.last_offset + 1:
+                return entries[:number]
         return entries
 
     def read(self, slot: int, offset: int, budget: int, whole_first: bool) -> tuple[list[memoryview], int] | None:

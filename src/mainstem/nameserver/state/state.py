@@ -270,7 +270,7 @@ class MetadataState:
                 self.moving_slots.check_replica(command.group, self._slots)
             case MoveSlot():
                 if len(self.placements.get(command.group, ())) > 1:
-                    self._check_level(FeatureLevel.FOLLOWED)
+                    self._check_level(FeatureLevel.CHAINED)
                 self.moving_slots.check_wish(
                     command,
                     self._slots,

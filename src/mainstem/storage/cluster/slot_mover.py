@@ -29,6 +29,7 @@ from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
 from mainstem.model import Topic, partition_of, slot_of, topic_number_of
 from mainstem.ports import Clock
 from mainstem.storage.placement import slots_of
+from mainstem.storage.state.arrival_log import Need
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.queue_scan import Cells, chunks
 from mainstem.storage.state.slot_moves import Fence, SlotMoves
@@ -96,6 +97,7 @@ class SlotMover:
         producers: ColdProducers,
         write_loop: WriteLoop,
         topics: Callable[[], Iterable[Topic]],
+        was_deleted: Callable[[int], bool],
         clock: Clock,
         *,
         block_bytes_max: int,
@@ -113,6 +115,7 @@ class SlotMover:
         self._producers = producers
         self._write_loop = write_loop
         self._topics = topics
+        self._was_deleted = was_deleted
         self._clock = clock
         self._has_objects = has_objects
         self._rows_max = max(1, min(PRODUCERS_BYTES_MAX, block_bytes_max // 4) // PRODUCER_ROW.size)
@@ -172,6 +175,8 @@ class SlotMover:
         if not self.is_late_enough(fence):
             self._groups[fence.to].lead_anew(self._groups[fence.before].term, self._clock.now_ms())
             return ""
+        if not self._moves.has_reached(self._needs_of(fence)):
+            return "this node catches up with the write groups in which the slot was before"
         if await self.arrive(slot, fence):
             self.moved_count += 1
         return ""
@@ -242,15 +247,27 @@ class SlotMover:
 
     # --- arrive ---------------------------------------------------------------------------------------------
 
+    def _needs_of(self, fence: Fence) -> list[Need]:
+        before = self._groups[fence.before]
+        return self._moves.needs_of(fence, before.applied_index, before.applied_term)
+
     async def arrive(self, slot: int, fence: Fence) -> bool:
-        """Log the arrival of a fenced slot; it is applied when this returns. Returns False if this node lost the
-        leadership, or another leader was faster, before anything was logged."""
+        """Log the arrival of a fenced slot, and what it needs; it is applied when this returns. Returns False if this
+        node lost the leadership, or another leader was faster, before anything was logged."""
         group, term = self._groups[fence.to], self._groups[fence.to].term
         rows = await self._rows_of(slot)
         rows = rows[rows[:, COMMITTED_END] > 0]
         assert (rows[:, NEXT_OFFSET] == rows[:, COMMITTED_END]).all(), "the fence is behind all that was appended"
         ids, before = _ids(rows), self._groups[fence.before]
-        part = partial(control.QueuesArrived, slot, fence.before, fence.number, last=False, behind=fence.index)
+        part = partial(
+            control.QueuesArrived,
+            slot,
+            fence.before,
+            fence.number,
+            last=False,
+            behind=fence.index,
+            needs=tuple((*need,) for need in self._needs_of(fence)),
+        )
         ends = list(zip(ids, rows[:, COMMITTED_END].tolist(), strict=True))
         coordinators = before.transactions.coordinators_in(set(ids))
         commands = [part(ends=tuple(ends[at : at + ENTRIES_MAX])) for at in range(0, len(ends), ENTRIES_MAX)]
@@ -308,8 +325,9 @@ class SlotMover:
         kept: set[int] = set()
         for queue_id, stays in list(self._placement.moved.items()):
             place = self._table.find(queue_id)
-            if place == NO_SLOT:
-                self._placement.forget(queue_id)
+            if place == NO_SLOT:  # or what a snapshot, which is not installed yet, has told of
+                if self._was_deleted(topic_number_of(queue_id)):
+                    self._placement.forget(queue_id)
             elif self._table.get(place, LOG_START) >= stays[1].first_offset:
                 self._placement.cut(queue_id, self._table.get(place, LOG_START))
             if queue_id in self._placement.moved:

@@ -46,7 +46,7 @@ from mainstem.storage.cluster.snapshot_files import FileSender, SnapshotFiles
 from mainstem.storage.cluster.snapshot_sending import AT_ONCE, ByteRate, SnapshotSending
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.placement import Placement
+from mainstem.storage.placement import Placement, slots_of
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state import write_group_queues
@@ -61,9 +61,6 @@ log = logging.getLogger(__name__)
 
 FETCH_SECONDS_MAX = 600.0
 """Seconds for one call that brings name, runs and state."""
-
-FENCE_LOOK_SECONDS = 0.05
-"""Between two looks whether another write group has come to a fence."""
 
 RETRY_SECONDS = 5.0
 """The pause between attempts to save an installed snapshot."""
@@ -123,8 +120,6 @@ class Snapshots:
         )
         self._taking: set[int] = set()
         self._arrived: dict[int, Arrived] = {}
-        self._waiting: dict[int, int] = {}
-        """Write groups whose snapshots wait for fences, and the blocks at which these stand."""
         self._tasks = Errands(supervision, "snapshot of a write group")
         self._installs = Errands(supervision, "snapshot of a write group that is installed")
         self._closing = False
@@ -246,7 +241,6 @@ class Snapshots:
             await self._replace(group, image)
 
         try:
-            await self._fences_reached(group, image)
             if group.consensus.failure is not None:
                 raise group.consensus.failure
             await self._saved(replace, lambda: replaced)
@@ -271,31 +265,16 @@ class Snapshots:
             group.consensus.snapshot_installed(image.name)
         arrived.installed.set_result(None)
 
-    async def _fences_reached(self, group: WriteGroup, image: WriteGroupImage) -> None:
-        """Return when the write groups that slots came from have come to their fences here. One that itself waits here
-        with a snapshot behind the fence counts: otherwise the two would wait for each other. Raises `StorageError`."""
-        self._waiting[group.group] = image.name.index
-        try:
-            while any(
-                self._waiting.get(arrival.before, -1) < arrival.behind
-                for arrival in self._state.moves.waits_for(image.moves)
-            ):
-                if self._closing:
-                    raise StorageError("the node stops, and a write group that slots came from has not caught up here")
-                if group.consensus.failure is not None:
-                    return
-                await asyncio.sleep(FENCE_LOOK_SECONDS)
-        finally:
-            del self._waiting[group.group]
-
-    def _replaceable(self, number: int) -> write_group_queues.Belongs:
-        """Tells which queues were in a write group only."""
+    def _replaceable(self, number: int, image: WriteGroupImage) -> write_group_queues.Belongs:
+        """Tells which queues are in a write group, and were in no other, neither by the logs here nor by its snapshot.
+        What is known of the others does not come from this write group alone."""
         placement = self._placement
         in_group = write_group_queues.in_group(placement, number)
+        left = numpy.array(list(image.moves.fences), numpy.intp)
 
         def replaceable(queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
             moved = numpy.fromiter(placement.moved, numpy.uint64, len(placement.moved))
-            return in_group(queue_ids) & ~numpy.isin(queue_ids, moved)
+            return in_group(queue_ids) & ~numpy.isin(queue_ids, moved) & ~numpy.isin(slots_of(queue_ids), left)
 
         return replaceable
 
@@ -325,10 +304,11 @@ class Snapshots:
             if topic_number not in existing and self._was_deleted(topic_number):
                 table.drop(topic_number)
                 state.waiters.wake_topic(topic_number)
-        await write_group_queues.replace(table, self._replaceable(group.group), bytes(image.state[QUEUES]))
+        await write_group_queues.replace(table, self._replaceable(group.group, image), bytes(image.state[QUEUES]))
         group.transactions.load_image(bytes(image.state[TRANSACTIONS]))
         places = group.restart_behind(image.name)
-        state.moves.learn(image.moves)
+        state.moves.learn(group.group, image.name.index, image.moves)
+        group.hold()
         state.journal_map.superseded(group.group, image.name.index + 1, places)
 
     # --- statistics ---------------------------------------------------------------------------------------

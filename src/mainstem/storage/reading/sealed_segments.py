@@ -358,9 +358,12 @@ def _place_of(wanted: tuple[SegmentSource, int, int]) -> tuple[int, int]:
 
 
 def places_from(sequence: int, index: ExtentIndex, queue_id: int, row: int, bytes_max: int) -> list[BatchPlace]:
-    """Rows of one queue in a segment's index, from `row` on, up to about `bytes_max` bytes, as places."""
+    """Rows of one queue in a segment's index, from `row` on, up to about `bytes_max` bytes or a gap, as places."""
     _first, end = index.queue_rows(queue_id)
     rows = index.rows[row : min(end, row + ROWS_MAX)]
+    gaps = numpy.flatnonzero(rows["base_offset"][1:] != rows["last_offset"][:-1] + 1)
+    if len(gaps):  # other tiers may have what lies between
+        rows = rows[: int(gaps[0]) + 1]
     sizes = numpy.cumsum(rows["length"], dtype=numpy.int64)
     rows = rows[: max(1, int(numpy.searchsorted(sizes, bytes_max, side="right")))]
     start = position_of(sequence, 0)

@@ -101,6 +101,9 @@ class AppliedState:
     def awaits(self, command: control.Command) -> bool:
         return isinstance(command, control.QueuesArrived) and self.moves.awaits(command)
 
+    def holds(self, group: int) -> bool:
+        return self.moves.holds(group)
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None:
         self.waiters.wake(queue_ids)  # those who read committed transactions alone may read on by more than the markers
 

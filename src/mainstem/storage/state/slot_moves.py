@@ -5,22 +5,27 @@ none of their batches is in its log. `QueuesArrived` begins them in the next one
 Between the two nobody takes batches for them. The fence is applied before the arrival is logged, so that a fence that a
 start applies again comes too late if the arrival with its number, or a later one, is known already.
 
-The two logs are replicated and applied by themselves. The arrival names the block that has the fence (`behind`), and a
-replica that has not applied that block neither writes nor applies the arrival (`awaits`): so each replica applies the
-last batches of a queue in the write group before, then the first ones in the next.
+The two logs are replicated and applied by themselves. The arrival names the block that has the fence, and what comes
+before that in other logs (`arrival_log.py`). A replica that has not applied all of these neither writes nor applies the
+arrival (`awaits`): so each replica applies the last batches of a queue in the write group before, then the first ones in
+the next.
 
-A snapshot of a write group tells what its log would have told up to the snapshot's block (`told_of`, `learn`).
+A snapshot of a write group tells what its log would have told up to the snapshot's block (`told_of`, `learn`). A replica
+installs it at once: what it stands for is in files. But it neither writes nor applies the next block before it has come
+to all that the arrivals up to the snapshot need (`holds`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
+from mainstem.model import slot_of
 from mainstem.storage.placement import Placement, Stay
+from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Need, joined_needs
 from mainstem.storage.write_groups.control import DONE, QueuesArrived, SlotFenced
 
 
@@ -34,18 +39,6 @@ class Fence(NamedTuple):
     """Of its block, in the log of the write group before; 0: not known, of a node that has both write groups alone."""
 
 
-class Arrival(NamedTuple):
-    """A slot has come to a write group."""
-
-    group: int
-    number: int
-    index: int = 0  # type: ignore[assignment]
-    """Of its last block, in the log of that write group; 0: not known."""
-    before: int = -1
-    behind: int = 0
-    """The block of the write group before that has the fence."""
-
-
 class MovesTold(msgspec.Struct, frozen=True, array_like=True):
     """The moves that a snapshot of a write group tells of: all histories that pass through it, and the fences and
     arrivals in its log up to the snapshot's block."""
@@ -53,6 +46,8 @@ class MovesTold(msgspec.Struct, frozen=True, array_like=True):
     fences: dict[int, Fence] = {}
     arrivals: dict[int, Arrival] = {}
     histories: dict[int, list[tuple[int, int]]] = {}
+    needs: list[Need] = []
+    """What all arrivals in the log up to the block need, those of slots that have gone on included."""
 
     def __bool__(self) -> bool:
         return bool(self.fences or self.arrivals or self.histories)
@@ -68,9 +63,11 @@ class MovesImage(msgspec.Struct, frozen=True, array_like=True):
     histories: dict[int, list[tuple[int, int]]] = {}
     """Per queue that has been in several write groups, these, and the first offset in each."""
     arrivals: dict[int, Arrival] = {}
-    """As `placed`, and where the logs say so. Earlier versions pass over this field and the next."""
+    """As `placed`, and where the logs say so. Earlier versions pass over this field and those behind it."""
     left: dict[int, dict[int, Fence]] = {}
     """Per write group and slot the newest fence in the write group's log."""
+    came: dict[int, ArrivalLog] = {}
+    """Per write group."""
 
 
 class SlotMoves:
@@ -84,13 +81,19 @@ class SlotMoves:
         self.left: dict[int, dict[int, Fence]] = {}
         """Per write group and slot the newest fence in the write group's log."""
         self.arrivals: dict[int, Arrival] = {}
-        """Per slot that has moved."""
+        """Per slot that has moved, its last arrival."""
+        self.came: dict[int, ArrivalLog] = {}
+        """Per write group, the arrivals in its log."""
         self.closing: set[int] = set()
         """Slots whose fence is about to be logged."""
         self.changed: Callable[[], None] = lambda: None
         """Called when slots take batches elsewhere, or nowhere."""
         self.reached: Callable[[int, int], bool] = lambda group, index: True
         """Whether this node has applied a write group's blocks up to this one, or has no part in it."""
+        self.known_committed: Callable[[int, int, int], None] = lambda group, index, term: None
+        """Told of blocks of other write groups (group, index, term) that are waited for, and committed."""
+        self.snapshots_from: Callable[[int], int] = lambda group: 0
+        """The block of a write group at which snapshots that this node gives stand, or behind which."""
 
     @property
     def shut(self) -> set[int]:
@@ -112,7 +115,9 @@ class SlotMoves:
 
     def fenced(self, group: int, index: int, command: SlotFenced) -> str:
         """Apply a fence. Returns `done`, or that the slot has gone on already."""
-        return self._shut(command.slot, Fence(group, command.to, command.number, index))
+        outcome = self._shut(command.slot, Fence(group, command.to, command.number, index))
+        self.changed()
+        return outcome
 
     def _shut(self, slot: int, fence: Fence) -> str:
         left = self.left.setdefault(fence.before, {})
@@ -121,18 +126,50 @@ class SlotMoves:
         if fence.number <= self.number_of(slot):
             return "the slot has moved since"
         self.fences[slot] = fence
-        self.changed()
         return DONE
 
+    # --- arrivals -----------------------------------------------------------------------------------------
+
+    def needs_of(self, fence: Fence, applied: int, applied_term: int) -> list[Need]:
+        """What the arrival of a fenced slot needs: the fence, and all that this node knows to come before blocks of
+        that write group, of which it has `applied` this one."""
+        earlier = self.came[fence.before].needs() if fence.before in self.came else []
+        needs = joined_needs([Need(fence.before, fence.index, applied, applied_term), *earlier])
+        return [need for need in needs if need.group != fence.to]
+
+    def has_reached(self, needs: Iterable[Need]) -> bool:
+        """Whether all of this is applied here. Otherwise the write groups hear what is known to be committed: their next
+        leader may need this very replica to commit anything."""
+        waits = [need for need in needs if not self.reached(need.group, need.index)]
+        for need in waits:
+            if need.committed:
+                self.known_committed(need.group, need.committed, need.committed_term)
+        return not waits
+
     def awaits(self, command: QueuesArrived) -> bool:
-        """Whether the write group that the queues of an arrival come from has not come to the fence here."""
-        return not self.reached(command.before, command.behind)
+        """Whether something that comes before an arrival is not applied here."""
+        return not self.has_reached(_needs_in(command))
+
+    def holds(self, group: int) -> bool:
+        """Whether something that comes before a write group's next block is not applied here, as the arrivals came with
+        a snapshot."""
+        return group in self.came and not self.has_reached(self.came[group].needs())
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:
-        """Apply an arrival."""
+        """Apply an arrival. Returns `done`, or that it stands in this log a second time. If the slot has gone on already,
+        as a snapshot of another write group has told, only this write group's part remains to be done."""
         slot, number = command.slot, command.number
-        if number <= self.number_of(slot):
+        log = self.came.setdefault(group, ArrivalLog())
+        if number <= log.number_of(slot):
             return "the slot has moved since"
+        arrival = Arrival(group, number, index, command.before, command.behind)
+        if command.last:
+            log.note(slot, arrival, _needs_in(command), self.snapshots_from(group))
+        if number > self.number_of(slot):
+            self._take_in(command, arrival)
+        return DONE
+
+    def _take_in(self, command: QueuesArrived, arrival: Arrival) -> None:
         table = self._table
         for queue_id, end in command.ends:
             place = table.find(queue_id)
@@ -140,64 +177,74 @@ class SlotMoves:
                 continue
             for cell in (COMMITTED_END, NEXT_OFFSET):  # a replica that had no part in the write group before lacks it
                 table.set(place, cell, max(table.get(place, cell), end))
+            self._placement.arrive(queue_id, command.before, arrival.group, end)
             if table.get(place, LOG_START) >= end:  # nothing of it is left where it was
-                self._placement.forget(queue_id)
-            else:
-                self._placement.arrive(queue_id, command.before, group, end)
+                self._placement.cut(queue_id, table.get(place, LOG_START))
         if command.last:
-            self._open(slot, Arrival(group, number, index, command.before, command.behind))
-        return DONE
+            self._open(command.slot, arrival)
+            self.changed()
 
     def _open(self, slot: int, arrival: Arrival) -> None:
         self.arrivals[slot] = arrival
         self._placement.place(slot, arrival.group, arrival.number)
         if slot in self.fences and self.fences[slot].number <= arrival.number:
             del self.fences[slot]
-        self.changed()
 
     # --- snapshots ----------------------------------------------------------------------------------------
 
     def told_of(self, group: int, index: int) -> MovesTold:
         """The moves that a snapshot of a write group at a block tells of."""
+        came = self.came.get(group, ArrivalLog())
         return MovesTold(
             {slot: fence for slot, fence in self.left.get(group, {}).items() if fence.index <= index},
-            {
-                slot: arrival
-                for slot, arrival in self.arrivals.items()
-                if arrival.group == group and arrival.index <= index
-            },
+            dict(came.upto(index)),
             {
                 queue_id: [(stay.group, stay.first_offset) for stay in stays]
                 for queue_id, stays in self._placement.moved.items()
                 if any(stay.group == group for stay in stays)
             },
+            came.needs(index),
         )
 
     def comes_later(self, group: int, index: int) -> set[int]:
         """The slots that have come to a write group only behind this block."""
-        return {slot for slot, come in self.arrivals.items() if come.group == group and come.index > index}
+        return self.came[group].behind(index) if group in self.came else set()
 
     def remember(self, told: MovesTold) -> None:
         """Know the histories that a snapshot tells. They hold whatever has been applied here: offsets do not change
         their write group."""
-        for queue_id, stays in told.histories.items():
-            known = self._placement.moved.get(queue_id, ())
-            upto = known[-1].first_offset if known else -1
-            news = [Stay(*stay) for stay in stays if stay[1] > upto]
-            if news:
-                self._placement.remember(queue_id, [*known, *news])
+        for queue_id, rows in told.histories.items():
+            stays, known = [Stay(*row) for row in rows], self._placement.moved.get(queue_id, ())
+            if known and not self._is_newer(queue_id, stays[-1], known[-1], told):
+                continue
+            later = stays[1:]  # the first may be the rest of several, as the sender has nothing of these any more
+            earlier = [stay for stay in known if later and stay.first_offset < later[0].first_offset]
+            if not earlier or earlier[-1].group != stays[0].group:
+                earlier = stays[:1]
+            self._placement.remember(queue_id, [*earlier, *later])
 
-    def waits_for(self, told: MovesTold) -> list[Arrival]:
-        """The arrivals whose fences are not applied here, though the write group before is here."""
-        return [one for one in told.arrivals.values() if one.before >= 0 and not self.reached(one.before, one.behind)]
+    def _is_newer(self, queue_id: int, last: Stay, known: Stay, told: MovesTold) -> bool:
+        """Whether a queue's last stay in a snapshot is later than the last one known here. Of a stay without records, in
+        which another one begins as well, only the numbers of moves tell."""
+        if last.first_offset != known.first_offset:
+            return last.first_offset > known.first_offset
+        slot = slot_of(queue_id)
+        here, there = self._placement.placed.get(slot, (-1, 0)), told.arrivals.get(slot)
+        return here[0] == last.group or (there is not None and there.group == last.group and there.number > here[1])
 
-    def learn(self, told: MovesTold) -> None:
+    def learn(self, group: int, index: int, told: MovesTold) -> None:
         """Take over fences and arrivals as of a snapshot that has taken the place of a log."""
         for slot, fence in told.fences.items():
             self._shut(slot, fence)
         for slot, arrival in told.arrivals.items():
             if arrival.number > self.number_of(slot):
                 self._open(slot, arrival)
+        needs = told.needs or _needs_among(told.arrivals.values())
+        self.came[group] = ArrivalLog(
+            {slot: [arrival] for slot, arrival in told.arrivals.items()}, [(index, need) for need in needs]
+        )
+        self.remember(told)
+        self.changed()
 
     # --- checkpoint ---------------------------------------------------------------------------------------
 
@@ -211,6 +258,7 @@ class SlotMoves:
             },
             dict(self.arrivals),
             {group: dict(fences) for group, fences in self.left.items()},
+            {group: log.copied() for group, log in self.came.items()},
         )
 
     def load(self, image: MovesImage) -> None:
@@ -222,4 +270,20 @@ class SlotMoves:
         for slot, (group, number) in image.placed.items():
             self.arrivals[slot] = image.arrivals.get(slot, Arrival(group, number))
             self._placement.place(slot, group, number)
+        self.came = {group: log.copied() for group, log in image.came.items()}
+        for slot, arrival in image.arrivals.items():  # of a checkpoint of an earlier version
+            if arrival.group not in image.came:
+                log = self.came.setdefault(arrival.group, ArrivalLog())
+                log.note(slot, arrival, _needs_among([arrival]), 0)
         self.changed()
+
+
+def _needs_in(command: QueuesArrived) -> list[Need]:
+    if command.needs:
+        return [Need(*need) for need in command.needs]
+    return [Need(command.before, command.behind)]  # of an earlier version
+
+
+def _needs_among(arrivals: Iterable[Arrival]) -> list[Need]:
+    """What arrivals need that earlier versions tell of."""
+    return joined_needs(Need(one.before, one.behind) for one in arrivals if one.before >= 0)

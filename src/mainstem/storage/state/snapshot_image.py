@@ -130,12 +130,12 @@ async def parts(
     except RaftError as error:
         raise WriteGroupSnapshotRefused(f"write group {group.group}: {error}") from error
     spans = store.manifest.spans(group.group)  # in the same turn, so that they end at exactly this block
+    told = moves.told_of(group.group, name.index)  # in the same turn, too
     totals = dict.fromkeys((RUNS, *ALWAYS_TOLD), 0)
     totals[RUNS] = spans.file_count
     ranges = (DescribedRange(after, upto, file.message()) for after, upto, file in spans.described())
     while found := list(islice(ranges, RANGES_PER_PART)):
         yield Reply(_part(name, RUNS, ranges=found))
-    told = moves.told_of(group.group, name.index)  # in the same turn, too
     for piece in moves_pieces(told):
         totals[MOVES] = totals.get(MOVES, 0) + len(piece)
         yield Reply(_part(name, MOVES, crc=crc32c(piece)), piece)
@@ -145,7 +145,7 @@ async def parts(
             (PRODUCERS, _producers(producers, group, name.index)),
             (TOPICS, write_group_queues.topics(table)),
             (QUEUES, write_group_queues.rows(table, write_group_queues.in_group(placement, group.group, later))),
-            (QUEUES, write_group_queues.rows_left(table, placement, group.group)),
+            (QUEUES, write_group_queues.rows_left(table, placement, group.group, later)),
         ):
             async for piece in pieces:
                 totals[kind] += len(piece)
@@ -234,8 +234,8 @@ def _take(image: WriteGroupImage, part: WriteGroupSnapshotPart, attachment: obje
 
 def moves_pieces(told: MovesTold) -> Iterator[bytes]:
     """Encode moves in pieces for one part each; none where nothing moved."""
-    if told.fences or told.arrivals:
-        yield msgspec.msgpack.encode(MovesTold(told.fences, told.arrivals))
+    if told.fences or told.arrivals or told.needs:
+        yield msgspec.msgpack.encode(MovesTold(told.fences, told.arrivals, needs=told.needs))
     histories = iter(told.histories.items())
     while some := dict(islice(histories, HISTORIES_PER_PART)):
         yield msgspec.msgpack.encode(MovesTold(histories=some))
@@ -252,4 +252,5 @@ def _take_moves(image: WriteGroupImage, part: WriteGroupSnapshotPart, content: B
         {**so_far.fences, **piece.fences},
         {**so_far.arrivals, **piece.arrivals},
         {**so_far.histories, **piece.histories},
+        [*so_far.needs, *piece.needs],
     )

@@ -217,6 +217,8 @@ class Recovery:
         self._mapped = self._state.journal_map.end
         self._state.manifest.load(saved.splits)
         self._state.moves.load(saved.moves)
+        for group in self._groups:
+            group.hold()
         for number, state in saved.groups.items():
             if number >= len(self._groups):
                 continue  # it was added, and never began here

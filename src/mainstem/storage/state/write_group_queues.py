@@ -27,7 +27,7 @@ from mainstem.kernel import (
     WATCHED,
     QueueTable,
 )
-from mainstem.model import PARTITION_BITS
+from mainstem.model import PARTITION_BITS, slot_of
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.placement import Placement
 from mainstem.storage.placement import slots_of as slots_in
@@ -82,13 +82,16 @@ def in_group(placement: Placement, group: int, later: Collection[int] = ()) -> B
     return belongs
 
 
-async def rows_left(table: QueueTable, placement: Placement, group: int) -> AsyncIterator[bytes]:
-    """Yield the queues that were in a write group and have gone on, with their ends there, in pieces as `rows`."""
+async def rows_left(
+    table: QueueTable, placement: Placement, group: int, later: Collection[int] = ()
+) -> AsyncIterator[bytes]:
+    """Yield the queues that were in a write group and have gone on, with their ends there, in pieces as `rows`, but for
+    those of the slots that came `later`."""
     gone: list[tuple[numpy.int64, int, int]] = []
     for queue_id, stays in list(placement.moved.items()):
         ends = [after.first_offset for stay, after in pairwise(stays) if stay.group == group]
         slot = table.find(queue_id)
-        if ends and stays[-1].group != group and slot != NO_SLOT:
+        if ends and stays[-1].group != group and slot != NO_SLOT and slot_of(queue_id) not in later:
             gone.append(
                 (numpy.uint64(queue_id).astype(numpy.int64), ends[-1], min(table.get(slot, LOG_START), ends[-1]))
             )
@@ -139,9 +142,9 @@ def _place(table: QueueTable, cells: Cells) -> None:
         here = numbers_of_chunks == number
         if here.any():
             places = slots[here] % CHUNK_SLOTS
-            ends = numpy.maximum(chunk[places, COMMITTED_END], cells[here, 1])
-            chunk[places, COMMITTED_END] = chunk[places, NEXT_OFFSET] = ends
-            chunk[places, LOG_START] = numpy.maximum(chunk[places, LOG_START], cells[here, 2])
+            for cell, told in ((COMMITTED_END, 1), (NEXT_OFFSET, 1), (LOG_START, 2)):
+                # what a row has less than the table is of a queue that has gone on, and may be led here
+                chunk[places, cell] = numpy.maximum(chunk[places, cell], cells[here, told])
 
 
 def _rows_of(content: bytes, cells: int) -> Cells:

@@ -90,6 +90,8 @@ class WriteGroup:
         self.applied_term = 0
         self.serving = False
         """True while this node leads and takes batches."""
+        self._held = False
+        """True while the blocks behind a snapshot wait for other write groups."""
         self.producers = ProducerStates()
         self.transactions = WriteGroupTransactions(group, table)
         self.owners = QueueOwners()
@@ -124,12 +126,13 @@ class WriteGroup:
 
     def followed(self) -> FollowedLog | None:
         """This replica for readers of its committed batches, while another node leads; None: it is not to be read, as
-        this node hears no leader, has no vote, lags behind, or replaces its state by a snapshot."""
+        this node hears no leader, has no vote, lags behind, in this write group or in one that queues came from, or
+        replaces its state by a snapshot."""
         core = self.consensus.core
         if core is None or core.role is not Role.FOLLOWER or not core.leader_id or core.installing is not None:
             return None
         lags = core.commit_index - self.applied_index > READABLE_LAG_BLOCKS
-        lags = lags or self.applied_index < self.transactions.as_of
+        lags = lags or self._held or self.applied_index < self.transactions.as_of
         if lags or core.node_id not in core.membership.voters:
             return None
         return FollowedLog(core.term)
@@ -249,11 +252,22 @@ class WriteGroup:
         return blocks
 
     def _waits(self, block: LogBlock) -> bool:
-        """Whether a block goes neither to the journal nor into the applied state yet: queues arrive with it whose last
-        batches in another write group are not applied here. So a queue's batches are in order on each disk, too."""
+        """Whether a block goes neither to the journal nor into the applied state yet: queues arrive with it, or came with
+        a snapshot, whose last batches in another write group are not applied here. So a queue's batches are in order on
+        each disk, too."""
+        if self._held and self._is_held():
+            return True
         if block.kind != KIND_CONTROL:
             return False
         return any(isinstance(one, control.QueuesArrived) and self._applier.awaits(one) for one in block.commands)
+
+    def hold(self) -> None:
+        """Have the next block wait for other write groups if it must: a snapshot or a checkpoint is loaded."""
+        self._held = True
+
+    def _is_held(self) -> bool:
+        self._held = self._applier.holds(self.group)
+        return self._held
 
     @property
     def waits_for_another(self) -> bool:
@@ -263,7 +277,8 @@ class WriteGroup:
     def fences_changed(self) -> None:
         """Go on with blocks that waited, at the end of this turn of the event loop: another write group, which applies
         a block just now, may have come to their fences."""
-        if self.waits_for_another or (self.blocks.to_write and self.blocks.to_write[0].kind == KIND_CONTROL):
+        freed, to_write = self._held and not self._is_held(), self.blocks.to_write
+        if freed or self.waits_for_another or (to_write and to_write[0].kind == KIND_CONTROL):
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:

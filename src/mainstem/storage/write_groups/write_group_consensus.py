@@ -297,6 +297,11 @@ class WriteGroupConsensus:
             raise self.not_the_leader() from error
         self.pump()
 
+    def known_committed(self, index: int, term: int) -> None:
+        """Take note that a block is committed, if the log here has it: a block of another write group says so."""
+        if self.core is not None and self.core.known_committed(index, term):
+            self.pump()
+
     def go_on(self) -> None:
         """Apply on: the blocks of another write group are applied that this one waited for."""
         if self.core is not None and self.core.applying_waits:

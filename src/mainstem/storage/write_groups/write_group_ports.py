@@ -35,6 +35,10 @@ class Applier(Protocol):
         """Whether a command must wait for blocks of another write group to be applied here."""
         ...
 
+    def holds(self, group: int) -> bool:
+        """Whether the blocks behind a write group's snapshot must wait for blocks of others to be applied here."""
+        ...
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None:
         """Tell readers that the block applied last has markers of these queues."""
         ...
