@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mainstem.kernel.compiled as compiled
 import mainstem.kernel.pure as pure
-from mainstem.kernel.layout import CELLS, ENTRIES, ROW_BYTES, WATCHED, Verdict
+from mainstem.kernel.layout import CELLS, COMMITTED_END, ENTRIES, NEXT_OFFSET, ROW_BYTES, WATCHED, Verdict
 from mainstem.kernel.pure.group_log import VERDICT_OF_OUTCOME
 from mainstem.kernel.pure.producer_states import PATIENCE
 from mainstem.model import SLOTS_OF_ALL, AppendResult, BatchAppend, Outcome, queue_id_of, slot_of
@@ -336,6 +336,18 @@ def test_a_repeated_batch_waits_for_the_block_of_the_first_which_may_be_applied_
     assert node.append([batch, batch], [True] * GROUPS, 2)[1] == [(group, 1)]
     node.apply(group)
     assert node.append([batch], [True] * GROUPS, 3) == ([AppendResult(Outcome.OK, 0, -1, 0)], [(group, 1)])
+
+
+@both
+def test_the_end_of_a_queue_does_not_go_down(kernel: ModuleType) -> None:
+    """A snapshot of the write group to which the queue has gone on may be here before the last blocks of this one."""
+    node = Node(kernel)
+    group, slot = slot_of(queue_id_of(TOPIC, 2)) % GROUPS, node.table.find(queue_id_of(TOPIC, 2))
+    node.append([append_of(2, 100, 1, 9, 0, 0, False)], [True] * GROUPS, 1)
+    for cell in (COMMITTED_END, NEXT_OFFSET):
+        node.table.set(slot, cell, 40)
+    node.apply(group)
+    assert [node.table.get(slot, cell) for cell in (COMMITTED_END, NEXT_OFFSET)] == [40, 40]
 
 
 @both

@@ -415,3 +415,18 @@ def test_what_the_driver_cannot_apply_yet_is_handed_out_again() -> None:
     assert [entry.data for entry in ready.committed] == ["b", "c"]
     core.advance(ready)
     assert (core.applied_index, core.applying_waits) == (first + 2, False)
+
+
+def test_an_entry_that_somebody_has_applied_is_committed_wherever_the_log_has_it() -> None:
+    """Its leader is gone, and the next one cannot commit anything of its own term yet."""
+    cluster = Cluster(logs={1: [1, 1], 2: [1, 1], 3: [1]}, term=1)
+    core = cluster[2].core
+    assert not core.known_committed(3, 1), "the log does not have it"
+    assert not core.known_committed(2, 2), "that is another entry"
+    assert core.commit_index == 0
+    assert core.known_committed(2, 1)
+    assert core.commit_index == 2
+    assert not core.known_committed(1, 1), "no news"
+    ready = core.ready()
+    assert ready is not None
+    assert [entry.index for entry in ready.committed] == [1, 2]

@@ -554,8 +554,8 @@ class RaftCore:
         return self._applying_waits
 
     def known_committed(self, index: int, term: int) -> bool:
-        """Take note that the entry (`index`, `term`) is committed, as somebody knows who has applied it. Returns whether
-        that is news: the log has the entry, and so is committed up to there."""
+        """Take note that the entry (`index`, `term`) is committed, as somebody knows who has applied it. Returns
+        whether that is news: the log has the entry, and so is committed up to there."""
         if self._followership.installing is not None or self._log.commit_index >= index:
             return False
         if not self._log.matches(index, term):

@@ -397,7 +397,7 @@ class StorageParts:
             self.queues.confirm,
             setup.topics,
             retention_class,
-            self._may_merge,
+            lambda: setup.writes_merged() and self._has_applied_files(),
             new_id=setup.new_id,
             borders=self.tier_log.borders,
             ages=ages.aged,
@@ -438,6 +438,7 @@ class StorageParts:
             self.agreed_clock,
             liveness,
             tier,
+            self._has_applied_files,
         )
         store = setup.remote_store if not setup.read_only else None
         self.remote_upkeep = RemoteUpkeep(self.remote, store, groups) if store is not None else None
@@ -531,12 +532,10 @@ class StorageParts:
         for group in self.groups:
             group.fences_changed()
 
-    def _may_merge(self) -> bool:
-        """Whether files may be merged: the cluster's feature level allows it, and this node has applied all blocks in
-        them. Before that, after a start, it may not know which queues came to a write group with these blocks."""
-        return self.setup.writes_merged() and all(
-            self._has_reached(group.group, self.state.manifest.written(group.group)) for group in self.groups
-        )
+    def _has_applied_files(self) -> bool:
+        """Whether this node has applied all blocks that are in its files. Before that, after a start, it may not know
+        which queues came to a write group with these blocks, so that it neither merges nor removes files."""
+        return all(self._has_reached(group.group, self.state.manifest.written(group.group)) for group in self.groups)
 
     def _known_committed(self, group: int, index: int, term: int) -> None:
         """Have a write group know, at the end of this turn of the event loop, that a block is committed."""

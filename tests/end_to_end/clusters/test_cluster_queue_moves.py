@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
@@ -14,8 +13,6 @@ from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.tiering import split_and_merge
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
-
-pytestmark = pytest.mark.skip(reason="refused until members that miss moves catch up: decision 0145, point 6")
 
 TOPIC = "moving"
 WRITE_GROUPS = 4

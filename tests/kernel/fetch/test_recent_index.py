@@ -85,6 +85,27 @@ def test_a_blocks_rows_are_copied_as_they_lie(kernel: ModuleType) -> None:
     assert none.rows_copied() == b""
 
 
+@both
+def test_no_entry_behind_a_gap_is_given_with_those_before_it(kernel: ModuleType) -> None:
+    """Blocks that a snapshot stands for are not indexed: what lies between is in files."""
+    filler = Filler(kernel, cache_bytes=1 << 20)
+    slot = filler.table.find(queue_id_of(1, 0))
+    filler.add([0, 0], records=2)
+    filler.next[0] = 50
+    filler.add([0, 0, 0], records=2)
+
+    def bases(offset: int) -> list[int]:
+        return [entry.base_offset for entry in filler.index.window(slot, offset)]
+
+    assert (bases(0), bases(2), bases(51)) == ([0, 2], [2], [50, 52, 54])
+    assert bases(4) == bases(30) == [50, 52, 54], "the caller sees that the first begins behind the offset"
+    stretches, position = filler.index.read(slot, 0, 1 << 20, whole_first=False)
+    assert position == 4
+    assert filler.index.read(slot, 4, 1 << 20, whole_first=False) is None
+    assert filler.index.read(slot, 50, 1 << 20, whole_first=False)[1] == 56
+    assert sum(map(len, stretches)) == 2 * 61
+
+
 def test_the_garbage_collector_visits_neither_blocks_nor_their_headers() -> None:
     """There are thousands of them each second, and none is garbage."""
     before = gc.get_objects()  # of other tests, perhaps released; held, so that no id is given twice

@@ -23,7 +23,7 @@ def test_the_invariants_hold_while_queues_move_in_a_cluster(seed: int, tmp_path:
 
 @pytest.mark.long  # a dozen runs
 def test_snapshots_carry_what_moved(tmp_path: Path) -> None:
-    seeds = (40, *range(42, 52))  # with 41 two members wait for ever: point 6 of what decision 0145 leaves
+    seeds = (*range(40, 52), 332, 337, 341)
     snapshots = sum(play(seed, tmp_path / str(seed), faults=[LEFT_BEHIND]).snapshots for seed in seeds)
     assert snapshots > 12, "few members have needed one"
 

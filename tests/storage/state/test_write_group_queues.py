@@ -6,7 +6,7 @@ import asyncio
 
 import numpy
 
-from mainstem.kernel import COMMITTED_END, ENTRIES, LOG_START, QUEUE_ID, TAIL_LINK, WATCHED, QueueTable
+from mainstem.kernel import COMMITTED_END, ENTRIES, LOG_START, NEXT_OFFSET, QUEUE_ID, TAIL_LINK, WATCHED, QueueTable
 from mainstem.kernel.layout import ONE_ENTRY
 from mainstem.model import queue_id_of
 from mainstem.storage.state import write_group_queues
@@ -32,3 +32,15 @@ def test_a_snapshot_replaces_what_is_known_of_a_queue_and_those_who_wait_for_it_
     assert table.last_stable(replaced) == 20, "the row of a snapshot names no open transaction"
     assert [table.get(left, cell) for cell in cells] == [ELSEWHERE, 9, 0, 77, 5 * ONE_ENTRY | WATCHED]
     assert table.last_stable(left) == 3
+
+
+def test_the_row_of_a_queue_that_has_gone_on_takes_nothing_back() -> None:
+    """It is led here in another write group, where batches are appended that nobody has committed."""
+    table = QueueTable()
+    table.create(1, 0, 1)
+    slot = table.find(HERE)
+    for cell, value in ((COMMITTED_END, 30), (NEXT_OFFSET, 34), (LOG_START, 5)):
+        table.set(slot, cell, value)
+    row = numpy.array([HERE, 20, 3], numpy.int64).tobytes()
+    asyncio.run(write_group_queues.replace(table, lambda queue_ids: queue_ids < 0, row))
+    assert [table.get(slot, cell) for cell in (COMMITTED_END, NEXT_OFFSET, LOG_START)] == [30, 34, 5]

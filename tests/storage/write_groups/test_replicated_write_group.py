@@ -40,6 +40,9 @@ class Applied:
     def awaits(self, command: control.Command) -> bool:
         return isinstance(command, control.QueuesArrived) and command.behind > self.reached
 
+    def holds(self, group: int) -> bool:
+        return self.reached < ARRIVAL.behind
+
     def queues_seen(self, directory: Buffer) -> None: ...
 
     def block_applied(
@@ -673,6 +676,34 @@ def test_a_follower_takes_no_arrival_before_it_has_come_to_the_fence() -> None:
         late.applied.reached = ARRIVAL.behind
         late.group.fences_changed()
         cluster.until(lambda: late.cell(COMMITTED_END) == 1)
+        assert late.applied.blocks == leader.applied.blocks
+
+    told(story)
+
+
+def test_what_follows_a_snapshot_waits_for_other_write_groups() -> None:
+    """Others commit it meanwhile. Nobody reads from this replica until then, also if nothing follows."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        late = next(one for one in cluster.members.values() if one is not leader)
+        cluster.until(lambda: late.group.applied_index == leader.group.applied_index)
+        late.applied.reached = ARRIVAL.behind - 1
+        late.group.hold()
+        before = late.position
+        ticket = leader.append(new_batch(QUEUE))
+        cluster.until(ticket.done)
+        for _ in range(5):
+            cluster.turn()
+        assert (late.cell(COMMITTED_END), late.position) == (0, before)
+        assert late.group.blocks.last_index() == leader.group.blocks.last_index(), "it has the block in memory"
+        assert not late.group.has_work, "the write loop is not kept busy"
+        assert late.group.followed() is None
+        await asyncio.wait_for(late.group.all_written(), 1)  # so that the next snapshot can be installed
+        late.applied.reached = ARRIVAL.behind
+        late.group.fences_changed()
+        cluster.until(lambda: late.cell(COMMITTED_END) == 1)
+        assert late.group.followed() is not None
         assert late.applied.blocks == leader.applied.blocks
 
     told(story)

@@ -47,6 +47,9 @@ class Applied:
     def awaits(self, command: control.Command) -> bool:
         return False
 
+    def holds(self, group: int) -> bool:
+        return False
+
     def transactions_ended(self, queue_ids: Sequence[int]) -> None: ...
 
     def command_applied(self, group: int, index: int, command: control.Command) -> str:

@@ -30,10 +30,9 @@ def command(http: str, token: str | None, queue: str, group: int, wait: bool, as
     """Move a queue to another write group, while clients produce to it and consume it.
 
     Its slot moves, with all queues that hash to it: mostly it is the only one. Producers are refused for the moment of
-    the move, and send again. Readers go on with what the queue had before, which
-    stays where it is. Both write groups must have their
-    only replica on the same node; queues of internal and of compacted topics do not move. A move waits until no
-    transaction is open in the queue; `cluster status` shows what it waits for.
+    the move, and send again. Readers go on with what the queue had before, which stays where it is. Both write groups
+    must have their replicas on the same nodes; queues of internal and of compacted topics do not move. A move waits
+    until no transaction is open in the queue; `cluster status` shows what it waits for.
     """
     topic, partition = names.queue_of(queue)
     node = HttpNode(http, token)

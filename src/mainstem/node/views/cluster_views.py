@@ -243,12 +243,6 @@ class LocalClusterViews:
     async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
         if self._config.shares_store or self._config.remote_dir:
             return "queues do not move between write groups in a cluster with an object store"
-        replicas = self._nameserver.lookups.placements().get(group, ())
-        if len(replicas) > 1:
-            return (
-                f"write group {group} has {len(replicas)} replicas, and queues move between those with one "
-                "only: a node that misses a move and comes back might serve a queue with a gap"
-            )
         try:
             await self._nameserver.operations.move_slot_of(topic, partition, group)
         except NameserverError as error:

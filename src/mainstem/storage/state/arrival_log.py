@@ -1,8 +1,8 @@
 """What a replica of a write group has to apply in other write groups first, because queues came from there.
 
-Queues that arrive in a log have earlier batches in others. A replica that lags gets these logs, or snapshots of them, in
-any order; it may write and apply the batches of a queue in the order of their offsets only. So each arrival says what
-comes before it: the fence of the write group that the queues come from, and whatever comes before that (`Need`). A
+Queues that arrive in a log have earlier batches in others. A replica that lags gets these logs, or snapshots of them,
+in any order; it may write and apply the batches of a queue in the order of their offsets only. So each arrival says
+what comes before it: the fence of the write group that the queues come from, and whatever comes before that (`Need`). A
 replica that gets an arrival with a snapshot knows the same from the snapshot.
 """
 

@@ -7,12 +7,12 @@ start applies again comes too late if the arrival with its number, or a later on
 
 The two logs are replicated and applied by themselves. The arrival names the block that has the fence, and what comes
 before that in other logs (`arrival_log.py`). A replica that has not applied all of these neither writes nor applies the
-arrival (`awaits`): so each replica applies the last batches of a queue in the write group before, then the first ones in
-the next.
+arrival (`awaits`): so each replica applies the last batches of a queue in the write group before, then the first ones
+in the next.
 
-A snapshot of a write group tells what its log would have told up to the snapshot's block (`told_of`, `learn`). A replica
-installs it at once: what it stands for is in files. But it neither writes nor applies the next block before it has come
-to all that the arrivals up to the snapshot need (`holds`).
+A snapshot of a write group tells what its log would have told up to the snapshot's block (`told_of`, `learn`). A
+replica installs it at once: what it stands for is in files. But it neither writes nor applies the next block before it
+has come to all that the arrivals up to the snapshot need (`holds`).
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class SlotMoves:
         return [need for need in needs if need.group != fence.to]
 
     def has_reached(self, needs: Iterable[Need]) -> bool:
-        """Whether all of this is applied here. Otherwise the write groups hear what is known to be committed: their next
-        leader may need this very replica to commit anything."""
+        """Whether all of this is applied here. Otherwise the write groups hear what is known to be committed: their
+        next leader may need this very replica to commit anything."""
         waits = [need for need in needs if not self.reached(need.group, need.index)]
         for need in waits:
             if need.committed:
@@ -156,8 +156,8 @@ class SlotMoves:
         return group in self.came and not self.has_reached(self.came[group].needs())
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:
-        """Apply an arrival. Returns `done`, or that it stands in this log a second time. If the slot has gone on already,
-        as a snapshot of another write group has told, only this write group's part remains to be done."""
+        """Apply an arrival. Returns `done`, or that it stands in this log a second time. If the slot has gone on
+        already, as a snapshot of another write group has told, only this write group's part remains to be done."""
         slot, number = command.slot, command.number
         log = self.came.setdefault(group, ArrivalLog())
         if number <= log.number_of(slot):
@@ -224,8 +224,8 @@ class SlotMoves:
             self._placement.remember(queue_id, [*earlier, *later])
 
     def _is_newer(self, queue_id: int, last: Stay, known: Stay, told: MovesTold) -> bool:
-        """Whether a queue's last stay in a snapshot is later than the last one known here. Of a stay without records, in
-        which another one begins as well, only the numbers of moves tell."""
+        """Whether a queue's last stay in a snapshot is later than the last one known here. Of a stay without records,
+        in which another one begins as well, only the numbers of moves tell."""
         if last.first_offset != known.first_offset:
             return last.first_offset > known.first_offset
         slot = slot_of(queue_id)

@@ -107,8 +107,10 @@ class RetentionPass:
         clock: AgreedClock,
         liveness: QueueLiveness,
         remote: RemoteFiles | None = None,
+        has_applied_files: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`remote`: the remote tier, if there is one."""
+        """`remote`: the remote tier, if there is one. `has_applied_files`: whether the node has applied all that is in
+        its files; it does not know before then which queues are in them."""
         self._table = table
         self._journal = journal
         self._store = store
@@ -118,6 +120,7 @@ class RetentionPass:
         self._clock = clock
         self._liveness = liveness
         self._remote = remote
+        self._has_applied_files = has_applied_files
         self._sources = RetentionSources(journal, store, placement, remote)
         self._segments_seen: dict[int, int] = {}
         """By sequence, the time (ms) when retention first saw each sealed segment since the start."""
@@ -132,6 +135,8 @@ class RetentionPass:
         except (StorageError, OSError):
             log.exception("retention could not move log starts; it is tried again")
         await self._store.copy.renew()
+        if not self._has_applied_files():
+            return
         await self._store.retention.retain(self._liveness.log_starts, self._queues.confirm, self._placement.ever_in)
 
     async def move_log_starts(self) -> int:

@@ -252,9 +252,9 @@ class WriteGroup:
         return blocks
 
     def _waits(self, block: LogBlock) -> bool:
-        """Whether a block goes neither to the journal nor into the applied state yet: queues arrive with it, or came with
-        a snapshot, whose last batches in another write group are not applied here. So a queue's batches are in order on
-        each disk, too."""
+        """Whether a block goes neither to the journal nor into the applied state yet: queues arrive with it, or came
+        with a snapshot, whose last batches in another write group are not applied here. So a queue's batches are in
+        order on each disk, too."""
         if self._held and self._is_held():
             return True
         if block.kind != KIND_CONTROL:

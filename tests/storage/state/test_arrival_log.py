@@ -1,0 +1,166 @@
+"""What arrivals and snapshots of write groups need of other write groups, and what replicas know of moved queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, QueueTable
+from mainstem.model import SLOTS, queue_id_of, slot_of
+from mainstem.storage.placement import Placement, Stay
+from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Need, joined_needs
+from mainstem.storage.state.slot_moves import SlotMoves
+from mainstem.storage.write_groups.control import QueuesArrived, SlotFenced
+
+QUEUE = queue_id_of(1, 0)
+SLOT = slot_of(QUEUE)
+FIRST, SECOND, THIRD = range(3)
+
+
+class Replicas:
+    """The replicas of a node, of which each has applied its log up to a block."""
+
+    def __init__(self) -> None:
+        self.applied = [0, 0, 0]
+        self.told: list[tuple[int, int, int]] = []
+        self.table = QueueTable()
+        self.table.create(1, 0, 1)
+        self.placement = Placement([SECOND, THIRD, *[FIRST] * (SLOTS - 2)])
+        self.moves = SlotMoves(self.table, self.placement)
+        self.moves.reached = lambda group, index: self.applied[group] >= index
+        self.moves.known_committed = lambda *block: self.told.append(block)
+
+    def fence(self, group: int, index: int, to: int, number: int) -> None:
+        self.applied[group] = index
+        self.moves.fenced(group, index, SlotFenced(SLOT, to, number))
+
+    def arrive(self, group: int, index: int, number: int, end: int) -> QueuesArrived:
+        """Log an arrival as the leader here would, and apply it."""
+        fence = self.moves.fences[SLOT]
+        needs = self.moves.needs_of(fence, self.applied[fence.before], 1)
+        command = QueuesArrived(
+            SLOT, fence.before, number, ((QUEUE, end),), behind=fence.index, needs=tuple((*need,) for need in needs)
+        )
+        self.apply(group, index, command)
+        return command
+
+    def apply(self, group: int, index: int, command: QueuesArrived) -> str:
+        assert not self.moves.awaits(command)
+        self.applied[group] = index
+        return self.moves.arrived(group, index, command)
+
+    def install(self, sender: Replicas, group: int, index: int) -> None:
+        """As of a snapshot at this block of a write group."""
+        told = sender.moves.told_of(group, index)
+        self.moves.remember(told)
+        self.applied[group] = index
+        self.moves.learn(group, index, told)
+
+
+def moved_twice() -> Replicas:
+    """A queue that has 10 records in the first write group, 20 in the second, and goes on in the third."""
+    ahead = Replicas()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    ahead.arrive(SECOND, 4, 1, 10)
+    ahead.fence(SECOND, 9, THIRD, 2)
+    ahead.arrive(THIRD, 5, 2, 30)
+    return ahead
+
+
+def needs_of(*needs: tuple[int, ...]) -> list[Need]:
+    return [Need(*need) for need in needs]
+
+
+def by_group(needs: Iterable[Need]) -> list[Need]:
+    return sorted(needs)
+
+
+def test_one_need_of_each_write_group_stands_for_all() -> None:
+    found = joined_needs(needs_of((0, 7, 9, 1), (1, 3, 3, 2), (0, 8, 8, 1), (0, 2)))
+    assert by_group(found) == needs_of((0, 8, 9, 1), (1, 3, 3, 2))
+
+
+def test_earlier_arrivals_are_told_together_once_all_snapshots_stand_behind_them() -> None:
+    log = ArrivalLog()
+    for number, index in enumerate((5, 10, 20), 1):
+        log.note(SLOT, Arrival(SECOND, number, index), [Need(FIRST, index - 2)], snapshots_from=0)
+    assert [dict(log.upto(index)).get(SLOT, Arrival(0, 0)).number for index in (4, 5, 19, 20)] == [0, 1, 2, 3]
+    assert [log.needs(index) for index in (4, 5, 19)] == [[], needs_of((FIRST, 3)), needs_of((FIRST, 8))]
+    assert log.behind(19) == {SLOT}
+    log.note(SLOT, Arrival(SECOND, 4, 30), [Need(THIRD, 1)], snapshots_from=12)
+    assert [arrival.number for arrival in log.slots[SLOT]] == [2, 3, 4]
+    assert len(log.needed) == 3
+    assert log.needs(12) == needs_of((FIRST, 8))
+    assert by_group(log.needs()) == needs_of((FIRST, 18), (THIRD, 1))
+
+
+def test_what_follows_a_snapshot_waits_for_all_write_groups_that_a_queue_came_through() -> None:
+    """The third has its fence of the second, whose own snapshot does not have the batches of the first."""
+    ahead, late = moved_twice(), Replicas()
+    late.install(ahead, THIRD, 5)
+    assert late.moves.holds(THIRD)
+    late.install(ahead, SECOND, 9)
+    assert late.moves.holds(SECOND)
+    assert late.moves.holds(THIRD), "that would read the queue with a gap"
+    assert late.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(SECOND, 10), Stay(THIRD, 30))
+    late.fence(FIRST, 7, SECOND, 1)
+    assert not late.moves.holds(SECOND)
+    assert not late.moves.holds(THIRD)
+    assert not late.moves.shut, "the slot has gone on"
+
+
+def test_a_log_that_comes_late_changes_no_history_that_a_snapshot_told() -> None:
+    ahead, late = moved_twice(), Replicas()
+    late.install(ahead, THIRD, 5)
+    slot = late.table.find(QUEUE)
+    for cell in (COMMITTED_END, NEXT_OFFSET):
+        late.table.set(slot, cell, 44)
+    late.table.set(slot, LOG_START, 12)  # all of the first stay is gone
+    late.fence(FIRST, 7, SECOND, 1)
+    assert late.moves.arrived(SECOND, 4, QueuesArrived(SLOT, FIRST, 1, ((QUEUE, 10),), behind=7)) == "done"
+    assert late.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(SECOND, 10), Stay(THIRD, 30))
+    assert late.placement.group_of(QUEUE) == THIRD
+    assert late.table.get(slot, COMMITTED_END) == 44
+
+
+def test_an_arrival_counts_once_in_its_log_whatever_other_logs_say() -> None:
+    ahead, late = moved_twice(), Replicas()
+    late.install(ahead, THIRD, 5)
+    late.applied[FIRST] = 7
+    arrival = QueuesArrived(SLOT, FIRST, 1, ((QUEUE, 10),), behind=7)
+    assert [late.apply(SECOND, index, arrival) for index in (4, 6)] == ["done", "the slot has moved since"]
+
+
+def test_the_write_groups_that_are_waited_for_hear_what_is_committed() -> None:
+    ahead, late = Replicas(), Replicas()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    ahead.applied[FIRST] = 8
+    command = ahead.arrive(SECOND, 4, 1, 10)
+    assert late.moves.awaits(command)
+    assert late.told == [(FIRST, 8, 1)]
+    late.applied[FIRST] = 7
+    assert not late.moves.awaits(command), "it waits for the fence, not for what was known to be committed"
+
+
+def test_a_checkpoint_keeps_what_is_needed() -> None:
+    ahead, late, started = moved_twice(), Replicas(), Replicas()
+    late.install(ahead, THIRD, 5)
+    started.moves.load(late.moves.image())
+    started.applied = list(late.applied)
+    assert started.moves.holds(THIRD)
+    assert started.moves.told_of(THIRD, 5) == late.moves.told_of(THIRD, 5)
+    started.applied = [7, 9, 5]
+    assert not started.moves.holds(THIRD)
+
+
+def test_of_stays_that_begin_at_one_offset_the_later_move_counts() -> None:
+    """Nothing came to the queue in the second write group."""
+    ahead, late = Replicas(), Replicas()
+    for replicas in (ahead, late):
+        replicas.fence(FIRST, 7, SECOND, 1)
+        replicas.arrive(SECOND, 4, 1, 10)
+    ahead.fence(SECOND, 5, THIRD, 2)
+    ahead.arrive(THIRD, 5, 2, 10)
+    late.install(ahead, THIRD, 5)
+    assert late.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(THIRD, 10))
+    ahead.install(late, SECOND, 4)
+    assert ahead.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(THIRD, 10))
