@@ -397,7 +397,7 @@ class StorageParts:
             self.queues.confirm,
             setup.topics,
             retention_class,
-            lambda: setup.writes_merged() and self._has_applied_files(),
+            lambda: setup.writes_merged() and all(map(self._has_applied_files, range(len(groups)))),
             new_id=setup.new_id,
             borders=self.tier_log.borders,
             ages=ages.aged,
@@ -532,10 +532,11 @@ class StorageParts:
         for group in self.groups:
             group.fences_changed()
 
-    def _has_applied_files(self) -> bool:
-        """Whether this node has applied all blocks that are in its files. Before that, after a start, it may not know
-        which queues came to a write group with these blocks, so that it neither merges nor removes files."""
-        return all(self._has_reached(group.group, self.state.manifest.written(group.group)) for group in self.groups)
+    def _has_applied_files(self, group: int) -> bool:
+        """Whether this node has applied all blocks of a write group that are in its files. Before that, after a start,
+        it may not know which queues came to the write group with these blocks: so it merges no files, and removes none
+        that may have them."""
+        return self._has_reached(group, self.state.manifest.written(group))
 
     def _known_committed(self, group: int, index: int, term: int) -> None:
         """Have a write group know, at the end of this turn of the event loop, that a block is committed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy
 import numpy.typing
@@ -107,10 +107,10 @@ class RetentionPass:
         clock: AgreedClock,
         liveness: QueueLiveness,
         remote: RemoteFiles | None = None,
-        has_applied_files: Callable[[], bool] = lambda: True,
+        has_applied_files: Callable[[int], bool] = lambda group: True,
     ) -> None:
-        """`remote`: the remote tier, if there is one. `has_applied_files`: whether the node has applied all that is in
-        its files; it does not know before then which queues are in them."""
+        """`remote`: the remote tier, if there is one. `has_applied_files`: whether the node has applied all that its
+        files have of a write group; it does not know before then which queues came to the write group with that."""
         self._table = table
         self._journal = journal
         self._store = store
@@ -135,9 +135,13 @@ class RetentionPass:
         except (StorageError, OSError):
             log.exception("retention could not move log starts; it is tried again")
         await self._store.copy.renew()
-        if not self._has_applied_files():
-            return
-        await self._store.retention.retain(self._liveness.log_starts, self._queues.confirm, self._placement.ever_in)
+        await self._store.retention.retain(self._liveness.log_starts, self._queues.confirm, self._may_be_in)
+
+    def _may_be_in(self, queue_ids: QueueIds, groups: Collection[int]) -> numpy.typing.NDArray[numpy.bool_]:
+        """Which of these queues are in one of the write groups, or have been, or may have been."""
+        if all(map(self._has_applied_files, groups)):
+            return self._placement.ever_in(queue_ids, groups)
+        return numpy.ones(len(queue_ids), numpy.bool_)
 
     async def move_log_starts(self) -> int:
         """Apply retention as of now; durable when it returns. Returns how many queues lost records. While the agreed
