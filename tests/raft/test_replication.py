@@ -420,7 +420,7 @@ def test_what_the_driver_cannot_apply_yet_is_handed_out_again() -> None:
 def test_an_entry_that_somebody_has_applied_is_committed_wherever_the_log_has_it() -> None:
     """Its leader is gone, and the next one cannot commit anything of its own term yet."""
     cluster = Cluster(logs={1: [1, 1], 2: [1, 1], 3: [1]}, term=1)
-    core = cluster[2].core
+    core = cluster[2]
     assert not core.known_committed(3, 1), "the log does not have it"
     assert not core.known_committed(2, 2), "that is another entry"
     assert core.commit_index == 0
