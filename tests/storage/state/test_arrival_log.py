@@ -1,4 +1,4 @@
-"""What arrivals and snapshots of write groups need of other write groups, and what replicas know of moved queues."""
+"""Arrivals and snapshots of write groups name the blocks of others that come first, and replicas know moved queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, QueueTable
 from mainstem.model import SLOTS, queue_id_of, slot_of
 from mainstem.storage.placement import Placement, Stay
-from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Need, joined_needs
+from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Prior, joined_needs
 from mainstem.storage.state.slot_moves import SlotMoves
 from mainstem.storage.write_groups.control import QueuesArrived, SlotFenced
 
@@ -66,11 +66,11 @@ def moved_twice() -> Replicas:
     return ahead
 
 
-def needs_of(*needs: tuple[int, ...]) -> list[Need]:
-    return [Need(*need) for need in needs]
+def needs_of(*needs: tuple[int, ...]) -> list[Prior]:
+    return [Prior(*need) for need in needs]
 
 
-def by_group(needs: Iterable[Need]) -> list[Need]:
+def by_group(needs: Iterable[Prior]) -> list[Prior]:
     return sorted(needs)
 
 
@@ -82,11 +82,11 @@ def test_one_need_of_each_write_group_stands_for_all() -> None:
 def test_earlier_arrivals_are_told_together_once_all_snapshots_stand_behind_them() -> None:
     log = ArrivalLog()
     for number, index in enumerate((5, 10, 20), 1):
-        log.note(SLOT, Arrival(SECOND, number, index), [Need(FIRST, index - 2)], snapshots_from=0)
+        log.note(SLOT, Arrival(SECOND, number, index), [Prior(FIRST, index - 2)], snapshots_from=0)
     assert [dict(log.upto(index)).get(SLOT, Arrival(0, 0)).number for index in (4, 5, 19, 20)] == [0, 1, 2, 3]
     assert [log.needs(index) for index in (4, 5, 19)] == [[], needs_of((FIRST, 3)), needs_of((FIRST, 8))]
     assert log.behind(19) == {SLOT}
-    log.note(SLOT, Arrival(SECOND, 4, 30), [Need(THIRD, 1)], snapshots_from=12)
+    log.note(SLOT, Arrival(SECOND, 4, 30), [Prior(THIRD, 1)], snapshots_from=12)
     assert [arrival.number for arrival in log.slots[SLOT]] == [2, 3, 4]
     assert len(log.needed) == 3
     assert log.needs(12) == needs_of((FIRST, 8))

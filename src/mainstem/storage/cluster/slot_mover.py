@@ -29,7 +29,7 @@ from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
 from mainstem.model import Topic, partition_of, slot_of, topic_number_of
 from mainstem.ports import Clock
 from mainstem.storage.placement import slots_of
-from mainstem.storage.state.arrival_log import Need
+from mainstem.storage.state.arrival_log import Prior
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.queue_scan import Cells, chunks
 from mainstem.storage.state.slot_moves import Fence, SlotMoves
@@ -247,7 +247,7 @@ class SlotMover:
 
     # --- arrive ---------------------------------------------------------------------------------------------
 
-    def _needs_of(self, fence: Fence) -> list[Need]:
+    def _needs_of(self, fence: Fence) -> list[Prior]:
         before = self._groups[fence.before]
         return self._moves.needs_of(fence, before.applied_index, before.applied_term)
 

@@ -267,7 +267,7 @@ class Snapshots:
 
     def _replaceable(self, number: int, image: WriteGroupImage) -> write_group_queues.Belongs:
         """Tells which queues are in a write group, and were in no other, neither by the logs here nor by its snapshot.
-        What is known of the others does not come from this write group alone."""
+        The other queues are known from other write groups, too."""
         placement = self._placement
         in_group = write_group_queues.in_group(placement, number)
         left = numpy.array(list(image.moves.fences), numpy.intp)

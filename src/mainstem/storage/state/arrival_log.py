@@ -1,9 +1,9 @@
-"""What a replica of a write group has to apply in other write groups first, because queues came from there.
+"""The blocks of other write groups that a replica of a write group applies first, because queues came from there.
 
 Queues that arrive in a log have earlier batches in others. A replica that lags gets these logs, or snapshots of them,
 in any order; it may write and apply the batches of a queue in the order of their offsets only. So each arrival says
-what comes before it: the fence of the write group that the queues come from, and whatever comes before that (`Need`). A
-replica that gets an arrival with a snapshot knows the same from the snapshot.
+what comes before it: the fence of the write group that the queues come from, and whatever comes before that
+(`Prior`). A replica that gets an arrival with a snapshot knows the same from the snapshot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 
-class Need(NamedTuple):
+class Prior(NamedTuple):
     """A replica applies this of another write group first."""
 
     group: int
@@ -37,13 +37,13 @@ class Arrival(NamedTuple):
     """The block of the write group before that has the fence."""
 
 
-def joined_needs(needs: Iterable[Need]) -> list[Need]:
+def joined_needs(needs: Iterable[Prior]) -> list[Prior]:
     """One for each write group, that is as good as all of these."""
-    joined: dict[int, Need] = {}
+    joined: dict[int, Prior] = {}
     for need in needs:
-        known = joined.get(need.group, Need(need.group, 0))
+        known = joined.get(need.group, Prior(need.group, 0))
         committed, term = max(known[2:], need[2:])
-        joined[need.group] = Need(need.group, max(known.index, need.index), committed, term)
+        joined[need.group] = Prior(need.group, max(known.index, need.index), committed, term)
     return list(joined.values())
 
 
@@ -52,10 +52,10 @@ class ArrivalLog(msgspec.Struct, array_like=True):
 
     slots: dict[int, list[Arrival]] = {}
     """Per slot, oldest first."""
-    needed: list[tuple[int, Need]] = []
+    needed: list[tuple[int, Prior]] = []
     """With the blocks of the arrivals that need it, oldest first."""
 
-    def note(self, slot: int, arrival: Arrival, needs: Iterable[Need], snapshots_from: int) -> None:
+    def note(self, slot: int, arrival: Arrival, needs: Iterable[Prior], snapshots_from: int) -> None:
         """Take in an arrival. `snapshots_from`: all snapshots from now on stand at this block, or behind it, so that
         earlier arrivals may be told together."""
         arrivals = self.slots.setdefault(slot, [])
@@ -84,8 +84,8 @@ class ArrivalLog(msgspec.Struct, array_like=True):
         """The slots whose last arrival is behind a block."""
         return {slot for slot, arrivals in self.slots.items() if arrivals[-1].index > index}
 
-    def needs(self, index: int | None = None) -> list[Need]:
-        """What all arrivals need; those up to a block."""
+    def needs(self, index: int | None = None) -> list[Prior]:
+        """The priors of all arrivals; of those up to a block."""
         return joined_needs(need for at, need in self.needed if index is None or at <= index)
 
     def copied(self) -> ArrivalLog:

@@ -25,7 +25,7 @@ import msgspec
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, QueueTable
 from mainstem.model import slot_of
 from mainstem.storage.placement import Placement, Stay
-from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Need, joined_needs
+from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Prior, joined_needs
 from mainstem.storage.write_groups.control import DONE, QueuesArrived, SlotFenced
 
 
@@ -46,8 +46,8 @@ class MovesTold(msgspec.Struct, frozen=True, array_like=True):
     fences: dict[int, Fence] = {}
     arrivals: dict[int, Arrival] = {}
     histories: dict[int, list[tuple[int, int]]] = {}
-    needs: list[Need] = []
-    """What all arrivals in the log up to the block need, those of slots that have gone on included."""
+    needs: list[Prior] = []
+    """Of all arrivals in the log up to the block, those of slots that have gone on included."""
 
     def __bool__(self) -> bool:
         return bool(self.fences or self.arrivals or self.histories)
@@ -130,14 +130,14 @@ class SlotMoves:
 
     # --- arrivals -----------------------------------------------------------------------------------------
 
-    def needs_of(self, fence: Fence, applied: int, applied_term: int) -> list[Need]:
-        """What the arrival of a fenced slot needs: the fence, and all that this node knows to come before blocks of
+    def needs_of(self, fence: Fence, applied: int, applied_term: int) -> list[Prior]:
+        """The priors of the arrival of a fenced slot: the fence, and all that this node knows to come before blocks of
         that write group, of which it has `applied` this one."""
         earlier = self.came[fence.before].needs() if fence.before in self.came else []
-        needs = joined_needs([Need(fence.before, fence.index, applied, applied_term), *earlier])
+        needs = joined_needs([Prior(fence.before, fence.index, applied, applied_term), *earlier])
         return [need for need in needs if need.group != fence.to]
 
-    def has_reached(self, needs: Iterable[Need]) -> bool:
+    def has_reached(self, needs: Iterable[Prior]) -> bool:
         """Whether all of this is applied here. Otherwise the write groups hear what is known to be committed: their
         next leader may need this very replica to commit anything."""
         waits = [need for need in needs if not self.reached(need.group, need.index)]
@@ -278,12 +278,12 @@ class SlotMoves:
         self.changed()
 
 
-def _needs_in(command: QueuesArrived) -> list[Need]:
+def _needs_in(command: QueuesArrived) -> list[Prior]:
     if command.needs:
-        return [Need(*need) for need in command.needs]
-    return [Need(command.before, command.behind)]  # of an earlier version
+        return [Prior(*need) for need in command.needs]
+    return [Prior(command.before, command.behind)]  # of an earlier version
 
 
-def _needs_among(arrivals: Iterable[Arrival]) -> list[Need]:
-    """What arrivals need that earlier versions tell of."""
-    return joined_needs(Need(one.before, one.behind) for one in arrivals if one.before >= 0)
+def _needs_among(arrivals: Iterable[Arrival]) -> list[Prior]:
+    """The priors of arrivals that earlier versions tell of."""
+    return joined_needs(Prior(one.before, one.behind) for one in arrivals if one.before >= 0)

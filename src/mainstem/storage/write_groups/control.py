@@ -106,8 +106,8 @@ class QueuesArrived(msgspec.Struct, frozen=True, tag="arrived", array_like=True)
     """The block of the write group before that has the fence. A replica of it applies that block first; 0: a node that
     has both write groups alone logged this. From `FeatureLevel.FOLLOWED` on."""
     needs: tuple[tuple[int, int, int, int], ...] = ()
-    """What a replica applies first, in all write groups that the queues came through (`arrival_log.Need`). Whoever
-    logged this has applied it. From `FeatureLevel.CHAINED` on."""
+    """The blocks of all write groups that the queues came through which a replica applies first (`arrival_log.Prior`).
+    The leader that logged this has applied them. From `FeatureLevel.CHAINED` on."""
 
 
 DONE = "done"
