@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -10,6 +12,7 @@ import google_crc32c
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
+from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.config import JournalConfig
@@ -98,6 +101,24 @@ async def started(
         await abandoned(journal)
         raise
     return Started(journal, delivered, report)
+
+
+def values(journal: Journal) -> dict[str, float]:
+    return {sample.name: sample.value for sample in journal.samples() if isinstance(sample, Sample)}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let a background task of the journal get there."""
+    for _ in range(5000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to that")
+
+
+async def next_is_taken(journal: Journal) -> None:
+    """Return once the file of the next segment is."""
+    await until(lambda: values(journal)["mainstem_journal_segments_ahead"] == 1)
 
 
 async def abandoned(journal: Journal) -> None:

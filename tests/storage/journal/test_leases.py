@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.storage.journal.sample_blocks import SMALL, data_block, started
+from tests.storage.journal.sample_blocks import SMALL, data_block, next_is_taken, started
 
 from mainstem.model import Sample
 from mainstem.storage.disks.disk_files import DiskFiles
@@ -137,13 +137,14 @@ async def test_a_reader_that_comes_too_late_notices(tmp_path: Path) -> None:
     path = tmp_path / DIRECTORY / segment_name(1)
     descriptor = os.open(path, os.O_RDONLY)
     view = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    await next_is_taken(journal)  # the third
     await journal.recycle(2)
-    await write_on(journal, 1)
+    await write_on(journal, 2)
     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     inode = os.fstat(descriptor).st_ino
     assert not path.exists(), "the path no longer names it"
-    assert inode == (tmp_path / DIRECTORY / segment_name(3)).stat().st_ino, "it was reused, as it may be"
-    assert SegmentHeader.unpack(view[: SEGMENT_HEADER.size], "mapped").sequence == 3, "and says so first of all"
+    assert inode == (tmp_path / DIRECTORY / segment_name(4)).stat().st_ino, "it was reused, as it may be"
+    assert SegmentHeader.unpack(view[: SEGMENT_HEADER.size], "mapped").sequence == 4, "and says so first of all"
     assert len(view) == SMALL.segment_bytes
     view.close()
     os.close(descriptor)

@@ -15,6 +15,7 @@ from tests.storage.journal.sample_blocks import (
     command_block,
     data_block,
     flip,
+    next_is_taken,
     started,
 )
 
@@ -111,7 +112,8 @@ async def test_the_first_write_of_a_segment_torn_at_every_byte() -> None:
     journal = (await started(files)).journal
     for block in before:
         await journal.write([block])
-    files.cut_power(after=4)  # a fresh file is opened and extended, the write, and the sync is interrupted
+    await next_is_taken(journal)
+    files.cut_power(after=2)  # the write, and the sync is interrupted
     last = [data_block(3, sizes=(300,))]
     with pytest.raises(PowerLoss):
         await journal.write(last)
@@ -381,7 +383,8 @@ async def test_a_segment_taken_but_never_written_to_is_given_up() -> None:
     files = SimulatedFiles()
     journal = (await started(files)).journal
     await journal.write([data_block(1, sizes=(9000,))])
-    files.cut_power(after=3)  # open, extend, and the write is interrupted
+    await next_is_taken(journal)
+    files.cut_power(after=1)  # the write is interrupted
     with pytest.raises(PowerLoss):
         await journal.write([data_block(2, sizes=(9000,))])
     await abandoned(journal)
@@ -464,11 +467,12 @@ async def test_a_recycled_file_keeps_its_stale_blocks_behind_the_new_ones() -> N
     journal = (await started(files)).journal
     for index in range(1, 12):
         await journal.write([data_block(index, sizes=(1800,))])
+    await next_is_taken(journal)  # the third
     await journal.recycle(2)
-    while journal.segments()[-1].sequence < 3:
+    while journal.segments()[-1].sequence < 4:
         index += 1
         await journal.write([data_block(index, sizes=(1800,))])
-    content = files.content(segment_path(3))
+    content = files.content(segment_path(4))
     stale = BlockHeader.unpack(content, FIRST_BLOCK + 3 * 1944, "stale")
     assert sequence_of(stale.position) == 1
     await journal.close()

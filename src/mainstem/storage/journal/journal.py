@@ -52,6 +52,7 @@ from mainstem.storage.journal.recovery import (
 )
 from mainstem.storage.journal.segments.index_files import IndexFiles, identity_of
 from mainstem.storage.journal.segments.inventory import Inventory, SegmentInfo, take_inventory
+from mainstem.storage.journal.segments.next_segments import NextSegments
 from mainstem.storage.journal.segments.open_segment import OpenSegment, SegmentWrite
 from mainstem.storage.journal.segments.pool import SegmentPool
 from mainstem.storage.journal.segments.segment_files import DIRECTORY, SegmentFiles, segment_path
@@ -63,6 +64,10 @@ __all__ = ["BlockToWrite", "Journal", "RecoveryReport", "SegmentInfo"]
 log = logging.getLogger(__name__)
 
 LOCK_FILE = f"{DIRECTORY}/lock"
+
+TAKEN_AHEAD_PART = 0.5
+"""The journal takes the next segment's file once a segment is so full: 32 MiB before it is needed, which a flood brings
+in thirty milliseconds at the most, and a sync of the disk rarely takes longer."""
 
 
 class Journal:
@@ -97,8 +102,7 @@ class Journal:
         self._open: OpenSegment | None = None
         self._next_sequence = found.highest_sequence + 1
         self._supervision = supervision
-        self._taken: dict[int, File] = {}
-        """Segments taken for a write that then found no room for all the segments it needed."""
+        self._next = NextSegments(pool, supervision)
         self._chain = 0
         """Header CRC of the last block."""
         self._handles = SegmentFiles(files)
@@ -197,6 +201,7 @@ class Journal:
         self.end = self.durable_end = report.end
         self._recovered = True
         self._pool.start()
+        self._next.start()
         if self._config.durability is Durability.ASYNC:
             self._flusher = self._supervision.start(self._flush, "journal flush")
         return report
@@ -258,13 +263,10 @@ class Journal:
 
     async def _take(self, sequence: int, end: int, chain: int) -> OpenSegment:
         """The next segment, for blocks that continue the chain at `end`."""
-        file = self._taken.get(sequence)
-        if file is None:
-            try:
-                file = await self._pool.take(sequence)
-            except OSError as error:
-                raise self._fail(f"{segment_path(sequence)}: a new segment cannot be made", error) from error
-            self._taken[sequence] = file
+        try:
+            file = await self._next.take(sequence)
+        except OSError as error:
+            raise self._fail(f"{segment_path(sequence)}: a new segment cannot be made", error) from error
         header = SegmentHeader(sequence, self._config.segment_bytes, end, chain, self._clock.now_ms())
         return OpenSegment.begin(header, file)
 
@@ -279,7 +281,7 @@ class Journal:
                     await self._seal()
                 self._open = segment
                 self._next_sequence = segment.sequence + 1
-                del self._taken[segment.sequence]
+                self._next.begun(segment.sequence)
             start, length, pages = segment.pages(stretch.buffers, stretch.length)
             began = self._clock.monotonic()
             try:
@@ -295,6 +297,8 @@ class Journal:
                 self._unsynced[segment.sequence] = segment.file
             self._measures.bytes_written += length
             segment.advance(pages, stretch.length)
+            if segment.offset >= segment.size * TAKEN_AHEAD_PART:
+                self._next.expect(self._next_sequence)
             self.end = segment.end
             if sync:
                 self.durable_end = self.end
@@ -556,9 +560,10 @@ class Journal:
             if self._failure is None:
                 await self.sync()
         finally:
+            await self._next.close(give_back=self._failure is None)
             await self._pool.close()
             await self._handles.close()
-            held = {*self._taken.values(), *self._unsynced.values()}
+            held = set(self._unsynced.values())
             if self._open is not None:
                 held.add(self._open.file)
             for file in held:
@@ -572,8 +577,8 @@ class Journal:
             ("blocks", "Blocks written to the journal", measures.blocks_written),
             ("writes", "Writes to the journal", measures.writes),
             ("syncs", "Successful syncs of the journal", measures.syncs),
-            ("segments_taken", "Segments begun", pool.taken),
-            ("segments_fresh", "Segments begun on a new file, because no recycled or filled one was ready", pool.fresh),
+            ("segments_taken", "Files taken for segments", pool.taken),
+            ("segments_fresh", "Segments on a new file, because no recycled or filled one was ready", pool.fresh),
             ("segments_recycled", "Segments whose file went back to the pool", pool.recycled),
             ("segments_leased", "Segments given up while a reader had them leased", pool.leased),
             ("segments_filled", "Files filled with zeros in advance", pool.filled),
@@ -585,6 +590,7 @@ class Journal:
             ("segments", "Segments of the journal", len(self._segments) + (self._open is not None)),
             ("bytes", "Bytes of the journal's segments on disk 1", self.bytes_used()),
             ("pool_segments", "Files ready to become segments", pool.ready()),
+            ("segments_ahead", "Segments taken ahead of the first write to them", len(self._next)),
             ("unsynced_bytes", "Bytes written and not yet durable", self._unsynced_bytes()),
             ("index_cache_bytes", "Memory held by segment indexes", self._indexes.held_bytes()),
             ("failed", "1 when the disk has failed and the journal refuses writes", self._failure is not None),
