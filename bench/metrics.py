@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from bench.load import Result
 
@@ -75,11 +76,15 @@ Figures = dict[str, float]
 """By the names of `METRICS`."""
 
 
-def pooled_ms(results: Sequence[Result], fraction: float) -> float:
+def pooled_ms(
+    results: Sequence[Result],
+    fraction: float,
+    buckets: Literal["latency_buckets", "served_buckets"] = "latency_buckets",
+) -> float:
     """The latency that `fraction` of all requests of all results do not exceed; 0 without a request."""
     counts: Counter[int] = Counter()
     for result in results:
-        for nanoseconds, count in result["latency_buckets"]:
+        for nanoseconds, count in result[buckets]:
             counts[nanoseconds] += count
     rank = math.ceil(fraction * counts.total())
     seen = 0

@@ -4,9 +4,19 @@
 
 The quiet one sends 200 records of 1 KB a second, on schedule, from eight connections; the flood is librdkafka, two
 processes of a user of its own over SASL_SSL, that produce as fast as they can, and in some windows also read what they
-wrote from the beginning. Windows alone and beside the flood take turns. One line per system and disturbance: the p99 of
-all windows of a kind together, and its ratio to that alone. Mainstem is measured twice: with the flood's user in a
-tenant, and without any tenant. The node has all cores but one, on which all clients are, the flood at low priority.
+wrote from the beginning. Windows alone and beside the flood take turns, and so do windows beside as many processes that
+burn the flood's core and send nothing. The node has all cores but one, on which all clients are; the flood's run there
+only when nobody else wants to (`SCHED_IDLE`).
+
+Two latencies are told of each kind of window, the p99 of all of its windows together and the ratio to that alone:
+
+* the client's: from when a record was due until the client had read the answer. What the client waits for its core, on
+  which the flood's clients are, is in it;
+* the node's: from when the kernel was given the request until it had the answer for the client, by the kernel's own
+  notes. Nothing that a client does is in it.
+
+Mainstem is measured twice: with the flood's user in a tenant, and without any tenant. `--before TREE` measures another
+work tree's Mainstem beside this one, with a tenant, window by window, in place of all that.
 """
 
 from __future__ import annotations
@@ -15,11 +25,13 @@ import argparse
 import json
 import multiprocessing
 import os
+import statistics
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -28,11 +40,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench import load as loads
 from bench import topics
 from bench.load import Produce, Result
-from bench.machine import share_cores
+from bench.machine import CpuSets, share_cores
 from bench.metrics import pooled_ms
 from bench.systems import all_systems
 from bench.systems.guard import Guard
-from bench.systems.system import Durability, Node, Setup
+from bench.systems.other_tree import OtherTree
+from bench.systems.system import Durability, Node, Setup, System
 from bench.topics import Queues
 from mainstem.cli.dev.secured import MECHANISM, USER
 from mainstem.console.token_file import read_token
@@ -46,8 +59,9 @@ FLOOD_RECORD_BYTES = 10_000
 FLOODING_PROCESSES = 2
 LEAD_SECONDS = 2.0
 """From the flood's start to the window."""
-FLOOD_NICE = 19
-ALONE, PRODUCING, READING = "alone", "beside producing", "beside producing and catching up"
+ALONE, BURNING = "alone", "beside a busy core"
+PRODUCING, READING = "beside producing", "beside producing and catching up"
+NO_TENANT, KAFKA = "mainstem, no tenant", "kafka"
 
 
 def produce(settings: Mapping[str, str], ended: Event) -> None:
@@ -75,17 +89,29 @@ def catch_up(settings: Mapping[str, str], ended: Event) -> None:
     consumer.close()
 
 
+def burn(settings: Mapping[str, str], ended: Event) -> None:
+    """Nothing but processor time."""
+    while not ended.is_set():
+        sum(range(10_000))
+
+
+WORKS = {
+    ALONE: [],
+    BURNING: [burn] * FLOODING_PROCESSES,
+    PRODUCING: [produce] * FLOODING_PROCESSES,
+    READING: [*[produce] * FLOODING_PROCESSES, catch_up],
+}
+
+
 @contextmanager
 def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[None]:
     guard = node.setup.guard
     assert guard is not None
     assert node.guarded is not None
     settings = {"bootstrap.servers": node.guarded, **guard.librdkafka(), "sasl.mechanism": MECHANISM}
-    works = [] if kind == ALONE else [produce] * FLOODING_PROCESSES
-    works += [catch_up] if kind == READING else []
     spawning = multiprocessing.get_context("spawn")
     ended = spawning.Event()
-    processes = [spawning.Process(target=_flooding, args=(work, settings, ended, cpus)) for work in works]
+    processes = [spawning.Process(target=_flooding, args=(work, settings, ended, cpus)) for work in WORKS[kind]]
     for process in processes:
         process.start()
     try:
@@ -101,7 +127,7 @@ def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[None]:
 def _flooding(work: object, settings: Mapping[str, str], ended: Event, cpus: tuple[int, ...]) -> None:
     assert callable(work)
     os.sched_setaffinity(0, cpus)
-    os.nice(FLOOD_NICE)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     work(settings, ended)
 
 
@@ -116,24 +142,46 @@ def make_tenant(node: Node) -> None:
     urllib.request.urlopen(request, timeout=30).close()
 
 
-def measure(node: Node, program: Path, rounds: int, seconds: float) -> dict[str, list[Result]]:
-    cpus = share_cores()
-    for queues in (QUIET, FLOOD):
-        topics.create(node.address, queues)
-    node.tree.pin(cpus.broker)
-    load = Produce(address=node.address, topics=f"{QUIET.prefix}:1", partitions=QUIET.partitions, connections=8,
-                   record_bytes=QUIET_RECORD_BYTES, batch_records=1, rate=QUIET_PER_SECOND, poisson=True,
-                   seconds=seconds)  # fmt: skip
-    cores = ",".join(map(str, cpus.load))
-    loads.run(program, load, cpus=cores)  # the first records of a node are not counted
-    found: dict[str, list[Result]] = {kind: [] for kind in (ALONE, PRODUCING, READING)}
-    for _ in range(rounds):
-        for kind, results in found.items():
-            with flood(node, kind, cpus.load):
-                before = _stored(node)
-                results.append(loads.run(program, load, cpus=cores))
-                print(f"  {kind}: {(_stored(node) - before) / seconds / 1e6:.0f} MB/s stored", file=sys.stderr)
-    return found
+class Windows:
+    """One node, and what was found beside it in windows of each kind."""
+
+    def __init__(self, label: str, node: Node, program: Path, seconds: float) -> None:
+        self.label, self.node = label, node
+        self._cpus = share_cores()
+        for queues in (QUIET, FLOOD):
+            topics.create(node.address, queues)
+        node.tree.pin(self._cpus.broker)
+        load = Produce(address=node.address, topics=f"{QUIET.prefix}:1", partitions=QUIET.partitions, connections=8,
+                       record_bytes=QUIET_RECORD_BYTES, batch_records=1, rate=QUIET_PER_SECOND, poisson=True,
+                       seconds=seconds, kernel_times=True)  # fmt: skip
+        self._run = partial(loads.run, program, load, cpus=",".join(map(str, self._cpus.load)))
+        self._run()  # the first records of a node are not counted
+        self.found: dict[str, list[Result]] = {kind: [] for kind in WORKS}
+        self._stored: dict[str, list[float]] = {kind: [] for kind in WORKS}
+        """MB/s."""
+
+    def measure(self, kind: str) -> None:
+        with flood(self.node, kind, self._cpus.load):
+            before = _stored(self.node)
+            result = self._run()
+            self._stored[kind].append((_stored(self.node) - before) / result["seconds"] / 1e6)
+            self.found[kind].append(result)
+
+    def tell(self) -> None:
+        for kind, results in self.found.items():
+            figures = [f"{statistics.median(self._stored[kind]):4.0f} MB/s stored"]
+            for name, ways in (("client", _of_client), ("node", _of_node)):
+                alone, p50, p99 = ways(self.found[ALONE], 0.99), ways(results, 0.5), ways(results, 0.99)
+                figures.append(f"{name}: p50 {p50:6.2f} p99 {p99:8.2f} ms {p99 / alone:6.2f} x")
+            print(f"{self.label:20} {kind:33} {'  '.join(figures)}", flush=True)
+
+
+def _of_client(results: Sequence[Result], fraction: float) -> float:
+    return pooled_ms(results, fraction)
+
+
+def _of_node(results: Sequence[Result], fraction: float) -> float:
+    return pooled_ms(results, fraction, "served_buckets")
 
 
 def _stored(node: Node) -> int:
@@ -146,32 +194,53 @@ def _written(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
 
+@contextmanager
+def started(label: str, system: System, cpus: CpuSets) -> Iterator[Node]:
+    system.prepare()
+    with tempfile.TemporaryDirectory(prefix="noisy-", dir=HOME) as directory:
+        home = Path(directory)
+        node = system.start(Setup(
+            directory=home / "node", cpus=cpus.both, cores_count=len(cpus.broker), durability=Durability.ASYNC,
+            guard=Guard(home / "guard", users=True),
+        ))  # fmt: skip
+        try:
+            if label != NO_TENANT and label != KAFKA:
+                make_tenant(node)
+            yield node
+        finally:
+            node.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a flood of one tenant does to another.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--before", type=Path, metavar="TREE", help="a work tree to measure beside this one")
     given = parser.parse_args()
     program = loads.build(HOME)
-    cpus = share_cores()
     systems = all_systems(CACHE)
-    for label, name in (("mainstem, no tenant", "mainstem"), ("mainstem, a tenant", "mainstem"), ("kafka", "kafka")):
-        systems[name].prepare()
-        with tempfile.TemporaryDirectory(prefix="noisy-", dir=HOME) as directory:
-            home = Path(directory)
-            node = systems[name].start(Setup(
-                directory=home / "node", cpus=cpus.both, cores_count=len(cpus.broker), durability=Durability.ASYNC,
-                guard=Guard(home / "guard", users=True),
-            ))  # fmt: skip
-            try:
-                if label.endswith("a tenant"):
-                    make_tenant(node)
-                found = measure(node, program, given.rounds, given.seconds)
-            finally:
-                node.stop()
-        alone = pooled_ms(found[ALONE], 0.99)
-        for kind, results in found.items():
-            p99 = pooled_ms(results, 0.99)
-            print(f"{label:20} {kind:33} p99 {p99:8.2f} ms  {p99 / alone:6.2f} x", flush=True)
+    ours, kafka = systems["mainstem"], systems["kafka"]
+    if given.before is not None:
+        compare([("before", OtherTree(given.before)), ("after", ours)], program, given.rounds, given.seconds)
+        return
+    for label, system in ((NO_TENANT, ours), ("mainstem, a tenant", ours), (KAFKA, kafka)):
+        compare([(label, system)], program, given.rounds, given.seconds)
+
+
+def compare(systems: Sequence[tuple[str, System]], program: Path, rounds: int, seconds: float) -> None:
+    """In each round a window of each kind beside each node, every second one in the opposite order."""
+    with ExitStack() as nodes:
+        cpus = share_cores()
+        windows = [
+            Windows(label, nodes.enter_context(started(label, system, cpus)), program, seconds)
+            for label, system in systems
+        ]
+        turns = [(kind, one) for kind in WORKS for one in windows]
+        for number in range(rounds):
+            for kind, one in turns if number % 2 == 0 else reversed(turns):
+                one.measure(kind)
+        for one in windows:
+            one.tell()
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ class Result(TypedDict):
     requests_per_s: float
     latency_us: Latency
     latency_buckets: list[tuple[int, int]]  # ns and how many requests took about so long, ascending
+    served_us: Latency  # with `kernel_times`: from when the kernel was given a request until it had the answer
+    served_buckets: list[tuple[int, int]]
     send_delay_us: Latency  # open loop: from when a request was due until a connection took it
     errors: dict[str, int]  # Kafka error code → partitions answered with it
     gaps: int  # batches that did not begin where the queue's last one ended; warm-up included
@@ -112,6 +114,8 @@ class Produce(_Load):
     """Requests a second, on a schedule fixed in advance; None: the next as soon as one is answered."""
     poisson: bool = False
     """With `rate`: random arrivals instead of a grid."""
+    kernel_times: bool = False
+    """Also measure by the times that the kernel notes, in which the load's own waits for a processor are not."""
     shuffle: bool = False
     """Walk the queues in a random order instead of ascending."""
     pool_bytes: int | None = None

@@ -77,6 +77,15 @@ void connection_open(struct connection *connection, uint32_t number, const char 
     fcntl(connection->socket, F_SETFL, fcntl(connection->socket, F_GETFL) | O_NONBLOCK);
 }
 
+void connection_note_times(struct connection *connection)
+{
+    assert(connection->tls == NULL);
+    int on = 1;
+    if (setsockopt(connection->socket, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0)
+        fail("the kernel does not tell when bytes have come: %s", strerror(errno));
+    connection->notes_times = true;
+}
+
 void connection_close(struct connection *connection)
 {
     if (connection->tls != NULL)
@@ -132,7 +141,7 @@ static int gather(const struct connection *connection, struct iovec *pieces)
     return count;
 }
 
-static void advance(struct connection *connection, size_t sent)
+static void advance(struct connection *connection, size_t sent, uint64_t given_ns)
 {
     while (sent > 0) {
         struct flight *flight = unwritten(connection, 0);
@@ -146,6 +155,7 @@ static void advance(struct connection *connection, size_t sent)
         if (++connection->piece > flight->request->piece_count) {
             connection->piece = 0;
             connection->written++;
+            flight->given_ns = given_ns;
         }
     }
 }
@@ -186,6 +196,7 @@ bool connection_write(struct connection *connection)
     struct iovec pieces[PIECES_PER_SEND];
     while (connection->written < connection->count) {
         int count = gather(connection, pieces);
+        uint64_t given_ns = connection->notes_times ? wall_clock_ns() : 0;
         ssize_t sent = send_pieces(connection, pieces, count);
         if (sent == 0)
             lost(connection, "the broker closed it");
@@ -197,7 +208,7 @@ bool connection_write(struct connection *connection)
             lost(connection,
                  errno == EPIPE || errno == ECONNRESET ? "the broker closed it" : strerror(errno));
         }
-        advance(connection, (size_t)sent);
+        advance(connection, (size_t)sent, given_ns);
     }
     return true;
 }
@@ -227,12 +238,42 @@ const struct flight *connection_forget(struct connection *connection)
     return take_oldest(connection);
 }
 
+static ssize_t receive_noting(struct connection *connection, uint8_t *to, size_t bytes)
+{
+    struct iovec piece = {to, bytes};
+    union {
+        struct cmsghdr header; /* for its alignment */
+        uint8_t bytes[CMSG_SPACE(sizeof(struct timespec))];
+    } control;
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t received = recvmsg(connection->socket, &message, 0);
+    struct cmsghdr *note = received > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (note != NULL && note->cmsg_level == SOL_SOCKET && note->cmsg_type == SCM_TIMESTAMPNS) {
+        struct timespec came;
+        memcpy(&came, CMSG_DATA(note), sizeof came);
+        connection->came_ns = (uint64_t)came.tv_sec * SECOND_NS + (uint64_t)came.tv_nsec;
+    } else if (received > 0) {
+        fail("connection %u to %s: the kernel does not tell when bytes have come", connection->number,
+             connection->address);
+    }
+    return received;
+}
+
+static ssize_t receive_once(struct connection *connection, uint8_t *to, size_t bytes, int flags)
+{
+    if (connection->tls != NULL)
+        return tls_read(connection->tls, to, bytes);
+    if (connection->notes_times)
+        return receive_noting(connection, to, bytes);
+    return recv(connection->socket, to, bytes, flags);
+}
+
 /* The bytes of one receive, 0 when nothing has come. Fails when the broker has closed. */
 static size_t receive(struct connection *connection, uint8_t *to, size_t bytes, int flags)
 {
     for (;;) {
-        ssize_t received = connection->tls != NULL ? tls_read(connection->tls, to, bytes)
-                                                   : recv(connection->socket, to, bytes, flags);
+        ssize_t received = receive_once(connection, to, bytes, flags);
         if (received > 0)
             return (size_t)received;
         if (received == 0)

@@ -26,6 +26,7 @@ struct request {
 struct flight {
     const struct request *request;
     uint64_t since_ns; /* when its latency began: sent, or scheduled to be */
+    uint64_t given_ns; /* with kernel times: when the kernel was given its last byte, by the wall clock */
     uint32_t work;     /* which part of the load it is; the caller's */
     int32_t correlation;
     uint8_t head[REQUEST_HEAD_BYTES];
@@ -49,6 +50,9 @@ struct connection {
     uint8_t *in;
     size_t in_capacity, in_begin, in_end;
     uint64_t answers;
+
+    bool notes_times;    /* whether the kernel tells when bytes have come */
+    uint64_t came_ns;    /* then: the last that were received, by the wall clock */
 };
 
 /* Connects (blocking; fails with a reason). Capacities: requests in flight; bytes of the receive buffer. */
@@ -82,6 +86,9 @@ static inline uint32_t connection_position_next(const struct connection *connect
 {
     return (connection->first + connection->count) % connection->capacity;
 }
+
+/* Has the kernel tell from now on when bytes have come. Not with TLS. */
+void connection_note_times(struct connection *connection);
 
 /* Puts a request in flight. There must be room. It is sent by the next connection_write. */
 void connection_enqueue(struct connection *connection, const struct request *request, uint32_t work,

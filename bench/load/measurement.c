@@ -36,6 +36,7 @@ static void begin_counting(struct measurement *measurement)
 {
     memset(&measurement->totals, 0, sizeof measurement->totals);
     histogram_clear(&measurement->latency);
+    histogram_clear(&measurement->served);
     histogram_clear(&measurement->send_delay);
     histogram_clear(&measurement->interval_latency);
     measurement->counting = true;
@@ -161,6 +162,10 @@ void measurement_print(struct measurement *measurement, const char *command, uin
     print_histogram("latency_us", &measurement->latency);
     printf(", ");
     print_buckets("latency_buckets", &measurement->latency);
+    printf(", ");
+    print_histogram("served_us", &measurement->served);
+    printf(", ");
+    print_buckets("served_buckets", &measurement->served);
     printf(", ");
     print_histogram("send_delay_us", &measurement->send_delay);
     printf(", ");

@@ -36,6 +36,7 @@ struct measurement {
     uint64_t gaps, checksum_errors; /* warm-up included */
     uint64_t abandoned, unsent;
     struct histogram latency;
+    struct histogram served; /* by the kernel's times: from a request's last byte to its answer's */
     struct histogram
         send_delay; /* of scheduled requests: from their time until they were handed to a connection */
 
@@ -57,6 +58,12 @@ void measurement_advance(struct measurement *measurement, uint64_t now_ns);
 
 /* A request is answered. */
 void measurement_request(struct measurement *measurement, uint64_t now_ns, uint64_t since_ns);
+
+/* The same request, by the times that the kernel notes: the program's own waits for a processor are not in it. */
+static inline void measurement_served(struct measurement *measurement, uint64_t given_ns, uint64_t came_ns)
+{
+    histogram_add(&measurement->served, came_ns > given_ns ? came_ns - given_ns : 0);
+}
 
 static inline void measurement_batches(struct measurement *measurement, uint64_t batches, uint64_t records,
                                        uint64_t bytes)

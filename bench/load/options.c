@@ -55,6 +55,8 @@ static const struct row ROWS[] = {
      "requests a second, sent on schedule (as fast as answered)"},
     {"--poisson", FOR_PRODUCE, FLAG, &parsed.poisson, 0, 0,
      "with --rate: random arrivals instead of a fixed grid"},
+    {"--kernel-times", FOR_PRODUCE, FLAG, &parsed.kernel_times, 0, 0,
+     "also measure from when the kernel was given a request until it had the answer, whenever this program runs"},
     {"--shuffle", FOR_PRODUCE, FLAG, &parsed.shuffle, 0, 0, "walk the queues in a random order"},
     {"--pool-bytes", FOR_PRODUCE, WHOLE, &parsed.pool_bytes, 1 << 16, 1e12,
      "of requests built in advance (512 MiB)"},
@@ -165,6 +167,8 @@ static void check(int command)
         fail("--leaders asks for metadata, which --no-check leaves out");
     if (parsed.leaders && parsed.tls_address != NULL)
         fail("--leaders sends to the addresses that metadata names, and --tls-address is none of them");
+    if (parsed.kernel_times && parsed.tls_address != NULL)
+        fail("--kernel-times: the kernel notes when bytes have come, and --tls-address has them read by OpenSSL");
     if (parsed.request_batches == 0)
         parsed.request_batches = parsed.queues_per_request;
     if (parsed.request_batches != parsed.queues_per_request)

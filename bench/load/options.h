@@ -25,7 +25,7 @@ struct options {
     uint64_t record_bytes, batch_records, request_batches;
     int16_t acks;
     double rate; /* requests a second; 0: closed loop */
-    bool poisson, shuffle;
+    bool poisson, shuffle, kernel_times;
     uint64_t pool_bytes;
 
     int64_t from;

@@ -206,6 +206,8 @@ static void take_answer(struct producer *producer, struct connection *connection
         return;
     }
     struct reader reader = {.at = at + RESPONSE_HEAD_BYTES, .end = at + 4 + bytes};
+    if (connection->notes_times)
+        measurement_served(&producer->measurement, flight->given_ns, connection->came_ns);
     count_request(producer, flight, now_ns, read_produced(producer, connection, &reader));
 }
 
@@ -321,6 +323,8 @@ static void open_connections(struct producer *producer)
         const char *address = producer->routes.nodes[number % producer->routes.node_count].address;
         connection_open(connection, number, options->tls_address != NULL ? options->tls_address : address,
                         options->tls_address != NULL, (uint32_t)options->in_flight, receive_bytes);
+        if (options->kernel_times)
+            connection_note_times(connection);
         event_loop_add(&producer->loop, connection);
     }
 }

@@ -15,6 +15,6 @@ def load_result(*, seconds: float, size: int) -> Result:
         command="produce", seconds=seconds, requests=count, batches=count, records=count, bytes=size,
         mb_per_s=size / 1e6 / seconds, batches_per_s=count / seconds, requests_per_s=count / seconds,
         latency_us=latency, latency_buckets=[(500_000, count)],
-        send_delay_us=latency, errors={}, gaps=0, checksum_errors=0, empty=0, abandoned=0,
-        unsent=0, load_cpu_seconds=0.0, intervals=[],
+        served_us=latency, served_buckets=[], send_delay_us=latency, errors={}, gaps=0, checksum_errors=0, empty=0,
+        abandoned=0, unsent=0, load_cpu_seconds=0.0, intervals=[],
     )  # fmt: skip

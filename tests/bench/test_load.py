@@ -379,6 +379,31 @@ def test_a_stall_is_charged_to_every_request_of_it(binary: Path) -> None:
     assert pooled_ms([sent, sent], 0.5) * 1000 == pytest.approx(sent["latency_us"]["p50"], rel=0.01)
     assert sent["latency_us"]["p50"] >= 190_000
     assert sent["send_delay_us"]["p50"] >= 180_000
+    assert sent["served_us"]["count"] == 0
+
+
+def test_a_broker_is_timed_by_the_kernels_notes(binary: Path) -> None:
+    """The second answer comes half a second after its request. The third request waits for it in the load, which counts
+    for its latency, not for the broker's time."""
+
+    def answer(request: Request) -> bytes:
+        if request.correlation == 1:
+            threading.Event().wait(0.5)
+        return produced(request)
+
+    with scripted(answer) as broker:
+        load = scripted_produce(broker, topics="noted:1", partitions=1, seconds=0.2, rate=10, in_flight=1)
+        sent = run(binary, replace(load, kernel_times=True))
+    assert sent["requests"] == sent["served_us"]["count"] == 3
+    assert sent["served_us"]["max"] >= 500_000
+    served, latency = (pooled_ms([sent], 2 / 3, buckets) for buckets in ("served_buckets", "latency_buckets"))
+    assert served < latency  # the second of three: only one was served late, and two were answered late
+
+
+def test_kernel_times_are_not_for_tls(binary: Path) -> None:
+    load = Produce(address="localhost:1", tls_address="localhost:2", topics="noted:1", partitions=1, seconds=1)
+    with pytest.raises(LoadError, match="--kernel-times"):
+        run(binary, replace(load, kernel_times=True))
 
 
 @pytest.mark.parametrize(
