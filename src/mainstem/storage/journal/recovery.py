@@ -172,7 +172,8 @@ class JournalRecovery:
             await before_cut(f"{_where(end)}: {fault}")
         removed = await self._repair(tail_start, end, behind.marks_end)
         end = end if self._ends else 0
-        if behind.blocks or removed:
+        never_begun = sum(segment.header is None for segment in self._segments if segment.sequence > sequence_of(end))
+        if behind.blocks or removed > never_begun:  # the one that was taken ahead has nothing to tell of
             log.warning(
                 "%s: the journal ends here (%s); %d blocks behind it and %d segments were cut off, none "
                 "of them known to be durable",
