@@ -26,7 +26,6 @@ import json
 import multiprocessing
 import os
 import statistics
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
