@@ -404,6 +404,21 @@ async def test_a_segment_taken_but_never_written_to_is_given_up() -> None:
     assert (await started(files)).indexes() == [1, 2]
 
 
+@pytest.mark.parametrize("damaged", [1, 2])
+async def test_damage_is_not_taken_for_the_end_of_the_segment_before_one_that_was_taken_ahead(damaged: int) -> None:
+    """Of three blocks the second or the last one is damaged, which a checkpoint knows; the next segment has none."""
+    files = SimulatedFiles()
+    journal = (await started(files)).journal
+    headers = [(await journal.write([data_block(index, sizes=(3000,))]))[0] for index in (1, 2, 3)]
+    await next_is_taken(journal)
+    files.crash(keep_all=True)
+    await abandoned(journal)
+    assert segment_path(2) in files.paths()
+    flip(files, headers[damaged].position)
+    with pytest.raises(CorruptJournal, match=f"{segment_path(1)} at byte {offset_of(headers[damaged].position)}"):
+        await started(files, durable=headers[2].end)
+
+
 async def test_an_index_vouches_for_its_segment() -> None:
     """Only durable segments are indexed, so damage at the end of an indexed one is never a torn tail, even when
     no block after it is left to say so."""

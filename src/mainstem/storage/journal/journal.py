@@ -560,7 +560,7 @@ class Journal:
             if self._failure is None:
                 await self.sync()
         finally:
-            await self._next.close(give_back=self._failure is None)
+            await self._next.close()
             await self._pool.close()
             await self._handles.close()
             held = set(self._unsynced.values())

@@ -104,6 +104,8 @@ class _Stop(NamedTuple):
     end: int
     place: int
     fault: str
+    fault_at_end: str
+    """The fault at `end`, where the blocks of its segment end; `fault` is another one if the next segment is at fault."""
 
 
 class _Behind(NamedTuple):
@@ -116,6 +118,8 @@ class _Behind(NamedTuple):
     """Block index of the first one found per write group."""
     first_position: int
     """Journal position of the first block found; 0: there is none."""
+    own: int
+    """Of the blocks, those in the first segment searched."""
     marks_end: int
     """In the first segment searched, the byte offset behind the last thing that looks like a block header."""
 
@@ -145,8 +149,7 @@ class JournalRecovery:
         visit and before anything is changed, if blocks are cut off, whole or not. Raises `CorruptJournal` before
         anything is changed."""
         self._durable = max(self._durable, start)
-        stop = await self._walk(start, visit)
-        behind = await self._search(stop.end)
+        stop, behind = await self._judged(await self._walk(start, visit))
         for holes in range(HOLES_MAX + 1):
             if max(self._durable, behind.claim) <= stop.place:
                 break
@@ -159,8 +162,7 @@ class JournalRecovery:
             log.error("%s: %s; the walk goes on at %s", _where(stop.place), stop.fault, _where(hole.end))
             step_over(hole)
             self._passed(hole)
-            stop = await self._walk_behind(hole, start, visit)
-            behind = await self._search(stop.end)
+            stop, behind = await self._judged(await self._walk_behind(hole, start, visit))
         self._durable = max(self._durable, behind.claim)
         self._release(visit)
         vouched = self._blocks
@@ -207,8 +209,8 @@ class JournalRecovery:
         """Walk as far as the chain goes, and visit the blocks that a later one vouches for."""
         segments = self._walked(start)
         if start and segments and segments[0].sequence > sequence_of(start):
-            return _Stop(start, start, "the segment is missing")
-        return await self._walk_segments(segments, start, visit, _Stop(0, 0, "the journal is empty"), 0)
+            return _Stop(start, start, "the segment is missing", "")
+        return await self._walk_segments(segments, start, visit, _Stop(0, 0, "the journal is empty", ""), 0)
 
     async def _walk_behind(self, hole: Hole, start: int, visit: Visit) -> _Stop:
         """Go on behind a hole. No chain can be checked for the first block there."""
@@ -235,7 +237,7 @@ class JournalRecovery:
                     return stop
                 fault = "the segment does not continue the one before it"
             if fault or header is None:
-                return _Stop(stop.end if expected else first, first, fault)
+                return _Stop(stop.end if expected else first, first, fault, stop.fault_at_end)
             if not expected:
                 self._chain = self._crc = header.previous_crc
             stop = await self._walk_segment(segment.sequence, header.size, start, visit)
@@ -261,7 +263,7 @@ class JournalRecovery:
                 self._release(visit)
         self._ends[sequence] = walk.offset
         end = position_of(sequence, walk.offset)
-        return _Stop(end, end, walk.fault)
+        return _Stop(end, end, walk.fault, walk.fault)
 
     def _release(self, visit: Visit) -> None:
         """Visit the blocks that are known to be durable."""
@@ -276,9 +278,19 @@ class JournalRecovery:
 
     # --- damage -------------------------------------------------------------------------------------------
 
+    async def _judged(self, stop: _Stop) -> tuple[_Stop, _Behind]:
+        """Look behind the end of the walk, and settle which place is at fault. A next segment is not, if blocks follow
+        in the segment of the end, which did not end there then, or if it has none: it was taken and never begun, unless
+        it is known that the journal had come to it."""
+        behind = await self._search(stop.end)
+        never_begun = not behind.blocks and self._durable < stop.place
+        if stop.place != stop.end and (behind.own or never_begun):
+            stop = stop._replace(place=stop.end, fault=stop.fault_at_end)
+        return stop, behind
+
     async def _search(self, end: int) -> _Behind:
         """Look for blocks behind the one at `end`, in its segment and all later ones."""
-        claim = blocks = marks_end = first_position = 0
+        claim = blocks = own = marks_end = first_position = 0
         first_index: dict[int, int] = {}
         for segment in self._segments:
             if segment.sequence < sequence_of(end):
@@ -297,11 +309,12 @@ class JournalRecovery:
                         header = await _block(file, chunk, place, offset + place, position + place)
                         if header is not None and header.position != end:  # the block there is at fault
                             blocks += 1
+                            own += within
                             first_position = first_position or header.position
                             claim = max(claim, header.durable_position)
                             first_index.setdefault(header.group, header.index)
                     offset += CHUNK_BYTES
-        return _Behind(claim, blocks, first_index, first_position, marks_end)
+        return _Behind(claim, blocks, first_index, first_position, own, marks_end)
 
     async def _cuts(self, end: int, behind: _Behind) -> bool:
         """Whether something of this journal lies at its end, or behind it."""

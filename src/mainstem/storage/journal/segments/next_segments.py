@@ -6,7 +6,7 @@ thread, behind the syncs of files that are being filled and of everything else t
 for them has been seen to take 1.4 ms mostly and 27 ms at times, and with it all that the node had to write meanwhile.
 
 A segment that was taken has no header until its first block is written. A start gives it up, whether a write had needed
-it or not; a journal that is closed in good order gives it back to the pool.
+it or not, and however the journal ended.
 """
 
 from __future__ import annotations
@@ -68,24 +68,16 @@ class NextSegments:
             self._ahead = sequence
             self._wake.set()
 
-    async def close(self, *, give_back: bool) -> None:
-        """Let go of all files that no block was written to; with `give_back` they are the pool's again."""
+    async def close(self) -> None:
+        """Let go of all files that no block was written to."""
         async with self._taking:  # who takes one is not interrupted: its file would stay open
             if self._task is not None:
                 self._task.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
-        for sequence, file in self._taken.items():
+        for file in self._taken.values():
             await file.close()
-            if give_back:
-                await self._give_back(sequence)
         self._taken.clear()
-
-    async def _give_back(self, sequence: int) -> None:
-        try:
-            await self._pool.put(sequence)
-        except OSError as error:  # the next start gives it up
-            log.warning("segment %d, which nothing was written to, stays: %s", sequence, error)
 
     async def _take_ahead(self) -> None:
         while True:
