@@ -191,19 +191,20 @@ def test_a_full_disk_refuses_and_what_was_under_way_is_completed_later(tmp_path:
         node.disk1.capacity_bytes = 1 << 34
         filler = (1 << 34) - sum(len(node.disk1.content(path)) for path in node.disk1.paths())
         node.disk1.capacity_bytes -= filler
-        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(3)]
+        # together more than the segment that is written to and the next one, which was taken ahead
+        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(8)]
         await asyncio.sleep(2)
         assert not any(future.done() for future in waiting)
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_BUSY}
         assert len(await node.read_offsets()) == 8
         node.disk1.capacity_bytes += filler
         results = [(await future)[0] for future in waiting]
-        assert [result.base_offset for result in results] == [8, 9, 10]
+        assert [result.base_offset for result in results] == list(range(8, 16))
         await node.rounds()
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
         await node.crash()
         await node.start()
-        assert await node.read_offsets() == list(range(12))
+        assert await node.read_offsets() == list(range(17))
 
     simulated(tmp_path, story)
 
@@ -212,7 +213,7 @@ def test_closing_on_a_full_disk_ends_and_keeps_what_was_acknowledged(tmp_path: P
     async def story(node: SmallNode) -> None:
         await node.fill(8)
         node.disk1.capacity_bytes = sum(len(node.disk1.content(path)) for path in node.disk1.paths())
-        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(3)]
+        waiting = [node.storage.messages.append([new_batch(QUEUE, 3000)], -1) for _ in range(8)]
         await node.storage.close()
         assert [outcomes(await future) for future in waiting][-1] == {Outcome.STORAGE_FAILED}
         acknowledged = 8 + sum(outcomes(future.result()) == {Outcome.OK} for future in waiting)
