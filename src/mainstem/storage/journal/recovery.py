@@ -105,7 +105,7 @@ class _Stop(NamedTuple):
     place: int
     fault: str
     fault_at_end: str
-    """The fault at `end`, where the blocks of its segment end; `fault` is another one if the next segment is at fault."""
+    """The fault at `end`, where its segment ends. `fault` is another one if the next segment is at fault."""
 
 
 class _Behind(NamedTuple):
