@@ -10,8 +10,8 @@ only when nobody else wants to (`SCHED_IDLE`).
 
 Two latencies are told of each kind of window, the p99 of all of its windows together and the ratio to that alone:
 
-* the client's: from when a record was due until the client had read the answer. What the client waits for its core, on
-  which the flood's clients are, is in it;
+* the client's: from when a record was due until the client had read the answer. The client's own waits for its core, on
+  which the flood's clients are, count;
 * the node's: from when the kernel was given the request until it had the answer for the client, by the kernel's own
   notes. Nothing that a client does is in it.
 
