@@ -106,7 +106,7 @@ def all_targets() -> list[Target]:
     """In the order of the workloads."""
     return [
         *_produce(), *_requests(), *_consume(), *_isolation(), *_footprint(), *_split(), *_catch_up(), *_kernel(),
-        *_long_term(), *_everything(), *_transactions(), *_three_nodes(), *_moves(), *_brokers(),
+        *_long_term(), *_everything(), *_transactions(), *_three_nodes(), *_moves(), *_brokers(), *_objects(),
     ]  # fmt: skip
 
 
@@ -300,3 +300,12 @@ def _brokers() -> list[Target]:
     """The cost of readers for the nodes that store (`python -m bench.scale.broker_costs`)."""
     return [Target(rows.BROKERS, f"storage nodes' CPU, {rows.CROWD}, to one", 1.1, False, "×",
                    own(rows.BROKERS, rows.CROWD, rows.TO_ONE_READER))]  # fmt: skip
+
+
+def _objects() -> list[Target]:
+    """The speed of cold reads from an object store (`python -m bench.store.reads.remote_reads`)."""
+    titles = [rows.object_readers(readers, apart=apart) for readers in rows.OBJECT_READERS for apart in (False, True)]
+    return [
+        Target(rows.OBJECTS, f"{title}, to obstore alone", 0.8, True, "×", own(rows.OBJECTS, title, rows.TO_OBSTORE))
+        for title in titles
+    ]

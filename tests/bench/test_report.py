@@ -208,3 +208,13 @@ def test_a_drain_may_fail_no_record() -> None:
     assert verdict(results, f"publish p99 while {rows.DRAIN}, to alone") == (1.9, True)
     assert verdict(results, f"records that failed while {rows.DRAIN}") == (1.0, False)
     assert verdict(results, f"publish p99 while {rows.REPAIR}, to alone") == (None, None)
+
+
+def test_readers_of_an_object_store_are_judged_with_the_store_beside_and_apart() -> None:
+    results = Results(FACTS)
+    for apart, ratio in ((False, 0.83), (True, 0.79)):
+        results.add(Row(rows.OBJECTS, rows.object_readers(100, apart=apart)), "mainstem", {rows.TO_OBSTORE: ratio})
+    name = "100 readers of different queues from S3 with 20 ms{}, to obstore alone"
+    assert verdict(results, name.format("")) == (0.83, True)
+    assert verdict(results, name.format(", the store apart")) == (0.79, False)
+    assert verdict(results, "one reader from S3 with 20 ms, to obstore alone") == (None, None)

@@ -17,7 +17,8 @@ otherwise a reader that needs more processor time takes it from the store, too, 
 
 Every round begins with another way, so that none always follows the same one and what that leaves in caches. Per way:
 MB/s, and the processor time of this process; of the tier, how many bytes it asked the store for. The ratios are of
-medians; beside them stand the least and the most of any round's own.
+medians; beside them stand the least and the most of any round's own. One reader and a hundred, at 20 ms and without a
+bound of the link, are judged by the targets; `--results FILE` keeps that as a result file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ import obstore
 from obstore.store import S3Store
 
 from bench.errors import BenchError
+from bench.report.document import targets_table
+from bench.results import Results, Row
+from bench.scale import rows
 from bench.store.reads.store_reads import STARTED_MS, Clock
+from bench.systems.mainstem import Mainstem
 from mainstem.kernel import crc32c
 from mainstem.process.event_loop import new_event_loop
 from mainstem.protocol.records.builder import NewRecord, build_batch
@@ -414,6 +419,17 @@ def run(
     )
 
 
+def as_results(figures: Figures) -> Results:
+    """A row for the targets, if they are about such readers."""
+    results = Results()
+    if figures.latency_ms == rows.OBJECT_LATENCY_MS and not figures.link_megabytes_per_second:
+        measures = {rows.TO_OBSTORE: figures.ratio, "mb_per_s": figures.tier_mb_s, "mb": figures.megabytes}
+        results.add(
+            Row(rows.OBJECTS, rows.object_readers(figures.readers, apart=figures.apart)), Mainstem.name, measures
+        )
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readers", type=int, default=1, help="each of a queue of its own")
@@ -427,6 +443,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="on the disk to write to; a temporary one unless said")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--results", type=Path, metavar="FILE")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
@@ -444,6 +461,9 @@ def main() -> None:
             options.link_megabytes_per_second,
             options.apart,
         )
+    results = as_results(figures)
+    if options.results is not None:
+        results.save(options.results)
     if options.json:
         print(json.dumps(figures._asdict()))
         return
@@ -459,6 +479,8 @@ def main() -> None:
         f"with checksums {figures.checking_mb_s:.0f} MB/s with "
         f"{figures.checking_cpu_s:.2f} s: {figures.ratio_to_checking:.2f} times"
     )
+    if results.rows:
+        print(targets_table(results, measured_only=True))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.read_cache import CROWD_SECONDS, READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
+from mainstem.storage.disks.cached_chunk import CachedChunk
+from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
+from mainstem.storage.disks.readers_crowd import CROWD_SECONDS, REST_SECONDS
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 
@@ -371,11 +373,21 @@ def test_a_chunk_that_is_kept_alone_has_no_neighbours() -> None:
     play(scenario, 40)
 
 
-async def in_a_crowd(cache: ReadCache, file: FarFile) -> list[asyncio.Future[bool]]:
+WHOLE = CHUNKS_PER_READ * CHUNK // 100 * 100
+"""The bytes of a reader's own stretch in extents of a hundred bytes, while there is room."""
+
+
+async def own_stretch(cache: ReadCache, extent: Extent, wanted: int) -> CachedChunk | None:
+    return await cache.stretch_past(extent, wanted, lambda most: max(100, most // 100 * 100))
+
+
+async def in_a_crowd(
+    cache: ReadCache, file: FarFile, places: tuple[int, int, int] = (0, 8, 16)
+) -> list[asyncio.Future[bool]]:
     """Three readers wait for a stretch each, more than half of the memory of 16 chunks has room for."""
     assert not cache.is_crowded
     file.gate.clear()
-    waiting = [asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in (0, 8, 16)]
+    waiting = [asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in places]
     await settled()
     assert cache.is_crowded
     return waiting
@@ -384,12 +396,12 @@ async def in_a_crowd(cache: ReadCache, file: FarFile) -> list[asyncio.Future[boo
 def test_one_of_a_crowd_is_brought_what_it_takes_past_the_memory() -> None:
     async def scenario(cache: ReadCache, file: FarFile) -> None:
         extent = file.extent(50 * CHUNK + 10, 100)
-        assert await cache.stretch_past(extent, 5000) is None, "nobody else waits"
+        assert await own_stretch(cache, extent, 5000) is None, "nobody else waits"
         waiting = await in_a_crowd(cache, file)
         file.reads.clear()
-        together = [asyncio.ensure_future(cache.stretch_past(extent, 5000)) for _ in range(2)]
+        together = [asyncio.ensure_future(own_stretch(cache, extent, 5000)) for _ in range(2)]
         await settled()
-        assert await cache.stretch_past(file.extent(100, 100), 5000) is None, "it is on its way into memory"
+        assert await own_stretch(cache, file.extent(100, 100), 5000) is None, "it is on its way into memory"
         cache.read_ahead(all_of_it(file), 40)
         await settled()
         assert len(file.reads) <= 1, "nothing is read ahead"
@@ -397,49 +409,75 @@ def test_one_of_a_crowd_is_brought_what_it_takes_past_the_memory() -> None:
         one, two = await asyncio.gather(*together)
         assert one is not None
         assert one is two
-        assert one.data == CONTENT[extent.position :][:5000]
+        assert one.data == CONTENT[extent.position :][:WHOLE], "nobody else wants the room for what comes next"
         assert cache.checked(one, extent) == CONTENT[extent.position :][:100]
         with pytest.raises(FormatError, match="fails its CRC"):
             cache.checked(one, file.extent(50 * CHUNK + 500, 100)._replace(crc=1))
         await asyncio.gather(*waiting)
-        assert file.reads == [(extent.position, 5000)]
+        assert file.reads == [(extent.position, WHOLE)]
         assert cache.bytes_held == 12 * CHUNK, "memory has what the others wait for alone"
         assert cache.is_crowded
         file.clock.advance(CROWD_SECONDS)
         assert not cache.is_crowded
-        assert await cache.stretch_past(extent, 5000) is None
+        assert await own_stretch(cache, extent, 5000) is None
 
     play(scenario, 16, past_when_crowded=True)
 
 
-def test_the_rest_of_a_readers_own_stretch_is_kept_for_it_within_the_memory() -> None:
+def test_what_readers_of_a_crowd_come_back_for_is_bounded_and_asked_for_once() -> None:
     async def scenario(cache: ReadCache, file: FarFile) -> None:
         waiting = await in_a_crowd(cache, file)
-        assert cache.room_for_each == 16 * CHUNK // 2 // 3
-        places = [file.extent((30 + 5 * number) * CHUNK, 100) for number in range(4)]
-        asked = [asyncio.ensure_future(cache.stretch_past(extent, 3 * CHUNK)) for extent in places]
+        places = [file.extent((30 + 5 * number) * CHUNK, 100) for number in range(3)]
+        asked = [asyncio.ensure_future(own_stretch(cache, extent, CHUNK)) for extent in places]
         await settled()
+        file.reads.clear()
         file.gate.set()
+        file.gate.clear()  # the crowd is served, and the others wait
         await asyncio.gather(*waiting)
-        rests = [file.extent(extent.position + CHUNK, 100) for extent in places]
-        for rest, task in zip(rests, asked, strict=True):
-            stretch = await task
+        await settled()
+        assert [length for _, length in file.reads] == [WHOLE, WHOLE, 4000], "half of the memory has no more room"
+        file.gate.set()
+        stretches = await asyncio.gather(*asked)
+        rests = [file.extent(extent.position + 4000, 100) for extent in places]
+        for rest, stretch in zip(rests, stretches, strict=True):
             assert stretch is not None
             cache.keep_rest(rest, stretch)
-            behind = file.extent(stretch.end, 100)
-            cache.keep_rest(behind, stretch)
-            assert cache.take_rest(behind) is None, "nothing is left of it"
-        del asked, stretch, task
-        assert cache.bytes_held <= 16 * CHUNK
+        del asked, stretches, stretch
+        assert 2 * WHOLE <= cache.bytes_held <= 16 * CHUNK
         assert file.held_bytes <= 16 * CHUNK
         kept = [cache.take_rest(rest) for rest in rests]
-        assert [stretch is not None for stretch in kept] == [False, False, True, True], "half of the memory at most"
-        assert kept[3] is not None
-        assert cache.checked(kept[3], rests[3]) == CONTENT[rests[3].position :][:100]
-        assert cache.take_rest(rests[3]) is None, "it is one reader's"
-        cache.keep_rest(rests[3], kept[3])
+        assert [stretch is not None for stretch in kept] == [True, True, False], "nothing is left of the last"
+        assert kept[1] is not None
+        assert cache.checked(kept[1], rests[1]) == CONTENT[rests[1].position :][:100]
+        assert cache.take_rest(rests[1]) is None, "it is one reader's"
+        cache.keep_rest(rests[1], kept[1])
         cache.forget(file.name)
-        assert cache.take_rest(rests[3]) is None
+        assert cache.take_rest(rests[1]) is None
+
+    play(scenario, 16, past_when_crowded=True)
+
+
+def test_a_reader_of_a_crowd_that_does_not_come_back_leaves_its_room_to_others() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        waiting = await in_a_crowd(cache, file)
+        file.gate.set()
+        await asyncio.gather(*waiting)
+        gone = [file.extent(at * CHUNK, 100) for at in (30, 40)]
+        for extent in gone:
+            stretch = await own_stretch(cache, extent, CHUNK)
+            assert stretch is not None
+            cache.keep_rest(extent, stretch)
+        file.reads.clear()
+        await own_stretch(cache, file.extent(50 * CHUNK, 100), CHUNK)
+        assert file.reads == [(50 * CHUNK, 4000)], "it has no more than it takes"
+        file.clock.advance(REST_SECONDS)
+        waiting = await in_a_crowd(cache, file, (60, 68, 76))
+        file.gate.set()
+        await asyncio.gather(*waiting)
+        file.reads.clear()
+        await own_stretch(cache, file.extent(90 * CHUNK, 100), CHUNK)
+        assert file.reads == [(90 * CHUNK, WHOLE)]
+        assert [cache.take_rest(extent) for extent in gone] == [None, None]
 
     play(scenario, 16, past_when_crowded=True)
 
@@ -450,7 +488,7 @@ def test_what_cannot_be_read_past_the_memory_is_left_to_who_reports_it() -> None
         extent = file.extent(50 * CHUNK + 10, 100)
         lost: dict[str, Exception] = {"is": StorageError("lost")}
         file.failure = lambda position, length: lost["is"] if position == extent.position else None
-        asked = asyncio.ensure_future(cache.stretch_past(extent, 5000))
+        asked = asyncio.ensure_future(own_stretch(cache, extent, 5000))
         await settled()
         file.gate.set()
         assert await asked is None
@@ -461,7 +499,7 @@ def test_what_cannot_be_read_past_the_memory_is_left_to_who_reports_it() -> None
         ]
         await settled()
         lost["is"] = OutOfReach("out")
-        asked = asyncio.ensure_future(cache.stretch_past(extent, 5000))
+        asked = asyncio.ensure_future(own_stretch(cache, extent, 5000))
         await settled()
         file.gate.set()
         with pytest.raises(OutOfReach):
@@ -478,7 +516,7 @@ def test_a_crowd_asks_for_whole_stretches_where_nothing_is_read_past_the_memory(
             asyncio.ensure_future(cache.load_stretch(file.extent(at * CHUNK, 100), 4 * CHUNK)) for at in (0, 8, 16)
         ]
         await settled()
-        assert await cache.stretch_past(file.extent(50 * CHUNK, 100), 5000) is None
+        assert await own_stretch(cache, file.extent(50 * CHUNK, 100), 5000) is None
         file.gate.set()
         await asyncio.gather(*waiting)
 

@@ -14,8 +14,7 @@ If each read takes long to come, whatever it brings, neighbouring chunks are loa
 the same bytes, whose memory counts until the last of them is evicted. The bytes on their way then are bounded, too, and
 a reader that waits for its turn has the following bytes brought along, as far as there is room. When so many readers
 wait, each at a place of its own, that memory would evict what was loaded for one before it comes back for the rest,
-each is brought its share of the memory, or what its read takes, as a stretch of its own (`stretch_past`). That begins
-and ends with extents, and is let go of once its reader has passed: so nothing is asked for twice.
+each is brought stretches of its own (`readers_crowd.py`), past the chunks.
 
 Invariant: `read` returns no unchecked byte. A caller asks for an extent with its CRC32C; the cache checks it when its
 chunks came from the disk, and remembers the result with them until they are evicted. (`span` is for bytes that carry
@@ -29,16 +28,16 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 from mainstem.errors import MainstemError
 from mainstem.kernel import crc32c
-from mainstem.lru import Lru
 from mainstem.model import Buffer, Sample
 from mainstem.ports import Clock
 from mainstem.storage.disks.bytes_under_way import BytesUnderWay
 from mainstem.storage.disks.cached_chunk import PIECE_BYTES_MORE, CachedChunk, ViewedBytes
+from mainstem.storage.disks.readers_crowd import ReadersCrowd
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
 from mainstem.supervised import Errands, Supervision
@@ -71,11 +70,6 @@ used."""
 UNDER_WAY_SHARE = 0.75
 """Of the memory, for what is on its way at once where stretches are loaded: what is read ahead takes no more than
 `AHEAD_SHARE`, so that those who wait for a chunk find room."""
-
-CROWD_LEFT_SHARE = 0.25
-CROWD_SECONDS = 1.0
-"""Readers are a crowd no more once no more than this share of those that make one waited at a time, for so long: fewer
-wait whenever the others are being served, and the time is that of ten slow requests."""
 
 ALONE_SHARE = 0.25
 """Of a chunk: larger extents are read with what lies around them in their chunks."""
@@ -153,19 +147,12 @@ class ReadCache:
         self._ahead_together = ahead_together
         self._chunks_per_read = max(1, min(chunks_per_read, int(bytes_max * DIRECT_SHARE) // chunk_bytes))
         self._under_way = BytesUnderWay(int(bytes_max * UNDER_WAY_SHARE)) if self._chunks_per_read > 1 else None
-        self._past_when_crowded = past_when_crowded and self._under_way is not None
-        self._past: SingleFlight[tuple[str, int, int], CachedChunk] = SingleFlight()
-        """Stretches that are read past the chunks, by file, position and length."""
-        self._rests: Lru[tuple[str, int], CachedChunk] = Lru(
-            int(bytes_max * AHEAD_SHARE), lambda stretch: len(stretch.data)
+        self._crowd = ReadersCrowd(
+            clock,
+            room=int(bytes_max * AHEAD_SHARE),
+            stretch_bytes=self.stretch_bytes,
+            under_way=self._under_way if past_when_crowded else None,
         )
-        """Stretches of which their readers come back for the rest, by file and the position where they go on. Each is
-        one reader's."""
-        self._waiting = 0
-        """Reads under way, or waiting for room, that a reader waits for."""
-        self._crowd = 0
-        """As many readers have waited at once since they became a crowd."""
-        self._crowded_until = float("-inf")
         self._ahead_loads = Errands(supervision, "chunk ahead")
         self._ahead_under_way = 0
         """Chunks that `_ahead_loads` are loading."""
@@ -184,7 +171,7 @@ class ReadCache:
 
     @property
     def bytes_held(self) -> int:
-        return self._bytes + self._rests.held
+        return self._bytes + self._crowd.held
 
     @property
     def loads_stretches(self) -> bool:
@@ -349,7 +336,7 @@ class ReadCache:
         if sum(map(len, self._missing_of(source, numbers, upto))) < 2:
             return False
         self._misses += 1
-        with self._reader_waiting():
+        with self._crowd.reader_waiting():
             await self._load_missing(self._under_way, source, numbers, upto)
         return True
 
@@ -365,62 +352,36 @@ class ReadCache:
                 if failure is not None:
                     raise failure
 
-    @contextmanager
-    def _reader_waiting(self) -> Iterator[None]:
-        """Inside the `with`, a reader waits. They are a crowd once there is no room for a whole stretch for each of
-        them, and until so few are left for a while. Those who wait for the same chunks are one."""
-        self._waiting += 1
-        if self._past_when_crowded:
-            crowded = self.is_crowded
-            share = CROWD_LEFT_SHARE if crowded else 1.0
-            if self._waiting * self.stretch_bytes > self.bytes_max * AHEAD_SHARE * share:
-                self._crowded_until = self._clock.monotonic() + CROWD_SECONDS
-                self._crowd = max(self._crowd if crowded else 0, self._waiting)
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
     @property
     def is_crowded(self) -> bool:
         """Whether readers are so many that each is brought a stretch of its own."""
-        return self._clock.monotonic() < self._crowded_until
+        return self._crowd.is_crowded
 
-    @property
-    def room_for_each(self) -> int:
-        """The room of each reader in a crowd."""
-        return int(self.bytes_max * AHEAD_SHARE) // max(1, self._crowd)
-
-    async def stretch_past(self, extent: Extent, length: int) -> CachedChunk | None:
-        """An extent and what follows it, `length` bytes in all, for one reader alone. None while readers are few, when
-        memory has the extent, and when it cannot be read so: `read` reports why, but for `OutOfReach`."""
+    async def stretch_past(self, extent: Extent, wanted: int, whole: Callable[[int], int]) -> CachedChunk | None:
+        """An extent and what follows it, as `ReadersCrowd.stretch` brings it for one reader alone. None while readers
+        are few, when memory has the extent, and when it cannot be read so: `read` reports why, but for `OutOfReach`."""
         if not self.is_crowded or extent.length > self.bytes_max * DIRECT_SHARE or self.has(extent):
             return None
-        position = extent.position
-
-        async def load() -> CachedChunk:
-            data = await self._from_disk(extent.source, position, length)
-            return CachedChunk(data, position, position + len(data))
-
+        source, position = extent.source, extent.position
         self._misses += 1
         try:
-            with self._reader_waiting():
-                return await self._past.run((extent.source.name, position, length), load)
+            return await self._crowd.stretch(
+                (source.name, position), wanted, whole, lambda length: self._from_disk_now(source, position, length)
+            )
         except OutOfReach:
             raise
         except (MainstemError, OSError) as error:
-            log.debug("%d bytes of %s at %d cannot be read: %s", length, extent.source.name, position, error)
+            log.debug("a stretch of %s at %d cannot be read: %s", source.name, position, error)
             return None
 
     def keep_rest(self, extent: Extent, stretch: CachedChunk) -> None:
         """Keep what `stretch_past` brought for its reader, who goes on with this extent."""
-        if stretch.has(extent.position, extent.length):
-            self._rests.put((extent.source.name, extent.position), stretch)
-            self._evict()
+        self._crowd.keep_rest((extent.source.name, extent.position), extent.length, stretch)
+        self._evict()
 
     def take_rest(self, extent: Extent) -> CachedChunk | None:
-        """The bytes kept for a reader that goes on with this extent, if it still is."""
-        return self._rests.pop((extent.source.name, extent.position))
+        """The bytes kept for a reader that goes on with this extent, if they still are."""
+        return self._crowd.take_rest((extent.source.name, extent.position))
 
     def has(self, extent: Extent) -> bool:
         """Whether all of an extent is in memory, or on its way there."""
@@ -470,8 +431,7 @@ class ReadCache:
 
     def forget(self, name: str) -> None:
         """Drop what there is of a file that is gone."""
-        for rest in [rest for rest in self._rests if rest[0] == name]:
-            self._rests.pop(rest)
+        self._crowd.forget(name)
         for segment in (self._probation, self._protected):
             for key in [key for key in segment if key[0] == name]:
                 self._remove(key, segment)
@@ -483,7 +443,7 @@ class ReadCache:
             await errands.ended()
         self._probation.clear()
         self._protected.clear()
-        self._rests.clear()
+        self._crowd.clear()
         self._bytes = self._protected_bytes = self._ahead_bytes = 0
 
     def samples(self, of: str = "", where: str = "disk 2") -> Iterable[Sample]:
@@ -518,7 +478,7 @@ class ReadCache:
                 chunk.is_new = hit = False
             elif chunk is None:
                 hit = False
-                with self._reader_waiting():
+                with self._crowd.reader_waiting():
                     chunk = await self._load(source, number)
                 chunk.last_position = max(chunk.last_position, position)
                 self._came_for(chunk)  # it may have been on its way for a read ahead
@@ -651,6 +611,8 @@ class ReadCache:
             self._ahead_bytes += chunk.held_bytes
 
     def _evict(self) -> None:
+        if self.bytes_held > self.bytes_max:
+            self._crowd.drop_old()
         while self.bytes_held > self.bytes_max and (self._probation or self._protected):
             segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
             self._remove(next(iter(segment)), segment)

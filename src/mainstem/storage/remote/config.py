@@ -20,8 +20,8 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     all of them come from the object store."""
     chunk_bytes: int = MEBIBYTE
     """The bytes that memory holds and evicts at once, and the least that a reader has the object store asked for,
-    unless more of them wait than half of `memory_bytes` has room for at `request_bytes` each: then each is brought its
-    share of that, and no other's bytes (not with `disk_bytes`)."""
+    unless more of them wait than half of `memory_bytes` has room for at `request_bytes` each: then each is brought what
+    it takes, with as much of what follows as that half has room for, and no other's bytes (not with `disk_bytes`)."""
     request_bytes: int = 4 * MEBIBYTE
     """Neighbouring chunks are asked for in one request, up to this: a request costs the same whatever it brings, but
     one connection brings no more than some 50 MB/s, so that a reader has several on their way in any case."""

@@ -11,6 +11,7 @@ import bisect
 import logging
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -410,8 +411,9 @@ class QueueHistory:
         if found is None:
             if not self._cache.is_crowded or builder.bytes_max < self._cache.chunk_bytes * PAST_SHARE:
                 return None
-            size = min(max(builder.bytes_left, self._cache.room_for_each), self._cache.stretch_bytes)
-            found = await self._cache.stretch_past(extent, _whole_bytes(rows[:PAST_EXTENTS_MAX], size))
+            found = await self._cache.stretch_past(
+                extent, builder.bytes_left, partial(_whole_bytes, rows[:PAST_EXTENTS_MAX])
+            )
             if found is not None:
                 builder.waited()
         if found is None or not found.has(extent.position, extent.length):
