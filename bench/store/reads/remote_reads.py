@@ -6,8 +6,9 @@ A process of its own serves objects as S3 does, out of memory, each answer so mu
 lie packed files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
 through the remote tier's history, a mebibyte at a time and with nothing in memory, every extent checked; and obstore
 alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64 requests on their way, of which the
-fastest counts. Both run on the event loop that a node has, and nobody looks at what obstore brings; the way that is
-fastest as a rule is measured once more with the CRC32C of all of it computed, which is the least that a reader does.
+fastest counts. Both run on the event loop that a node has, with garbage collected as there, and nobody looks at what
+obstore brings; the way that is fastest as a rule is measured once more with the CRC32C of all of it computed, which is
+the least that a reader does.
 
 On one machine the store sends as fast as memory copies, and takes a good part of the same processors for it. With
 `--link-megabytes-per-second` it sends no faster than a network card, over all connections together: 10 Gbit/s are 1250.
@@ -53,6 +54,7 @@ from bench.store.reads.store_reads import STARTED_MS, Clock
 from bench.systems.mainstem import Mainstem
 from mainstem.kernel import crc32c
 from mainstem.process.event_loop import new_event_loop
+from mainstem.process.heap import Heap
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
@@ -450,6 +452,7 @@ def main() -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(serve(options.serve, options.latency_ms / 1000, options.link_megabytes_per_second * 1e6))
         return
+    Heap().started()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         figures = run(
             Path(directory),

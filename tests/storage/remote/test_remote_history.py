@@ -73,11 +73,16 @@ class World:
         await self.manifest.change(0, (), [(upto - 10, upto, file)], WriteGroupPosition(upto, 0), ())
         return file
 
-    async def read_all(self, queue_id: int = QUEUE, offset: int = 0, bytes_max: int = 40_000) -> list[bytes]:
+    async def read_all(
+        self, queue_id: int = QUEUE, offset: int = 0, bytes_max: int = 40_000, pause: float = 0
+    ) -> list[bytes]:
+        """`pause`: seconds after which the reader comes back."""
         found: list[bytes] = []
         while (part := await self.history.read(queue_id, 0, offset, bytes_max)) is not None:
             found += map(bytes, part.batches)
             offset = part.next_offset
+            if pause:
+                await asyncio.sleep(pause)
         return found
 
 
@@ -175,8 +180,12 @@ def test_what_came_in_one_request_is_served_from_where_it_lies(tmp_path: Path) -
     play(tmp_path, story)
 
 
-def test_readers_that_are_more_than_memory_has_room_for_ask_for_what_they_read(tmp_path: Path) -> None:
-    """Each queue begins and ends within chunks, and each read ends within one."""
+@pytest.mark.parametrize(("pause", "requests_each"), [(0.0, 2.5), (0.3, 4.0)])
+def test_readers_that_are_more_than_memory_has_room_for_ask_for_what_they_read(
+    tmp_path: Path, pause: float, requests_each: float
+) -> None:
+    """Each queue begins and ends within chunks, and each read ends within one. It takes three reads. Readers that come
+    back late keep the room for what comes next from each other."""
 
     async def story(world: World) -> None:
         world.bucket.weather.latency_seconds = (LATENCY_SECONDS / 2, LATENCY_SECONDS)
@@ -186,8 +195,10 @@ def test_readers_that_are_more_than_memory_has_room_for_ask_for_what_they_read(t
         await world.reopen_with(
             memory_bytes=4 << 20, chunk_bytes=256 << 10, request_bytes=1 << 20, read_ahead_chunks_max=64
         )
-        found = await asyncio.gather(*(world.read_all(QUEUE + number, 0, 260_000) for number in range(40)))
+        asked = world.bucket.asked
+        found = await asyncio.gather(*(world.read_all(QUEUE + number, 0, 260_000, pause) for number in range(40)))
         assert found == [datas(queue) for queue in queues]
+        assert world.bucket.asked - asked <= 40 * requests_each
         read = sum(len(batch.data) for queue in queues for batch in queue)
         indexes = sum(file.bytes - file.batch_bytes for file in world.manifest.files.values())
         assert world.store.read_bytes - indexes <= 1.05 * read
@@ -196,7 +207,7 @@ def test_readers_that_are_more_than_memory_has_room_for_ask_for_what_they_read(t
     play(tmp_path, story)
 
 
-def test_each_of_many_readers_is_brought_its_share_of_the_memory_in_one_request(tmp_path: Path) -> None:
+def test_each_of_many_readers_is_brought_what_several_reads_take_in_one_request(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
         queues = [history_of(210, queue_id=QUEUE + number) for number in range(14)]
