@@ -2,11 +2,11 @@
 would evict what was loaded for one before it comes back for the rest.
 
 Each is then brought stretches of its own, which begin and end with extents: what its read takes, and in the same
-request what it will ask for next, as far as there is room for what readers come back for. Whoever is served first takes
+request what it will ask for next, as far as there is room for what readers come back for. The first to be served takes
 that room, up to a whole stretch, and leaves it once it has passed; while there is none, a request brings what the read
 takes. So readers that come back soon have few requests each, those that come back late hold no more than the room, and
-nothing is asked for twice. The size is chosen when the request is sent, and not before it waits for its turn. What a
-reader did not come back for in `REST_SECONDS` goes once others want the room.
+nothing is asked for twice. The size is chosen when the request is sent, and not before it waits for its turn. A
+stretch for which no reader came back in `REST_SECONDS` goes once others want the room.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CROWD_SECONDS = 1.0
 wait whenever the others are being served, and the time is that of ten slow requests."""
 
 REST_SECONDS = 10.0
-"""Who has not come back for so long is slow, or gone: it asks once more."""
+"""A reader that has not come back for so long is slow, or gone: it asks once more."""
 
 Place = tuple[str, int]
 """File name and position."""
@@ -88,7 +88,7 @@ class ReadersCrowd:
     async def stretch(
         self, place: Place, wanted: int, whole: Callable[[int], int], read: Callable[[int], Awaitable[Buffer]]
     ) -> CachedChunk:
-        """What begins at a place, for one reader alone, who takes `wanted` bytes of it now. `whole(most)`: the bytes of
+        """The extents from a place on, for one reader alone, who takes `wanted` bytes of them now. `whole(most)`: the bytes of
         those extents, the first of them in any case, that have no more together. `read(length)` reads. Raises as
         it does."""
         assert self._under_way is not None, "there is a crowd"
