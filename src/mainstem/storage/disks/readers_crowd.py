@@ -88,9 +88,9 @@ class ReadersCrowd:
     async def stretch(
         self, place: Place, wanted: int, whole: Callable[[int], int], read: Callable[[int], Awaitable[Buffer]]
     ) -> CachedChunk:
-        """The extents from a place on, for one reader alone, who takes `wanted` bytes of them now. `whole(most)`: the bytes of
-        those extents, the first of them in any case, that have no more together. `read(length)` reads. Raises as
-        it does."""
+        """The extents from a place on, for one reader alone, who takes `wanted` bytes of them now. `whole(most)`: the
+        bytes of the first of them that have no more together, or of the very first. `read(length)` reads. Raises as it
+        does."""
         assert self._under_way is not None, "there is a crowd"
         under_way = self._under_way
 
