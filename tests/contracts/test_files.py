@@ -15,8 +15,9 @@ import pytest
 from tests.fakes.files import SimulatedFiles
 from tests.harness.patience import PATIENCE_SECONDS
 
+from mainstem.kernel import VECTOR_BUFFERS_MAX
 from mainstem.ports import ColdPart, Files, ReadsParts
-from mainstem.storage.disks.disk_files import VECTOR_BUFFERS_MAX, DiskFiles
+from mainstem.storage.disks.disk_files import DiskFiles
 
 Story = Callable[[Files], Awaitable[None]]
 

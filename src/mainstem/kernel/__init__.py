@@ -41,6 +41,7 @@ from mainstem.kernel.layout import (
     SKIP_LINK,
     TAIL_LINK,
     TOPICS_AT_ONCE_MAX,
+    VECTOR_BUFFERS_MAX,
     WATCHED,
     FollowedLog,
     Range,
@@ -78,6 +79,7 @@ if TYPE_CHECKING or KERNEL == "python":
         Arena,
         BlockBuilder,
         DiskPicks,
+        DurableWriter,
         EpochCheck,
         FetchPlan,
         FetchScan,
@@ -103,6 +105,7 @@ if TYPE_CHECKING or KERNEL == "python":
         append_all,
         checksum_pieces,
         crc32c,
+        fill_pieces,
         first_damaged,
         first_keyless,
         gather_extents,
@@ -118,6 +121,7 @@ if TYPE_CHECKING or KERNEL == "python":
         untrack,
         walk_batches,
         walk_timestamps,
+        write_all,
     )
 else:
     from mainstem.kernel.compiled import (
@@ -125,6 +129,7 @@ else:
         Arena,
         BlockBuilder,
         DiskPicks,
+        DurableWriter,
         EpochCheck,
         FetchPlan,
         FetchScan,
@@ -150,6 +155,7 @@ else:
         append_all,
         checksum_pieces,
         crc32c,
+        fill_pieces,
         first_damaged,
         first_keyless,
         gather_extents,
@@ -165,6 +171,7 @@ else:
         untrack,
         walk_batches,
         walk_timestamps,
+        write_all,
     )
 
 __all__ = [
@@ -193,10 +200,12 @@ __all__ = [
     "TAIL_LINK",
     "TOPICS_AT_ONCE_MAX",
     "TOPIC_IDS_FROM",
+    "VECTOR_BUFFERS_MAX",
     "WATCHED",
     "Arena",
     "BlockBuilder",
     "DiskPicks",
+    "DurableWriter",
     "EpochCheck",
     "FetchPlan",
     "FetchScan",
@@ -231,6 +240,7 @@ __all__ = [
     "append_all",
     "checksum_pieces",
     "crc32c",
+    "fill_pieces",
     "first_damaged",
     "first_keyless",
     "gather_extents",
@@ -246,4 +256,5 @@ __all__ = [
     "untrack",
     "walk_batches",
     "walk_timestamps",
+    "write_all",
 ]

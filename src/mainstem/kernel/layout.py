@@ -96,6 +96,9 @@ TOPICS_AT_ONCE_MAX = 10_000
 """Topics of Produce requests that are scanned at once: a Python object is made of each, and the broker asked, which
 takes five milliseconds of so many."""
 
+VECTOR_BUFFERS_MAX = 1024
+"""The kernel's IOV_MAX: a vectored write of more buffers fails."""
+
 
 class Verdict(enum.IntEnum):
     """The outcome of one partition of a Produce or Fetch request, as found by the scan, the broker or the store."""

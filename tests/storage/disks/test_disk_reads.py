@@ -7,11 +7,12 @@ import errno
 import fcntl
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from mainstem.kernel import fill_pieces
 from mainstem.ports import ReadingMode
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.disks.disk_reads import (
@@ -43,17 +44,24 @@ EDGES = (0, 1, 511, ALIGNMENT - 1, ALIGNMENT, ALIGNMENT + 1, PIECE_BYTES - 1, PI
 
 
 class Watched:
-    """os.preadv that remembers what was asked for. With `refuses` it is a file system without O_DIRECT."""
+    """`fill_pieces` that remembers what was asked for. With `refuses` it is a file system without O_DIRECT."""
 
     def __init__(self, *, refuses: int = 0) -> None:
         self.asked: list[tuple[int, int]] = []
         self.refuses = refuses
 
-    def __call__(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
-        self.asked.append((position, sum(len(buffer) for buffer in buffers)))
-        if self.refuses:
-            raise OSError(self.refuses, os.strerror(self.refuses))
-        return os.preadv(descriptor, buffers, position)
+    def __call__(self, descriptor: int, memory: memoryview, position: int, piece_bytes: int, page_bytes: int) -> int:
+        filled = 0
+        while filled < len(memory):
+            piece = memory[filled : filled + piece_bytes]
+            self.asked.append((position + filled, len(piece)))
+            if self.refuses:
+                raise OSError(self.refuses, os.strerror(self.refuses))
+            count = fill_pieces(descriptor, piece, position + filled, piece_bytes, page_bytes)
+            filled += count
+            if count < len(piece):
+                break
+        return filled
 
 
 @pytest.fixture
@@ -102,11 +110,11 @@ def test_bytes_are_those_of_the_file_from_any_place_on(
 def test_a_direct_read_asks_for_whole_pages_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
     path = tmp_path / "file"
     path.write_bytes(content_of(2 * STRETCH_BYTES))
-    preadv = Watched()
-    reads = DirectReads(opened(path), preadv)
+    fill = Watched()
+    reads = DirectReads(opened(path), fill)
     reads.read(ALIGNMENT + 1, STRETCH_BYTES)
-    assert sum(size for _, size in preadv.asked) == STRETCH_BYTES + ALIGNMENT
-    for position, size in preadv.asked:
+    assert sum(size for _, size in fill.asked) == STRETCH_BYTES + ALIGNMENT
+    for position, size in fill.asked:
         assert position % ALIGNMENT == size % ALIGNMENT == 0
         assert size <= PIECE_BYTES
 
@@ -117,10 +125,10 @@ def test_a_chunk_is_read_in_pieces_into_memory_that_nobody_copies(
     path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
     path.write_bytes(content)
     for kind in (DirectReads, PiecewiseReads):
-        preadv = Watched()
-        reads = kind(opened(path), preadv)
+        fill = Watched()
+        reads = kind(opened(path), fill)
         views = [memoryview(reads.read_into_chunk(at * STRETCH_BYTES, STRETCH_BYTES)) for at in range(2)]
-        assert max(size for _, size in preadv.asked) == PIECE_BYTES
+        assert max(size for _, size in fill.asked) == PIECE_BYTES
         for at, view in enumerate(views):
             assert view == content[at * STRETCH_BYTES : (at + 1) * STRETCH_BYTES]
             assert view.readonly
@@ -132,12 +140,12 @@ def test_a_file_system_that_refuses_a_direct_read_is_read_by_way_of_memory(
 ) -> None:
     path, content = tmp_path / "file", content_of(STRETCH_BYTES + 100)
     path.write_bytes(content)
-    preadv = Watched(refuses=errno.EINVAL)
-    reads = DirectReads(opened(path), preadv)
+    fill = Watched(refuses=errno.EINVAL)
+    reads = DirectReads(opened(path), fill)
     assert reads.read(99, STRETCH_BYTES) == content[99 : 99 + STRETCH_BYTES]
     assert reads.read(0, 10) == content[:10]
     assert reads.read_into_chunk(99, STRETCH_BYTES) == content[99 : 99 + STRETCH_BYTES]
-    assert len(preadv.asked) == 1, "it is not asked again"
+    assert len(fill.asked) == 1, "it is not asked again"
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT
 
 
@@ -152,14 +160,14 @@ def evict(path: Path) -> None:
 def test_what_memory_lacks_is_read_at_once_past_it(tmp_path: Path, opened: Callable[[Path], int]) -> None:
     path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
     path.write_bytes(content)
-    preadv = Watched()
-    reads = PiecewiseReads(opened(path), preadv)
+    fill = Watched()
+    reads = PiecewiseReads(opened(path), fill)
     assert reads.read_at_once(0, STRETCH_BYTES) == content[:STRETCH_BYTES]
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT, "memory has it"
     evict(path)
     lives_in_memory = all_resident(reads.descriptor, 0, STRETCH_BYTES)  # as tmpfs does
     assert reads.read_at_once(3, STRETCH_BYTES) == content[3 : 3 + STRETCH_BYTES]
-    assert preadv.asked == [(0, STRETCH_BYTES), (0, STRETCH_BYTES + ALIGNMENT)]
+    assert fill.asked == [(0, STRETCH_BYTES), (0, STRETCH_BYTES + ALIGNMENT)]
     went_past = bool(fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT)
     assert went_past is not lives_in_memory
     assert all_resident(reads.descriptor, 0, STRETCH_BYTES) is lives_in_memory, "nothing was put into memory for it"
@@ -187,10 +195,10 @@ def test_a_file_system_that_cannot_read_past_memory_reads_at_once_by_way_of_it(
     path.write_bytes(content)
     evict(path)
 
-    def refusing(descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+    def refusing(descriptor: int, memory: memoryview, position: int, piece_bytes: int, page_bytes: int) -> int:
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return os.preadv(descriptor, buffers, position)
+        return fill_pieces(descriptor, memory, position, piece_bytes, page_bytes)
 
     reads = PiecewiseReads(opened(path), refusing)
     for _ in range(2):

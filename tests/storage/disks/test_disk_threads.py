@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
 
+from mainstem.kernel import DurableWriter, pure
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
+from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
 from mainstem.storage.disks.disk_reads import DirectReads
 from mainstem.storage.disks.disk_thread import DiskThread
@@ -35,19 +37,35 @@ async def busy(thread: DiskThread) -> tuple[threading.Event, asyncio.Task[bool]]
     return over, task
 
 
+class HeldWriter(pure.DurableWriter):
+    """Makes no write before `let_go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[tuple[Any, ...]] = []
+
+    def begin(self, *write: Any) -> None:
+        self._held.append(write)
+
+    def let_go(self) -> None:
+        for write in self._held:
+            super().begin(*write)
+
+
 def test_a_checkpoint_is_written_while_the_thread_of_commits_is_busy(tmp_path: Path) -> None:
     """Its syncs would delay the journal's otherwise."""
     state = checkpoints.State(position=1 << 32, durable=1 << 32, groups={}, journal_map=JournalMap(1).dump(), splits=[])
 
     async def story() -> None:
         files = DiskFiles(tmp_path)
-        over, task = await busy(files.commits)
-        try:
-            image = QueueImage([], [bytes(24) * 100_000] * 4)
-            await asyncio.wait_for(checkpoints.save(files, state, image), PATIENCE_SECONDS)
-        finally:
-            over.set()
-            await task
+        writer = HeldWriter()
+        files.commits = CommitThread(writer)
+        committing = asyncio.get_running_loop().create_task(files.commits.write(-1, 0, [], whole_file=False))
+        image = QueueImage([], [bytes(24) * 100_000] * 4)
+        await asyncio.wait_for(checkpoints.save(files, state, image), PATIENCE_SECONDS)
+        assert not committing.done()
+        writer.let_go()
+        await committing
         loaded = await checkpoints.load(files)
         assert loaded is not None
         assert (loaded.state.position, len(loaded.queues)) == (1 << 32, 9_600_000)
@@ -117,6 +135,7 @@ def test_a_write_with_sync_covers_all_that_was_not_synced_before(
 
     async def story() -> None:
         files = DiskFiles(tmp_path)
+        files.commits = CommitThread(pure.DurableWriter())
         file = await files.open("journal/one", create=True)
 
         async def told(*writes: bytes) -> list[str]:
@@ -298,7 +317,7 @@ def test_threads_that_a_file_system_refuses_at_the_same_time_read_one_after_the_
     reading = 0
     most = 0
 
-    def refused(descriptor: int, buffers: Any, position: int) -> int:
+    def refused(descriptor: int, memory: Any, position: int, piece_bytes: int, page_bytes: int) -> int:
         together.wait(PATIENCE_SECONDS)
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
@@ -319,3 +338,42 @@ def test_threads_that_a_file_system_refuses_at_the_same_time_read_one_after_the_
         assert [one.result() for one in found] == [content, content]
     os.close(descriptor)
     assert most == 1
+
+
+@pytest.mark.parametrize("writer", [pure.DurableWriter, DurableWriter], ids=["pure", "the kernel in use"])
+def test_a_file_is_not_closed_before_its_commits_are_over_even_those_that_nobody_waits_for(
+    tmp_path: Path, writer: type[DurableWriter]
+) -> None:
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        files.commits = CommitThread(writer())
+        file = await files.open("journal/one", create=True)
+        loop = asyncio.get_running_loop()
+        writes = [loop.create_task(file.write(at * 4096, [bytes([at]) * 4096], sync=True)) for at in range(64)]
+        await asyncio.sleep(0)
+        for write in writes[::2]:
+            write.cancel()
+        await file.close()
+        assert (tmp_path / "journal/one").read_bytes() == b"".join(bytes([at]) * 4096 for at in range(64))
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        assert outcomes[1::2] == [None] * 32
+        await files.close()
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_fails_says_why_and_the_next_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+
+    async def story() -> None:
+        thread = CommitThread()
+        with path.open("rb") as unwritable, path.open("r+b") as file:
+            failing = thread.write(unwritable.fileno(), 0, [b"x"], whole_file=False)
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                await failing
+            await thread.write(file.fileno(), 0, [b"written"], whole_file=True)
+        await thread.close()
+
+    asyncio.run(story())
+    assert path.read_bytes() == b"written"

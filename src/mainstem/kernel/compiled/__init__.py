@@ -7,6 +7,7 @@ from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
+from mainstem.kernel.compiled.disk_moves import DurableWriter, fill_pieces
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
@@ -42,6 +43,7 @@ from mainstem.kernel.pure import (
     ScannedTopic,
     SeenBatch,
     TimestampWalk,
+    write_all,
 )
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "DiskPicks",
+    "DurableWriter",
     "EpochCheck",
     "FetchPlan",
     "FetchScan",
@@ -74,6 +77,7 @@ __all__ = [
     "append_all",
     "checksum_pieces",
     "crc32c",
+    "fill_pieces",
     "first_damaged",
     "first_keyless",
     "gather_extents",
@@ -89,4 +93,5 @@ __all__ = [
     "untrack",
     "walk_batches",
     "walk_timestamps",
+    "write_all",
 ]

@@ -6,6 +6,7 @@ from mainstem.kernel.pure.batch_check import first_damaged
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.collector import untrack
+from mainstem.kernel.pure.disk_moves import DurableWriter, fill_pieces, write_all
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch, scan_more
@@ -35,6 +36,7 @@ __all__ = [
     "Arena",
     "BlockBuilder",
     "DiskPicks",
+    "DurableWriter",
     "EpochCheck",
     "FetchPlan",
     "FetchScan",
@@ -60,6 +62,7 @@ __all__ = [
     "append_all",
     "checksum_pieces",
     "crc32c",
+    "fill_pieces",
     "first_damaged",
     "first_keyless",
     "gather_extents",
@@ -75,4 +78,5 @@ __all__ = [
     "untrack",
     "walk_batches",
     "walk_timestamps",
+    "write_all",
 ]

@@ -1,7 +1,7 @@
 """`ports.Files` on a real disk, with every blocking call on a thread.
 
 Five sets of threads, so that one kind of work never waits behind another:
-- one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`disk_thread`);
+- one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`commit_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
 - a few for large reads at once, which are made while no commits want the disk (`read_threads`);
 - one for the largest writes without sync, the journal's where it is synced once a second: the way there and back is
@@ -31,8 +31,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
+from mainstem.kernel import VECTOR_BUFFERS_MAX, write_all
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
+from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces, read_cold
 from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.page_cache_room import PageCacheRoom
@@ -50,21 +52,13 @@ from a thread takes several turns of a busy event loop. Tenants that share a nod
 write no more together."""
 
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
+"""The file system does not know `RWF_NOWAIT`."""
 
 RWF_NOWAIT = os.RWF_NOWAIT
 """Fail with EAGAIN instead of waiting for the disk."""
 
-RWF_DSYNC = os.RWF_DSYNC
-"""The bytes are on the disk when the call returns."""
-
 OWN_DIRECTORY_DEPTH = 3
 """From this depth on, a directory is of those that wrote its files, and goes with the last of them."""
-
-VECTOR_BUFFERS_MAX = 1024
-"""The kernel's IOV_MAX: a vectored write of more buffers fails."""
-
-VECTOR_BYTES_MAX = 1 << 30
-"""A single write of 2 GiB or more is cut short by the kernel; this stays clear of it."""
 
 
 class DiskFiles:
@@ -72,7 +66,7 @@ class DiskFiles:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self.commits = DiskThread("disk-commit")
+        self.commits = CommitThread()
         """The thread for writes that are durable when they return."""
         self.copies = DiskThread("disk-write")
         """The thread for small writes without sync."""
@@ -163,7 +157,7 @@ class DiskFile:
     def __init__(
         self,
         reads: ReadableFile,
-        commits: DiskThread,
+        commits: CommitThread,
         copies: DiskThread,
         large_copies: DiskThread,
         reading: DiskThread,
@@ -216,20 +210,19 @@ class DiskFile:
         if sync:
             self._committed = True
             begun = self._unsynced_writes
-            if self._synced_writes == begun:
-                await self._commits.run(partial(_write_durably, descriptor, position, buffers))
-            else:
-                await self._commits.run(partial(_write_and_sync, descriptor, position, buffers))
+            whole_file = self._synced_writes != begun
+            await self._commits.write(descriptor, position, buffers, whole_file=whole_file)
+            if whole_file:
                 self._synced_writes = begun
             return
         self._unsynced_writes += 1
         if sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
             if not self._written_at_once(position, buffers):
                 self._copied = True
-                await self._copies.run(partial(_write, descriptor, position, buffers))
+                await self._copies.run(partial(write_all, descriptor, position, buffers))
         else:
             self._copied_much = True
-            await self._large_copies.run(partial(_write, descriptor, position, buffers))
+            await self._large_copies.run(partial(write_all, descriptor, position, buffers))
 
     def _written_at_once(self, position: int, buffers: Sequence[Buffer]) -> bool:
         """Write if that needs no wait for the disk. False: nothing is known to be written."""
@@ -299,46 +292,6 @@ async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.
 def _close_result(job: Future[ReadableFile]) -> None:
     if not job.cancelled() and job.exception() is None:
         os.close(job.result().descriptor)
-
-
-def _write_durably(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
-    """Write, and have nothing but that made durable, in one call: between two the thread would wait for the
-    interpreter."""
-    size = sum(memoryview(buffer).nbytes for buffer in buffers)
-    if len(buffers) <= VECTOR_BUFFERS_MAX and size <= VECTOR_BYTES_MAX:
-        try:
-            if os.pwritev(descriptor, buffers, position, RWF_DSYNC) == size:
-                return
-        except OSError as error:  # any other comes from the disk
-            if error.errno not in NO_PROMISE:
-                raise
-    _write_and_sync(descriptor, position, buffers)
-
-
-def _write_and_sync(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
-    _write(descriptor, position, buffers)
-    os.fdatasync(descriptor)
-
-
-def _write(descriptor: int, position: int, buffers: Sequence[Buffer]) -> None:
-    if len(buffers) == 1 and os.pwrite(descriptor, buffers[0], position) == memoryview(buffers[0]).nbytes:
-        return  # as nearly always; a write that is cut short is made again
-    views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
-    first = 0
-    while first < len(views):
-        last, size = first, 0
-        while last < len(views) and last - first < VECTOR_BUFFERS_MAX and size < VECTOR_BYTES_MAX:
-            size += len(views[last])
-            last += 1
-        written = os.pwritev(descriptor, views[first:last], position)
-        if not written:
-            raise OSError(errno.EIO, "the disk took no byte of a write")
-        position += written
-        while first < last and written >= len(views[first]):
-            written -= len(views[first])
-            first += 1
-        if written:
-            views[first] = views[first][written:]
 
 
 def _size(descriptor: int, truncate_to: int | None) -> int:

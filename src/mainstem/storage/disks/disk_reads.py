@@ -25,12 +25,13 @@ import fcntl
 import mmap
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy
 
+from mainstem.kernel import fill_pieces
 from mainstem.model import Buffer
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES, LEAST_BYTES, ChunkMemory
 
@@ -87,8 +88,8 @@ STRETCH_BYTES = 1 << 20
 
 AnyPath = TypeVar("AnyPath", Path, str)
 
-Preadv = Callable[[int, Sequence[memoryview], int], int]
-"""os.preadv: descriptor, buffers to fill, position; how many bytes came."""
+Fill = Callable[[int, memoryview, int, int, int], int]
+"""`fill_pieces`: descriptor, memory to fill, position, bytes of a piece and of a page; how many bytes came."""
 
 
 class ReadableFile(Protocol):
@@ -135,9 +136,9 @@ class PiecewiseReads:
 
     shared = False
 
-    def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
+    def __init__(self, descriptor: int, fill: Fill = fill_pieces) -> None:
         self.descriptor = descriptor
-        self._preadv = preadv
+        self._fill = fill
         self._is_direct = False
         self._can_be_direct = hasattr(os, "O_DIRECT")
         """True until the file system has refused O_DIRECT."""
@@ -152,7 +153,7 @@ class PiecewiseReads:
         if not _fills_chunk(position, length):
             return self.read(position, length)
         self._go(direct=False)
-        return _in_chunk(self.descriptor, self._preadv, position, length)
+        return _in_chunk(self.descriptor, self._fill, position, length)
 
     def read_at_once(self, position: int, length: int) -> Buffer:
         if length <= PIECE_BYTES:
@@ -161,23 +162,17 @@ class PiecewiseReads:
         self._go(direct=self._can_be_direct and not all_resident(self.descriptor, start, size))
         if self._is_direct:
             try:
-                return _whole(self.descriptor, self._preadv, position, length)
+                return _whole(self.descriptor, self._fill, position, length)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             self._can_be_direct = False
             self._go(direct=False)
-        return _whole(self.descriptor, self._preadv, position, length)
+        return _whole(self.descriptor, self._fill, position, length)
 
     def read_into(self, position: int, view: memoryview) -> int:
         """Fill `view` with bytes from a position on. Returns how many there were."""
-        filled = 0
-        while filled < len(view):
-            count = os.preadv(self.descriptor, [view[filled : filled + PIECE_BYTES]], position + filled)
-            if not count:
-                break
-            filled += count
-        return filled
+        return self._fill(self.descriptor, view, position, PIECE_BYTES, 1)
 
     def _go(self, *, direct: bool) -> None:
         """Read past the page cache from now on, or through it. Both use one descriptor, because the owner closes only
@@ -199,10 +194,10 @@ class DirectReads:
 
     shared = True
 
-    def __init__(self, descriptor: int, preadv: Preadv = os.preadv) -> None:
+    def __init__(self, descriptor: int, fill: Fill = fill_pieces) -> None:
         """The descriptor is open with O_DIRECT."""
         self.descriptor = descriptor
-        self._preadv = preadv
+        self._fill = fill
         self._instead: PiecewiseReads | None = None
         self._by_turns = threading.Lock()
         """Held by the thread that reads through the page cache, or makes that the way to read."""
@@ -222,7 +217,7 @@ class DirectReads:
             return self.read(position, length)
         if self._instead is None:
             try:
-                return _in_chunk(self.descriptor, self._preadv, position, length)
+                return _in_chunk(self.descriptor, self._fill, position, length)
             except OSError as error:
                 self._give_up(error)
         assert self._instead is not None
@@ -234,7 +229,7 @@ class DirectReads:
             return self.read(position, length)
         if self._instead is None:
             try:
-                return _whole(self.descriptor, self._preadv, position, length)
+                return _whole(self.descriptor, self._fill, position, length)
             except OSError as error:
                 self._give_up(error)
         assert self._instead is not None
@@ -265,7 +260,7 @@ class DirectReads:
         """Bytes of one aligned `STRETCH_BYTES` of the file; empty behind its end."""
         start, size = _pages_around(position, end - position)
         memory = _aligned_memory()[:size]
-        filled = _fill(self.descriptor, self._preadv, memory, start, PIECE_BYTES)
+        filled = self._fill(self.descriptor, memory, start, PIECE_BYTES, ALIGNMENT)
         return bytes(memory[position - start : min(end - start, filled)])
 
 
@@ -309,15 +304,15 @@ def _fills_chunk(position: int, length: int) -> bool:
     return length >= LEAST_BYTES and _pages_around(position, length)[1] <= CHUNK_BYTES
 
 
-def _in_chunk(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
+def _in_chunk(descriptor: int, fill: Fill, position: int, length: int) -> memoryview:
     """Bytes of a file, read a piece at a time into a chunk that is lent for as long as the view lives."""
     start, size = _pages_around(position, length)
     memory = _chunks.lend(size)
-    filled = _fill(descriptor, preadv, memory, start, PIECE_BYTES)
+    filled = fill(descriptor, memory, start, PIECE_BYTES, ALIGNMENT)
     return memory[position - start : min(position + length - start, filled)].toreadonly()
 
 
-def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memoryview:
+def _whole(descriptor: int, fill: Fill, position: int, length: int) -> memoryview:
     """Bytes of a file, read in one go into memory that lives as long as the view."""
     start, size = _pages_around(position, length)
     if LEAST_BYTES <= size <= CHUNK_BYTES:
@@ -326,19 +321,8 @@ def _whole(descriptor: int, preadv: Preadv, position: int, length: int) -> memor
         room = numpy.empty(size + ALIGNMENT, numpy.uint8)  # not zeroed first, unlike Python's own
         skipped = -room.ctypes.data % ALIGNMENT
         memory = room.data[skipped : skipped + size]
-    filled = _fill(descriptor, preadv, memory, start, size)
+    filled = fill(descriptor, memory, start, size, ALIGNMENT)
     return memory[position - start : min(position + length - start, filled)].toreadonly()
-
-
-def _fill(descriptor: int, preadv: Preadv, memory: memoryview, start: int, piece_bytes: int) -> int:
-    """Read whole pages from `start` on, `piece_bytes` at a time. Returns how many bytes there were."""
-    filled = 0
-    while filled < len(memory):
-        count = preadv(descriptor, [memory[filled : filled + piece_bytes]], start + filled)
-        filled += count
-        if count % ALIGNMENT or not count:  # the end of the file
-            break
-    return filled
 
 
 _chunks = ChunkMemory()

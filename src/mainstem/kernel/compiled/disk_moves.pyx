@@ -1,0 +1,126 @@
+"""Reads and writes of a disk without the interpreter; see the twin."""
+
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport errno
+from libc.stdlib cimport free
+
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "disk_writer.h" nogil:
+    struct ms_write:
+        ms_write *next
+        int descriptor
+        int whole_file
+        long long position
+        int error
+        iovec *vectors
+    struct ms_writer:
+        int wake
+        int runs
+    ms_write *ms_write_new(size_t count)
+    ms_writer *ms_writer_new()
+    int ms_writer_start(ms_writer *writer)
+    void ms_writer_give(ms_writer *writer, ms_write *write)
+    ms_write *ms_writer_over(ms_writer *writer)
+    void ms_writer_end(ms_writer *writer)
+    void ms_writer_free(ms_writer *writer)
+    ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, long long position, size_t piece, size_t page)
+
+
+cdef class _Buffer:
+    """A buffer that stays where it is for as long as this lives."""
+
+    cdef Py_buffer view
+
+    def __cinit__(self, buffer):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef class DurableWriter:
+    """The thread."""
+
+    cdef ms_writer *_writer
+    cdef list _held
+    """The buffers of each write that was not handed back, in the order in which they were given."""
+
+    def __cinit__(self):
+        self._held = []
+        self._writer = ms_writer_new()
+        if self._writer is NULL:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        if self._writer is NULL:
+            return
+        ms_writer_end(self._writer)
+        self._take_over(None)
+        ms_writer_free(self._writer)
+
+    @property
+    def wake(self):
+        return self._writer.wake
+
+    def begin(self, int descriptor, long long position, buffers, bint whole_file=False):
+        cdef _Buffer buffer
+        cdef list held = [_Buffer(one) for one in buffers]
+        cdef int error = ms_writer_start(self._writer)
+        if error:
+            raise OSError(error, os.strerror(error))
+        cdef ms_write *write = ms_write_new(len(held))
+        if write is NULL:
+            raise MemoryError
+        write.descriptor, write.position, write.whole_file = descriptor, position, whole_file
+        cdef Py_ssize_t at = 0
+        for buffer in held:
+            write.vectors[at].iov_base, write.vectors[at].iov_len = buffer.view.buf, buffer.view.len
+            at += 1
+        self._held.append(held)
+        ms_writer_give(self._writer, write)
+
+    def over(self):
+        cdef list errors = []
+        self._take_over(errors)
+        return errors
+
+    cdef _take_over(self, list errors):
+        cdef ms_write *write = ms_writer_over(self._writer)
+        cdef ms_write *following
+        cdef Py_ssize_t count = 0
+        while write is not NULL:
+            if errors is not None:
+                errors.append(write.error)
+            following = write.next
+            free(write)
+            write = following
+            count += 1
+        del self._held[:count]
+
+    def close(self):
+        with nogil:
+            ms_writer_end(self._writer)
+
+
+def fill_pieces(int descriptor, memory, long long position, size_t piece_bytes, size_t page_bytes):
+    """The reads, with the interpreter let go of once."""
+    cdef Py_buffer view
+    cdef ssize_t filled
+    cdef int error = 0
+    PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
+    try:
+        with nogil:
+            filled = ms_fill_pieces(descriptor, <char *> view.buf, view.len, position, piece_bytes, page_bytes)
+            if filled < 0:
+                error = errno
+    finally:
+        PyBuffer_Release(&view)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return filled

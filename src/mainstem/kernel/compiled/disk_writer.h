@@ -1,0 +1,223 @@
+/* A thread that makes durable writes, one after the other, and that never takes the interpreter's lock.
+ *
+ * Writes are given and taken back by one thread; those that are over are told by way of an eventfd, which a loop can
+ * wait for. A write belongs to its writer from `ms_writer_give` until `ms_writer_over` hands it back; what its vectors
+ * point to stays where it is for so long. */
+#ifndef MAINSTEM_DISK_WRITER_H
+#define MAINSTEM_DISK_WRITER_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef RWF_DSYNC
+#define RWF_DSYNC 0x00000002
+#endif
+
+#define MS_VECTORS_MAX 1024             /* the kernel's IOV_MAX: a vectored write of more buffers fails */
+#define MS_VECTOR_BYTES_MAX ((size_t)1 << 30) /* a write of 2 GiB or more is cut short by the kernel */
+
+struct ms_write {
+    struct ms_write *next;
+    int descriptor; /* below 0: there is nothing to do */
+    int whole_file; /* what was written to the file before is made durable, too */
+    off_t position;
+    size_t count;
+    int error; /* of one that is over: 0, or the errno */
+    struct iovec vectors[];
+};
+
+struct ms_writer {
+    pthread_mutex_t lock;
+    pthread_cond_t given_or_ends;
+    struct ms_write *given, **last_given;
+    struct ms_write *over, **last_over;
+    int ends;
+    int wake; /* the eventfd: readable when writes are over */
+    pthread_t thread;
+    int runs;
+};
+
+static inline struct ms_write *ms_write_new(size_t count) {
+    struct ms_write *write = malloc(sizeof *write + count * sizeof(struct iovec));
+    if (write) {
+        write->next = NULL;
+        write->count = count;
+        write->error = 0;
+    }
+    return write;
+}
+
+/* Write all vectors, changing them. 0 or the errno. */
+static int ms_write_all(int descriptor, off_t position, struct iovec *vectors, size_t count) {
+    size_t first = 0;
+    while (first < count) {
+        if (!vectors[first].iov_len) {
+            first++;
+            continue;
+        }
+        size_t last = first, size = 0;
+        while (last < count && last - first < MS_VECTORS_MAX && (last == first || size < MS_VECTOR_BYTES_MAX))
+            size += vectors[last++].iov_len;
+        ssize_t written = pwritev(descriptor, vectors + first, (int)(last - first), position);
+        if (written < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        if (!written) return EIO; /* the disk took no byte */
+        position += written;
+        while (first < count && (size_t)written >= vectors[first].iov_len) written -= vectors[first++].iov_len;
+        if (written) {
+            vectors[first].iov_base = (char *)vectors[first].iov_base + written;
+            vectors[first].iov_len -= (size_t)written;
+        }
+    }
+    return 0;
+}
+
+/* Write, and have the bytes on the disk, in one system call where that can be. 0 or the errno. */
+static int ms_write_durably(struct ms_write *write) {
+    if (write->descriptor < 0) return 0;
+    size_t size = 0;
+    for (size_t at = 0; at < write->count; at++) size += write->vectors[at].iov_len;
+    if (!write->whole_file && size && write->count <= MS_VECTORS_MAX && size <= MS_VECTOR_BYTES_MAX) {
+        ssize_t written = pwritev2(write->descriptor, write->vectors, (int)write->count, write->position, RWF_DSYNC);
+        if (written == (ssize_t)size) return 0;
+        /* cut short: all of it again; not known to this file system: in two steps */
+        if (written < 0 && errno != EINTR && errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS) return errno;
+    }
+    int error = ms_write_all(write->descriptor, write->position, write->vectors, write->count);
+    if (error) return error;
+    return fdatasync(write->descriptor) ? errno : 0;
+}
+
+static void *ms_writer_work(void *given) {
+    struct ms_writer *writer = given;
+    pthread_mutex_lock(&writer->lock);
+    for (;;) {
+        struct ms_write *write = writer->given;
+        if (!write) {
+            if (writer->ends) break;
+            pthread_cond_wait(&writer->given_or_ends, &writer->lock);
+            continue;
+        }
+        writer->given = write->next;
+        if (!writer->given) writer->last_given = &writer->given;
+        pthread_mutex_unlock(&writer->lock);
+        write->next = NULL;
+        write->error = ms_write_durably(write);
+        pthread_mutex_lock(&writer->lock);
+        int first = !writer->over;
+        *writer->last_over = write;
+        writer->last_over = &write->next;
+        if (first) { /* the others are found with it */
+            pthread_mutex_unlock(&writer->lock);
+            while (eventfd_write(writer->wake, 1) < 0 && errno == EINTR) {}
+            pthread_mutex_lock(&writer->lock);
+        }
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return NULL;
+}
+
+/* A writer without a thread, which the first write starts; NULL with errno. */
+static struct ms_writer *ms_writer_new(void) {
+    struct ms_writer *writer = calloc(1, sizeof *writer);
+    if (!writer) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    writer->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (writer->wake < 0) {
+        int error = errno;
+        free(writer);
+        errno = error;
+        return NULL;
+    }
+    pthread_mutex_init(&writer->lock, NULL);
+    pthread_cond_init(&writer->given_or_ends, NULL);
+    writer->last_given = &writer->given;
+    writer->last_over = &writer->over;
+    return writer;
+}
+
+/* Signals stay those of the interpreter's threads. 0 or the error. */
+static int ms_writer_start(struct ms_writer *writer) {
+    if (writer->runs) return 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&writer->thread, NULL, ms_writer_work, writer);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return error;
+    pthread_setname_np(writer->thread, "disk-commit");
+    writer->runs = 1;
+    return 0;
+}
+
+static void ms_writer_give(struct ms_writer *writer, struct ms_write *write) {
+    pthread_mutex_lock(&writer->lock);
+    *writer->last_given = write;
+    writer->last_given = &write->next;
+    pthread_cond_signal(&writer->given_or_ends);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* The writes that are over, in the order in which they were given. */
+static struct ms_write *ms_writer_over(struct ms_writer *writer) {
+    eventfd_t count;
+    while (eventfd_read(writer->wake, &count) < 0 && errno == EINTR) {}
+    pthread_mutex_lock(&writer->lock);
+    struct ms_write *over = writer->over;
+    writer->over = NULL;
+    writer->last_over = &writer->over;
+    pthread_mutex_unlock(&writer->lock);
+    return over;
+}
+
+/* Return once all that was given is over, and the thread has ended. */
+static void ms_writer_end(struct ms_writer *writer) {
+    if (!writer->runs) return;
+    pthread_mutex_lock(&writer->lock);
+    writer->ends = 1;
+    pthread_cond_signal(&writer->given_or_ends);
+    pthread_mutex_unlock(&writer->lock);
+    pthread_join(writer->thread, NULL);
+    writer->runs = writer->ends = 0;
+}
+
+/* Of one that has ended and has handed back all writes. */
+static void ms_writer_free(struct ms_writer *writer) {
+    close(writer->wake);
+    pthread_cond_destroy(&writer->given_or_ends);
+    pthread_mutex_destroy(&writer->lock);
+    free(writer);
+}
+
+/* Fill memory from a place of a file on, a piece at a time, up to the end of the file; how many bytes there were, or
+ * -1 with errno. A piece that ends in mid-page is the last. */
+static ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, off_t position, size_t piece, size_t page) {
+    size_t filled = 0;
+    while (filled < size) {
+        size_t wanted = size - filled < piece ? size - filled : piece;
+        ssize_t count = pread(descriptor, memory + filled, wanted, position + (off_t)filled);
+        if (count < 0) {
+            if (errno == EINTR) continue;
+            return -1;
+        }
+        filled += (size_t)count;
+        if (!count || (size_t)count % page) break;
+    }
+    return (ssize_t)filled;
+}
+
+#endif

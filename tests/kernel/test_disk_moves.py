@@ -1,0 +1,165 @@
+"""Durable writes and reads in pieces: both twins leave the same bytes in files, and tell the same of what fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.harness.patience import PATIENCE_SECONDS
+
+from mainstem.kernel import VECTOR_BUFFERS_MAX, compiled, pure
+
+TWINS = pytest.mark.parametrize("kernel", [pure, compiled], ids=["pure", "compiled"])
+PAGE_BYTES = 4096
+
+
+def told(writer: pure.DurableWriter, count: int) -> list[int]:
+    """The outcomes of so many writes, in the order in which these began."""
+    errors: list[int] = []
+    while len(errors) < count:
+        readable, _, _ = select.select([writer.wake], [], [], PATIENCE_SECONDS)
+        assert readable, f"after {errors} nothing more was told"
+        errors += writer.over()
+    return errors
+
+
+@TWINS
+@pytest.mark.parametrize("whole_file", [False, True], ids=["that alone", "the whole file"])
+def test_writes_are_made_in_their_order_whatever_they_are_made_of(
+    kernel: ModuleType, tmp_path: Path, whole_file: bool
+) -> None:
+    dice = random.Random(7)
+    expected = bytearray(1 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(expected)
+    writer = kernel.DurableWriter()
+    with path.open("r+b") as file:
+        for count in (0, 1, 2, 40, VECTOR_BUFFERS_MAX, VECTOR_BUFFERS_MAX + 1, 3 * VECTOR_BUFFERS_MAX, 1):
+            pieces = [dice.randbytes(dice.choice((0, 1, 100, 300))) for _ in range(count)]
+            content, position = b"".join(pieces), dice.randrange(1000)
+            expected[position : position + len(content)] = content
+            buffers = [kind(piece) for kind, piece in zip([bytes, bytearray, memoryview] * count, pieces, strict=False)]
+            writer.begin(file.fileno(), position, buffers, whole_file)
+        assert told(writer, 8) == [0] * 8
+    writer.close()
+    assert path.read_bytes() == expected
+
+
+@TWINS
+def test_a_write_that_fails_is_told_in_its_place_and_the_others_are_made(kernel: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(10))
+    writer = kernel.DurableWriter()
+    with path.open("rb") as unwritable, path.open("r+b") as file, open("/dev/full", "wb") as full:
+        writer.begin(file.fileno(), 0, [b"ab"])
+        writer.begin(unwritable.fileno(), 0, [b"x"])
+        writer.begin(full.fileno(), 0, [b"x"])
+        writer.begin(-1, 0, [])
+        writer.begin(file.fileno(), 2, [b"cd"])
+        writer.begin(unwritable.fileno(), 0, [b"x"], True)
+        assert told(writer, 6) == [0, errno.EBADF, errno.ENOSPC, 0, 0, errno.EBADF]
+    writer.close()
+    assert path.read_bytes() == b"abcd" + bytes(6)
+
+
+@TWINS
+def test_a_file_that_knows_no_durable_writes_fails_to_sync(kernel: ModuleType) -> None:
+    """A second attempt in two steps says what is wrong."""
+    writer = kernel.DurableWriter()
+    with open("/dev/null", "wb") as null:
+        writer.begin(null.fileno(), 0, [b"x"], True)
+        assert told(writer, 1) == [errno.EINVAL]
+    writer.close()
+
+
+@TWINS
+def test_the_buffers_of_a_write_are_held_until_it_is_told(kernel: ModuleType, tmp_path: Path) -> None:
+    path, content = tmp_path / "file", bytearray(b"content")
+    path.write_bytes(b"")
+    writer = kernel.DurableWriter()
+    with path.open("r+b") as file:
+        writer.begin(file.fileno(), 0, [content])
+        with pytest.raises(BufferError):
+            content.clear()
+        assert told(writer, 1) == [0]
+    content.clear()
+    writer.close()
+    assert path.read_bytes() == b"content"
+
+
+@TWINS
+def test_a_writer_that_is_closed_makes_what_it_was_given_and_may_go_on(kernel: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    writer = kernel.DurableWriter()
+    writer.close()
+    assert writer.over() == []
+    with path.open("r+b") as file:
+        for at in range(100):
+            writer.begin(file.fileno(), at, [bytes([at])])
+        writer.close()
+        assert writer.over() == [0] * 100
+        assert path.read_bytes() == bytes(range(100))
+        writer.begin(file.fileno(), 0, [b"more"])
+        assert told(writer, 1) == [0]
+        writer.close()
+
+
+def test_a_writer_that_is_dropped_makes_what_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    writer = compiled.DurableWriter()
+    descriptor = writer.wake
+    with path.open("r+b") as file:
+        for at in range(50):
+            writer.begin(file.fileno(), at * 10, [bytes([at]) * 10])
+        del writer
+        assert path.read_bytes() == b"".join(bytes([at]) * 10 for at in range(50))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@TWINS
+def test_what_is_no_buffer_is_refused_and_nothing_is_written(kernel: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    writer = kernel.DurableWriter()
+    with path.open("r+b") as file:
+        with pytest.raises(TypeError):
+            writer.begin(file.fileno(), 0, [b"x", "text"])
+        writer.begin(-1, 0, [])
+        assert told(writer, 1) == [0]
+    writer.close()
+    assert path.read_bytes() == b""
+
+
+@TWINS
+@pytest.mark.parametrize("size", [0, 1, PAGE_BYTES, 5 * PAGE_BYTES + 7, 8 * PAGE_BYTES])
+def test_memory_is_filled_up_to_the_end_of_the_file(kernel: ModuleType, tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "file", random.Random(size).randbytes(size)
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        for position in (0, PAGE_BYTES, 3 * PAGE_BYTES):
+            for room in (0, 1, PAGE_BYTES, 6 * PAGE_BYTES, 9 * PAGE_BYTES):
+                for piece_bytes in (PAGE_BYTES, 2 * PAGE_BYTES, 100 * PAGE_BYTES):
+                    memory = bytearray(b"\xff" * room)
+                    filled = kernel.fill_pieces(file.fileno(), memoryview(memory), position, piece_bytes, PAGE_BYTES)
+                    found = content[position : position + room]
+                    assert (filled, bytes(memory)) == (len(found), found + b"\xff" * (room - len(found)))
+
+
+@TWINS
+def test_a_read_that_fails_says_why(kernel: ModuleType, tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(IsADirectoryError):
+            kernel.fill_pieces(descriptor, memoryview(bytearray(10)), 0, 10, PAGE_BYTES)
+        with pytest.raises((BufferError, TypeError)):
+            kernel.fill_pieces(descriptor, memoryview(bytes(10)), 0, 10, PAGE_BYTES)
+    finally:
+        os.close(descriptor)
