@@ -47,7 +47,7 @@ def cold(queues: int) -> str:
     return f"from segments, evicted, {queues:,} queue{'s' if queues > 1 else ''}"
 
 
-def _fetch(stage: Stage, queues: Queues) -> Fetch:
+def fetch(stage: Stage, queues: Queues) -> Fetch:
     """As consumers ask by default: 1 MiB of a queue, 50 MiB at most."""
     connections = 1 if queues.count == 1 else 4
     return stage.fetch(queues, connections=connections, in_flight=1,
@@ -55,7 +55,7 @@ def _fetch(stage: Stage, queues: Queues) -> Fetch:
                        partition_max_bytes=1 << 20, until_end=True, seconds=60.0)  # fmt: skip
 
 
-def _fill(stage: Stage, prefix: str, count: int, size: int) -> Queues:
+def fill(stage: Stage, prefix: str, count: int, size: int) -> Queues:
     queues = stage.create(prefix, count, configs={"segment.bytes": str(SEGMENT_BYTES)})
     load = stage.produce(queues, record_bytes=1024, batch_records=10, queues_per_request=min(10, count),
                          bytes=size, seconds=120.0)  # fmt: skip
@@ -66,22 +66,22 @@ def _fill(stage: Stage, prefix: str, count: int, size: int) -> Queues:
 def _catch_up(stage: Stage) -> None:
     node = stage.start()
     size = STORED_BYTES[stage.form.name]
-    stored = {count: _fill(stage, f"stored{count}", count, size) for count in COUNTS}
-    warm = _fill(stage, "warm", 16, WARM_BYTES)
-    _fill(stage, "behind", 16, BEHIND_BYTES)
+    stored = {count: fill(stage, f"stored{count}", count, size) for count in COUNTS}
+    warm = fill(stage, "warm", 16, WARM_BYTES)
+    fill(stage, "behind", 16, BEHIND_BYTES)
     if node.http is not None:
         run_spark(node.http, "split", "run")
         run_spark(node.http, "store", "merge")
     node.stop()
     node = stage.start()
     for _ in range(WARM_PASSES):
-        stage.finish(stage.begin(_fetch(stage, warm)))
+        stage.finish(stage.begin(fetch(stage, warm)))
     before = _read_bytes(node.http)
     for count, queues in stored.items():
         for _ in range(PASSES[stage.form.name]):
             stage.rest()
             node.forget_past()
-            stage.measure(cold(count), _fetch(stage, queues), queues=count)
+            stage.measure(cold(count), fetch(stage, queues), queues=count)
     _check_tiers(before, _read_bytes(node.http))
     _disk_itself(stage, stored[COUNTS[0]])
     if node.http is not None:

@@ -28,7 +28,7 @@ from tests.kernel.fetch.fetch_world import (
 )
 
 from mainstem.kernel import Verdict
-from mainstem.kernel.pure.fetch_response import JOINED_BYTES_MAX
+from mainstem.kernel.pure.fetch_response import JOINED_BYTES_MAX, SCATTERED_BYTES_FROM
 from mainstem.model import (
     Buffer,
     Outcome,
@@ -478,6 +478,25 @@ def test_many_large_stretches_are_one_part_of_the_response_and_still_the_payload
     assert size == 4 + int.from_bytes(views[0][:4], "big")
     found = [records_of(part) for part in response.responses[0].partitions]
     assert found == [b"".join(world.read(queue_id, 0, 1 << 20, True)[0]) for queue_id in queues]
+
+
+@both
+@pytest.mark.parametrize(("size", "is_scattered"), [(SCATTERED_BYTES_FROM - 1, False), (SCATTERED_BYTES_FROM, True)])
+def test_a_few_stretches_of_many_bytes_are_one_part_of_the_response_too(
+    kernel: ModuleType, size: int, is_scattered: bool
+) -> None:
+    world = World(1 << 20, groups=1)
+    world.logs = [Log(7)]
+    queue_id = queue_id_of(1, 0)
+    world.add_block([(queue_id, 1, size)])
+    where = KERNELS.index(kernel)
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0)])))
+    plan.begin(resolver(kernel), 1 << 20)
+    plan.read_cached(world.tables[where], world.indexes[where], world.logs, world.slots)
+    buffers = plan.response(12, 5, CODES)
+    assert [isinstance(part, kernel.ScatteredBytes) for part in buffers] == ([True] if is_scattered else [False] * 3)
+    response = codec.read(FetchResponse, 12, memoryview(joined(buffers)), 9)
+    assert records_of(response.responses[0].partitions[0]) == b"".join(world.read(queue_id, 0, 1 << 20, True)[0])
 
 
 @both

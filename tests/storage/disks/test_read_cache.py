@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.read_cache import Extent, ReadCache
+from mainstem.storage.disks.read_cache import Extent, ReadCache, load_chunks
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError
 
@@ -192,6 +192,58 @@ def test_reading_ahead_loads_so_many_chunks_and_no_more() -> None:
         assert values(cache)["ahead_chunks_total"] == 5
         await cache.close()
         assert cache.bytes_held == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_on_is_read_ahead_of_and_nothing_is_begun_for_what_memory_has() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(20), Disk()
+        await cache.read(disk.extent(4 * CHUNK, 100))
+        cache.read_on(disk, range(3, 7))
+        cache.read_on(disk, range(3, 6))
+        await settled(lambda: cache.bytes_held == 4 * CHUNK)
+        assert sorted(disk.reads) == [(number * CHUNK, CHUNK) for number in (3, 4, 5, 6)], "each once"
+        for number in range(3, 7):
+            position = number * CHUNK + 5
+            assert bytes((await cache.read(disk.extent(position, 100)))[0]) == CONTENT[position : position + 100]
+        assert len(disk.reads) == 4, "its reader found it in memory"
+        cache.read_on(disk, range(3, 7))
+        cache.read_on(disk, range(8, 8))
+        assert len(asyncio.all_tasks()) == 1
+        await cache.close()
+        assert cache.bytes_held == 0
+
+    asyncio.run(scenario())
+
+
+def test_reading_on_ends_where_memory_has_no_more_room_for_what_nobody_uses() -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(20), Disk()
+        cache.read_on(disk, range(50))
+        await settled(lambda: cache.bytes_held >= 10 * CHUNK)
+        await settled(lambda: len(asyncio.all_tasks()) == 1)
+        assert len(disk.reads) == 10
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["on its way", "not begun"])
+def test_a_reader_is_told_that_it_waited_for_a_chunk_that_is_on_its_way_as_well(number: int) -> None:
+    async def scenario() -> None:
+        cache, disk = make_cache(20), Disk()
+        disk.gate.clear()
+        cache.read_on(disk, range(2, 3))
+        await settled(lambda: bool(disk.reads))
+        loading = asyncio.ensure_future(load_chunks(cache, [(disk, number, 100)]))
+        await asyncio.sleep(0)
+        disk.gate.set()
+        (chunk,), held = await loading
+        assert chunk is not None
+        assert bytes(chunk) == CONTENT[number * CHUNK :][:CHUNK]
+        assert not held
+        assert (await load_chunks(cache, [(disk, number, 100)]))[1]
+        assert disk.reads.count((number * CHUNK, CHUNK)) == 1
 
     asyncio.run(scenario())
 

@@ -25,6 +25,7 @@ from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.queue_history import NearFile, QueueHistory
 from mainstem.storage.reading import plan_reads
+from mainstem.storage.reading.pacing import TURNS_MIN
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 
@@ -241,6 +242,35 @@ def test_a_reader_that_goes_on_in_a_file_is_not_looked_for(tmp_path: Path) -> No
         assert len(firsts) > 100
         assert looked == len(set(firsts))
         assert looked > 2
+
+    simulated(tmp_path, story, prepare_merges)
+
+
+@pytest.mark.parametrize("publishing", [False, True], ids=["idle", "publishing"])
+def test_a_reader_that_goes_on_in_a_file_is_answered_within_the_call(tmp_path: Path, publishing: bool) -> None:
+    """Batches in the read cache take no task, except beside publishing, where reads wait for their turn."""
+
+    async def story(node: SmallNode) -> None:
+        await split_and_merge(node)
+        pacing, queue = node.storage.pacing, QUEUE + 1
+        at_once = from_disk = 0
+        reader = Reader(node, [1])
+        while True:
+            for _ in range(TURNS_MIN if publishing else 0):
+                pacing.committed(0.001)
+            assert pacing.idle != publishing
+            plan = reader.plan(partition_bytes=3_000)
+            node.storage.messages.read_at_once(plan)
+            if plan.settled and plan.bytes:
+                at_once += 1
+            elif plan.pending() is not None:
+                from_disk += 1
+            if not await reader.fetch(partition_bytes=3_000):
+                break
+        assert reader.found[1] == await alone(node, 1)
+        assert len(reader.found[1]) == node.offsets(queue).high_watermark
+        assert from_disk > 0, "the first read of each file is looked for"
+        assert at_once == 0 if publishing else at_once > from_disk
 
     simulated(tmp_path, story, prepare_merges)
 

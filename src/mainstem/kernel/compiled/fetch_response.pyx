@@ -13,6 +13,7 @@ from mainstem.kernel.compiled.bytes_io cimport ms_write_u16, ms_write_u32, ms_wr
 from mainstem.kernel.compiled.fetch_rows cimport (
     JOINED_BYTES_MAX,
     NOBODY,
+    SCATTERED_BYTES_FROM,
     SCATTERED_FROM,
     SPARED_BYTES_MIN,
     UNCOPIED_BYTES_MIN,
@@ -31,7 +32,7 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 assert twin.UNCOPIED_BYTES_MIN == UNCOPIED_BYTES_MIN
-assert twin.SCATTERED_FROM == SCATTERED_FROM
+assert (twin.SCATTERED_FROM, twin.SCATTERED_BYTES_FROM) == (SCATTERED_FROM, SCATTERED_BYTES_FROM)
 assert (twin.SPARED_BYTES_MIN, twin.JOINED_BYTES_MAX) == (SPARED_BYTES_MIN, JOINED_BYTES_MAX)
 
 cdef enum:
@@ -180,8 +181,8 @@ cdef list write_fetch_response(
     int version, int32_t correlation_id, int32_t session_id, const Answer *answer, list keys, object codes,
     bint read_committed, int32_t throttle_ms,
 ):
-    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
-    OverflowError beyond 2 GiB."""
+    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many or large
+    ones. Raises OverflowError beyond 2 GiB."""
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef int64_t copied = head_bytes(version, answer) + topic_bytes(version, answer), uncopied = answer.large_bytes
     cdef uint8_t *start
@@ -210,7 +211,9 @@ cdef list write_fetch_response(
     if scattered is None:
         return [frame]
     scattered.add(view, joined, place - joined)
-    return [scattered] if answer.large_count >= SCATTERED_FROM else scattered.take(copied + uncopied)
+    if answer.large_count >= SCATTERED_FROM or uncopied >= SCATTERED_BYTES_FROM:
+        return [scattered]
+    return scattered.take(copied + uncopied)
 
 
 cdef list write_fetch_topics(int version, const Answer *answer, list keys, object codes, bint read_committed):

@@ -9,6 +9,7 @@ cdef enum:
     SPARED_BYTES_MIN = 512
     JOINED_BYTES_MAX = 262144
     SCATTERED_FROM = 16
+    SCATTERED_BYTES_FROM = 131072
 
 cdef struct PlanRow:
     # One partition: what is asked for, what came of it in this round, what the reader was told last.

@@ -27,7 +27,9 @@ sent, and may be pages that the kernel has yet to hand out."""
 JOINED_BYTES_MAX = 256 * 1024
 
 SCATTERED_FROM = 16
-"""A response with so many uncopied stretches is made as `ScatteredBytes`."""
+SCATTERED_BYTES_FROM = 128 * 1024
+"""A response with so many uncopied stretches, or so many bytes in them, is made as `ScatteredBytes`: of few and large
+ones each call to the system takes as much as a turn of the event loop may, where a transport makes one for each."""
 
 FRAME_BYTES_MAX = 2**31 - 1
 
@@ -51,8 +53,8 @@ class _Writer:
         large = sum(row.size for row in rows) > JOINED_BYTES_MAX
         self._uncopied_min = SPARED_BYTES_MIN if large else UNCOPIED_BYTES_MIN
         self.buffers: list[Buffer] = []
-        self.stretches = 0
-        """Buffers that are not copied."""
+        self.stretches = self.stretch_bytes = 0
+        """Buffers that are not copied, and the bytes in them."""
         self._small: list[Buffer] = []
 
     def add(self, *pieces: Buffer) -> None:
@@ -65,6 +67,7 @@ class _Writer:
             self.flush()
             self.buffers.append(memoryview(buffer))
             self.stretches += 1
+            self.stretch_bytes += len(buffer)
 
     def flush(self) -> None:
         if self._small:
@@ -81,8 +84,8 @@ def write_fetch_response(
     read_committed: bool,
     throttle_ms: int = 0,
 ) -> list[Buffer] | list[ScatteredBytes]:
-    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many. Raises
-    OverflowError beyond 2 GiB."""
+    """The frame of a Fetch response without an error of its own: buffers, or one `ScatteredBytes` of many or large
+    ones. Raises OverflowError beyond 2 GiB."""
     writer = _Writer(rows)
     flexible = version >= FLEXIBLE_FROM
     if flexible:
@@ -100,7 +103,9 @@ def write_fetch_response(
     if size > FRAME_BYTES_MAX:
         raise OverflowError(f"a Fetch response of {size} bytes")
     writer.buffers[0] = _HEAD.pack(size, correlation_id) + writer.buffers[0]
-    return [ScatteredBytes(writer.buffers)] if writer.stretches >= SCATTERED_FROM else writer.buffers
+    if writer.stretches >= SCATTERED_FROM or writer.stretch_bytes >= SCATTERED_BYTES_FROM:
+        return [ScatteredBytes(writer.buffers)]
+    return writer.buffers
 
 
 def write_fetch_topics(

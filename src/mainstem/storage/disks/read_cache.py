@@ -247,6 +247,15 @@ class ReadCache:
         chunks, hit = await self._chunks(source, position, length, protects=False)
         return self._joined(chunks, position, length), hit
 
+    def held_chunk(self, source: CachedFile, number: int) -> memoryview | None:
+        """As `span`, of a whole chunk, if memory has it."""
+        start = number * self.chunk_bytes
+        chunk = self._look_up((source.name, number), start, start + self.chunk_bytes, protects=False)
+        if chunk is None or not self._is_whole(chunk):
+            return None
+        self._hits += 1
+        return chunk.data
+
     async def past(self, source: CachedFile, position: int, length: int) -> Buffer:
         """Bytes of a file as the disk has them, without a look into memory and without keeping them."""
         return await self._from_disk(source, position, length)
@@ -316,6 +325,15 @@ class ReadCache:
         if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX or self.is_crowded:
             return
         self._ahead.start(self._load_ahead(extents, chunk_count))
+
+    def read_on(self, source: CachedFile, numbers: range) -> None:
+        """As `read_ahead`, of these chunks of one file. If memory has them all no task is begun to find that out: most
+        readers that go on from where they were find it so."""
+        if not self.enabled or len(self._ahead) >= AHEAD_TASKS_MAX or self.is_crowded:
+            return
+        missing = [number for number in numbers if not self.holds(source, number)]
+        if missing:
+            self._ahead.start(self._load_on(source, missing))
 
     @property
     def stretch_bytes(self) -> int:
@@ -643,6 +661,17 @@ class ReadCache:
         except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
             log.debug("read ahead stopped: %s", error)
 
+    async def _load_on(self, source: CachedFile, missing: Sequence[int]) -> None:
+        try:
+            for number in missing:
+                if not self._has_room_ahead(1):
+                    return
+                if not self.holds(source, number):  # nor has another reader begun with it meanwhile
+                    self._ahead_chunks += 1
+                    await self._load(source, number, ahead=True)
+        except (MainstemError, OSError) as error:  # the reader meets it again, and reports it
+            log.debug("read ahead in %s stopped: %s", source.name, error)
+
     def _has_room_ahead(self, count: int) -> bool:
         """Whether memory has room for so many more chunks that are read ahead."""
         on_their_way = (self._ahead_under_way + count - 1) * self.chunk_bytes
@@ -748,15 +777,20 @@ always has its next, and other readers wait for no more than these."""
 async def load_chunks(
     cache: ReadCache, wanted: Sequence[tuple[CachedFile, int, int]]
 ) -> tuple[list[memoryview | None], bool]:
-    """Chunks by number, and whether memory had all of them. None for a chunk of which no bytes are wanted, and for an
-    unreadable one: the reader that needs it reads it again by itself, and reports what is wrong."""
+    """Chunks by number, and whether memory had all of them: one on its way is waited for as well. None for a chunk of
+    which no bytes are wanted, and for an unreadable one: the reader that needs it reads it again by itself, and reports
+    what is wrong."""
     chunks: list[memoryview | None] = [None] * len(wanted)
     missing = [at for at, (source, number, length) in enumerate(wanted) if length and not cache.holds(source, number)]
 
+    waited = bool(missing)
+
     async def load(at: int) -> None:
+        nonlocal waited
         source, number, _length = wanted[at]
         try:
-            chunks[at], _hit = await cache.span(source, number * cache.chunk_bytes, cache.chunk_bytes)
+            chunks[at], hit = await cache.span(source, number * cache.chunk_bytes, cache.chunk_bytes)
+            waited = waited or not hit
         except (StorageError, OSError) as error:
             log.debug("chunk %d of %s cannot be read: %s", number, source.name, error)
 
@@ -765,4 +799,4 @@ async def load_chunks(
     for at, (_source, _number, length) in enumerate(wanted):
         if length and chunks[at] is None:
             await load(at)
-    return chunks, not missing
+    return chunks, not waited

@@ -278,6 +278,8 @@ class LocalMessageStore:
     def read_at_once(self, plan: ReadPlan) -> None:
         assert isinstance(plan, FetchPlan), "plans come from the kernel's scan"
         self._read_path.read_plan(plan, self._logs_for(plan), self._slots)
+        if not plan.settled:
+            self.plan_reads.settle_held(plan)
 
     def _logs_for(self, plan: FetchPlan) -> Sequence[WriteGroupLog | FollowedLog | None]:
         """The logs of the write groups that a plan may be served from: those led here and, for a reader that may, the

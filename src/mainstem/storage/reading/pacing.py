@@ -249,6 +249,10 @@ class Pacing:
             self._worked = True
         return False
 
+    def took(self, lane: Lane, size: int) -> None:
+        """Count work that was done within a turn of the event loop while no producer publishes."""
+        self._lanes[lane].bytes += size
+
     def _hold(self, state: _Lane) -> float:
         """How long to sleep before looking again; 0: go on."""
         if self.idle:

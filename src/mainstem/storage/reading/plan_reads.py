@@ -108,6 +108,10 @@ class SingleReads(Protocol):
 
     def position_in_memory(self, queue_id: int, offset: int) -> int | None: ...
 
+    def may_be_in_journal(self, queue_id: int, offset: int) -> bool:
+        """Whether the journal may have an offset of a queue; False is certain, True is not."""
+        ...
+
     def count(self, tier: Tier, slices: int, size: int) -> None:
         """Note what a tier has served."""
         ...
@@ -146,6 +150,11 @@ class _Near(NamedTuple):
 TOGETHER_MIN = 16
 """Partitions of a fetch from which on it is worth reading an index of megabytes: that takes as long as dozens of its
 pages."""
+
+
+HELD_BYTES_MAX = 2 << 20
+"""Of what the read cache holds, put into an answer within the dispatch of its request: a tenth of a millisecond of
+checking. A reader of one queue asks for half of it."""
 
 
 class PlanReads:
@@ -258,6 +267,33 @@ class PlanReads:
         if plan.round == begun:
             plan.put(found)
 
+    def settle_held(self, plan: FetchPlan) -> None:
+        """Settle, within the call, the pending partition of a reader that goes on in a file of the queue store, if the
+        read cache has what it wants next. That takes no task, whose way there and back costs as much as what it does.
+        For all other readers, those of many queues among them, and while producers publish, nothing is done."""
+        if len(plan) >= TOGETHER_MIN or not self._pacing.idle or not self._store.cache.enabled:
+            return
+        read = plan.pending()
+        if read is None or self._remote.known(read.queue_id, read.offset) is not None:
+            return
+        room = plan.wanted(1, HELD_BYTES_MAX).bytes_max
+        if room < min(read.bytes_max, HELD_BYTES_MAX // 2) or self._path.may_be_in_journal(read.queue_id, read.offset):
+            return
+        stays = self._path.placement.history(read.queue_id)
+        runs = self._store.history.near_held(read.queue_id, stays[0].group, read.offset) if len(stays) == 1 else None
+        if runs is None:
+            return
+        picks = self._pick(plan, _Near([], runs, self._limits(HELD_BYTES_MAX, HELD_BYTES_MAX, PARTITIONS_LEAST)))
+        if not len(picks):
+            return
+        wanted = [(runs[source].source, number, asked) for source, number, asked in picks.chunks()]
+        chunks = self._store.history.held_chunks(wanted)
+        if chunks is not None:
+            before = plan.bytes
+            self._put(plan, picks, chunks, Tier.READ_CACHE)
+            self._pacing.took(Lane.SERVE, plan.bytes - before)
+            self._path.read_plan(plan, self._logs_for(plan), self._slots)
+
     async def _read_together(self, plan: FetchPlan, read: QueueRead, bytes_max: int, reach: int) -> int:
         """Settle the pending queue and those beside it, as far as that is possible. Returns how many were settled."""
         begun = plan.round
@@ -271,12 +307,7 @@ class PlanReads:
             return 0
         if near is None or plan.round != begun:
             return 0
-        files: Sequence[NearSegment | NearFile] = near.segments or near.runs
-        sources = [PickSource(file.extents.content, file.groups) for file in files]
-        picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=bool(near.runs))
-        before = plan.bytes
-        picks.choose(self._table, self._index, self._logs_for(plan), self._slots, sources, near.limits)
-        self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
+        picks = self._pick(plan, near)
         if not len(picks):
             return 0
         if near.segments:
@@ -292,10 +323,26 @@ class PlanReads:
         if plan.round != begun:
             return 0
         before = plan.bytes
+        served = self._put(plan, picks, chunks, tier)
+        await self._pacing.take(Lane.SERVE, plan.bytes - before)
+        return served
+
+    def _pick(self, plan: FetchPlan, near: _Near) -> DiskPicks:
+        """Pick what the pending partitions want of files, and settle those between them that memory can answer."""
+        files: Sequence[NearSegment | NearFile] = near.segments or near.runs
+        sources = [PickSource(file.extents.content, file.groups) for file in files]
+        picks = DiskPicks(plan, self._store.cache.chunk_bytes, extents=bool(near.runs))
+        before = plan.bytes
+        picks.choose(self._table, self._index, self._logs_for(plan), self._slots, sources, near.limits)
+        self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
+        return picks
+
+    def _put(self, plan: FetchPlan, picks: DiskPicks, chunks: Sequence[memoryview | None], tier: Tier) -> int:
+        """Settle what was picked. Returns how many partitions that were."""
+        before = plan.bytes
         served = picks.put(self._table, chunks)
         self.together += served
         self._path.count(tier, served, plan.bytes - before)
-        await self._pacing.take(Lane.SERVE, plan.bytes - before)
         return served
 
     def _leave_rest(self, plan: FetchPlan) -> None:
@@ -307,6 +354,20 @@ class PlanReads:
         picks.choose(self._table, self._index, self._logs_for(plan), self._slots, [], limits)
         self._path.count(Tier.WRITE_CACHE, picks.served_from_memory, plan.bytes - before)
 
+    @staticmethod
+    def _limits(room: int, bytes_max: int, partitions_max: int) -> PickLimits:
+        """Of picks from whole files."""
+        return PickLimits(
+            room=room,
+            bytes_max=bytes_max,
+            partitions_max=partitions_max,
+            source_bytes=0,
+            start=0,
+            window_bytes=ANYWHERE,
+            sparse_bytes=SPARSE_BYTES,
+            sparse_window_bytes=ANYWHERE,
+        )
+
     async def _near(self, read: QueueRead, bytes_max: int, reach: int, *, few: bool) -> _Near | None:
         """The place on a disk where the queue lies; None when only a read of its own can find it. `few`: the fetch has
         so few partitions that no large index is read for them."""
@@ -315,16 +376,7 @@ class PlanReads:
         idle = self._pacing.idle
         window = WINDOW_BYTES if idle else BUSY_WINDOW_BYTES
         sparse_window = SPARSE_WINDOW_BYTES if idle else BUSY_WINDOW_BYTES
-        limits = PickLimits(
-            room=bytes_max,
-            bytes_max=bytes_max if idle else BUSY_BYTES_MAX,
-            partitions_max=reach,
-            source_bytes=0,
-            start=0,
-            window_bytes=ANYWHERE,
-            sparse_bytes=SPARSE_BYTES,
-            sparse_window_bytes=ANYWHERE,
-        )
+        limits = self._limits(bytes_max, bytes_max if idle else BUSY_BYTES_MAX, reach)
         known = self._path.position_in_memory(read.queue_id, read.offset)
         segments, position = await self._sealed.near(read.queue_id, read.offset, sparse_window, known, few=few)
         if segments:

@@ -180,6 +180,10 @@ class ReadPath:
         entries = self._indexed(queue_id, offset)
         return place_of(entries[0]).position if entries and entries[0].base_offset <= offset else None
 
+    def may_be_in_journal(self, queue_id: int, offset: int) -> bool:
+        """Whether the journal may have an offset of a queue; False is certain, True is not."""
+        return self.position_in_memory(queue_id, offset) is not None or self._sealed.may_hold(queue_id)
+
     def count(self, tier: Tier, slices: int, size: int) -> None:
         """Count `slices` that a tier served, of `size` bytes in all."""
         self._served[tier] += slices

@@ -120,6 +120,12 @@ class SealedSegments:
         whole = (sequence_of(end) - sequence_of(start)) * self._journal.segment_bytes
         return whole + offset_of(end) - offset_of(start)
 
+    def may_hold(self, queue_id: int) -> bool:
+        """Whether one of the segments with an index may have batches of a queue; False is certain, True is not. Of very
+        many segments it is not asked."""
+        known = self._sequences()
+        return len(known) > SEGMENTS_PER_TURN or any(self._journal.may_hold(one, queue_id) for one in known)
+
     def goes_on(self, queue_id: int, offset: int, position: int) -> None:
         """A reader will come back for `offset`, in or behind the segment of this journal position."""
         self._readers.put((queue_id, offset), sequence_of(position))

@@ -337,6 +337,10 @@ class OpenFiles:
         """Whether a file has so many queues that pages of its index are read, as far as memory knows."""
         return self._together is not None and self.summaries.pages(known.name) is not None
 
+    def held_index(self, known: KnownFile) -> ExtentIndex | None:
+        """The result of `index`, if memory has it."""
+        return self._indexes.get(known.name)
+
     def held_rows(self, known: KnownFile, queue_id: int) -> ExtentIndex | None:
         """The result of `rows_with`, if memory has it."""
         index = self._indexes.get(known.name)

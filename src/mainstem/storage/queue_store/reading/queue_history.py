@@ -206,14 +206,26 @@ class QueueHistory:
         self._nears.put((queue_id, group), _Near(spans, tuple((file.source.known, file.groups) for file in found)))
         return found
 
+    def near_held(self, queue_id: int, group: int, offset: int) -> list[NearFile] | None:
+        """As `near`, of few queues, for a reader that goes on where it was and if memory has the indexes. None: it is
+        another."""
+        remembered = self._nears.get((queue_id, group))
+        if remembered is None or remembered.spans is not self._manifest.spans(group):
+            return None
+        found: list[NearFile] = []
+        for known, groups in remembered.files:
+            index = self._stored.open_files.held_index(known)
+            if index is None:
+                return None
+            found.append(NearFile(FileSource(self._stored.open_files, known), index, groups))
+        return found if found and _holds(found[0].extents, queue_id, offset) else None
+
     async def _holds(self, near: _Near, queue_id: int, offset: int) -> bool:
         """Whether the first of these files has the offset. If its index is read in pages, that is not asked."""
         open_files = self._stored.open_files
         if not near.files or open_files.reads_pages(near.files[0][0]):
             return False
-        index = await open_files.index(near.files[0][0])
-        row = index.find(queue_id, offset)
-        return row is not None and int(index.rows["base_offset"][row]) <= offset
+        return _holds(await open_files.index(near.files[0][0]), queue_id, offset)
 
     async def _near_file(self, known: KnownFile, groups: bytes) -> NearFile:
         index = await self._stored.open_files.index(known)
@@ -224,6 +236,17 @@ class QueueHistory:
         one that is gone. Their batches are the caller's to check."""
         found = await load_chunks(self._cache, wanted)
         self._go_ahead(wanted, waited=not found[1])
+        return found
+
+    def held_chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> list[memoryview] | None:
+        """As `chunks`, if memory has all of them."""
+        found: list[memoryview] = []
+        for source, number, _length in wanted:
+            chunk = self._cache.held_chunk(source, number)
+            if chunk is None:
+                return None
+            found.append(chunk)
+        self._go_ahead(wanted, waited=False)
         return found
 
     def _go_ahead(self, wanted: Sequence[tuple[FileSource, int, int]], *, waited: bool) -> None:
@@ -238,13 +261,10 @@ class QueueHistory:
             ahead = min(max(1, 2 * before) if waited else before, self._read_ahead_chunks_max)
         end = max(number for one, number, _length in wanted if one.name == last.name)
         self._ends.put((last.name, end), ahead)
-        if ahead:
-            self._cache.read_ahead(self._upcoming_chunks(last, end + 1), ahead)
-
-    async def _upcoming_chunks(self, source: FileSource, number: int) -> AsyncGenerator[Extent, None]:
-        end = self._manifest.files[source.name].bytes if source.name in self._manifest.files else 0
-        for position in range(number * self._cache.chunk_bytes, end, self._cache.chunk_bytes):
-            yield Extent(source, position, self._cache.chunk_bytes, 0)
+        file = self._manifest.files.get(last.name)
+        if ahead and file is not None:
+            upto = min(end + 1 + ahead, -(-file.bytes // self._cache.chunk_bytes))
+            self._cache.read_on(last, range(end + 1, upto))
 
     async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
         """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
@@ -554,6 +574,11 @@ class QueueHistory:
             source = FileSource(self._stored.open_files, following.file)
             yield Extent(source, position, int(end["position"]) + int(end["length"]) - position, 0)
             following = await self._search.following(queue_id, spans, last)
+
+
+def _holds(index: ExtentIndex, queue_id: int, offset: int) -> bool:
+    row = index.find(queue_id, offset)
+    return row is not None and int(index.rows["base_offset"][row]) <= offset
 
 
 def _stretch_bytes(rows: Rows, bytes_max: int) -> int:
