@@ -297,7 +297,7 @@ def _moves() -> list[Target]:
 
 
 def _brokers() -> list[Target]:
-    """The cost of readers for the nodes that store (`python -m bench.scale.broker_costs`)."""
+    """The cost of readers for the nodes that store (`python -m bench.scale.reader_costs`)."""
     return [Target(rows.BROKERS, f"storage nodes' CPU, {rows.CROWD}, to one", 1.1, False, "×",
                    own(rows.BROKERS, rows.CROWD, rows.TO_ONE_READER))]  # fmt: skip
 

@@ -145,9 +145,12 @@ class MessageStore(Protocol):
         no slices; it returns early when another round of the plan begins meanwhile."""
         ...
 
-    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+    def offsets(self, queue_ids: Sequence[int], *, lately: bool = False) -> PromptFuture[list[QueueOffsets | None]]:
         """The offsets of queues; None for a queue that does not exist here. A store that has them in memory answers
-        within the call: waiting for the result then costs no turn of the event loop."""
+        within the call: waiting for the result then costs no turn of the event loop.
+
+        `lately`: offsets that were true a moment ago will do. A store of other nodes then asks nobody about queues
+        that it is told of."""
         ...
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:

@@ -13,6 +13,7 @@ import pytest
 from bench.errors import BenchError
 from bench.machine import alone, share_cores
 from bench.process_tree import ProcessTree
+from bench.scale.reader_costs import BYTES, Look, between, cost_of
 from bench.store.new_files import one_pass, written
 from bench.window import Window
 from tests.harness.patience import PATIENCE_SECONDS
@@ -172,3 +173,12 @@ def test_the_figure_of_a_new_file_is_of_all_it_was_given(tmp_path: Path) -> None
     assert (tmp_path / "one").stat().st_size == 3 * MEBIBYTE
     with pytest.raises(FileExistsError):  # an old file's pages would be there already
         written(tmp_path / "one", 1)
+
+
+def test_readers_cost_what_is_more_than_nobody_per_byte_of_the_same_span() -> None:
+    begun = Look(10.0, 5.0, {BYTES: 1e6})
+    idle = between(begun, Look(14.0, 5.4, {BYTES: 1e6}))
+    busy = between(begun, Look(12.0, 6.2, {BYTES: 5e6}))
+    assert idle.cpu == pytest.approx(0.1)
+    assert busy.counters[BYTES] == pytest.approx(2e6)
+    assert cost_of(busy, idle) == pytest.approx(250)

@@ -156,7 +156,7 @@ class MemoryStore:
                 plan.put(found)
                 self.read_at_once(plan)
 
-    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+    def offsets(self, queue_ids: Sequence[int], *, lately: bool = False) -> PromptFuture[list[QueueOffsets | None]]:
         return PromptFuture.settled([self._offsets(self.queues.get(queue_id)) for queue_id in queue_ids])
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:

@@ -126,8 +126,10 @@ class WiredStore:
             )
         return slices
 
-    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
-        return self._back(self._behind.offsets(self._over(list(queue_ids), list[int])), list[QueueOffsets | None])
+    def offsets(self, queue_ids: Sequence[int], *, lately: bool = False) -> PromptFuture[list[QueueOffsets | None]]:
+        return self._back(
+            self._behind.offsets(self._over(list(queue_ids), list[int]), lately=lately), list[QueueOffsets | None]
+        )
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
         asked = self._over((queue_id, timestamp), tuple[int, int])

@@ -248,14 +248,14 @@ class RemoteMessageStore:
             return _none_of(request.reads)
         return slices_of(reply.message.slices, reply.buffers)
 
-    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+    def offsets(self, queue_ids: Sequence[int], *, lately: bool = False) -> PromptFuture[list[QueueOffsets | None]]:
+        told = [self._cache.told_offsets(queue_id) for queue_id in queue_ids] if lately else []
+        if not queue_ids or (told and None not in told):
+            return PromptFuture.settled(told)
         answer: PromptFuture[list[QueueOffsets | None]] = PromptFuture()
-        if not queue_ids:
-            answer.set_result([])
-            return answer
         task = asyncio.get_running_loop().create_task(self._offsets(list(queue_ids)))
 
-        def told(task: asyncio.Task[list[QueueOffsets | None]]) -> None:
+        def answered(task: asyncio.Task[list[QueueOffsets | None]]) -> None:
             if answer.done():
                 return
             if task.cancelled():
@@ -265,7 +265,7 @@ class RemoteMessageStore:
             else:
                 answer.set_result(task.result())
 
-        task.add_done_callback(told)
+        task.add_done_callback(answered)
         answer.add_done_callback(lambda answer: task.cancel() if answer.cancelled() else None)
         return answer
 

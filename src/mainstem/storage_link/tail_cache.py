@@ -171,6 +171,11 @@ class TailCache:
         tail = self.tails.get(queue_id)
         return tail is not None and tail.offsets is not None and tail.offsets.high_watermark > end
 
+    def told_offsets(self, queue_id: int) -> QueueOffsets | None:
+        """What the queue's leader has told last; None: it tells nothing of it."""
+        tail = self.tails.get(queue_id)
+        return None if tail is None else tail.offsets
+
     def _wake(self, waiter: TailWaiter) -> None:
         if not self._ready:
             asyncio.get_running_loop().call_soon(self._tell)

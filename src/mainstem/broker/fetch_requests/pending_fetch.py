@@ -278,9 +278,11 @@ class PendingFetch:
         for check in checks:
             if not broker.leadership.serves_here(check.queue_id):
                 continue
-            (offsets,) = await broker.store.offsets([check.queue_id])
+            (offsets,) = await broker.store.offsets([check.queue_id], lately=True)
             if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
                 continue
+            if check.last_fetched_epoch == offsets.leader_epoch and check.fetch_offset <= offsets.high_watermark:
+                continue  # the epoch goes on, and what was read of it is committed: its end need not be asked for
             try:
                 end = await broker.queue_admin.epoch_end(check.queue_id, check.last_fetched_epoch)
             except (MainstemError, OSError):  # the storage has logged what and where

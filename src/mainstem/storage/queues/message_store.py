@@ -308,7 +308,7 @@ class LocalMessageStore:
             slices.append(found)
         return slices
 
-    def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+    def offsets(self, queue_ids: Sequence[int], *, lately: bool = False) -> PromptFuture[list[QueueOffsets | None]]:
         return PromptFuture.settled([self._read_path.offsets(queue_id) for queue_id in queue_ids])
 
     async def offset_for_timestamp(self, queue_id: int, timestamp: int) -> TimestampOffset | None:
