@@ -93,23 +93,32 @@ class LeaderTransactionMarkers:
 
 
 class LeaderCommittedReads:
-    """`ports.CommittedReads` of a broker without storage."""
+    """`ports.CommittedReads` of a broker without storage. Nobody is asked about messages that were told to this broker
+    and are part of no transaction: most clients read committed messages unless they say otherwise."""
 
-    def __init__(self, group_of: Callable[[int], int], leaders: LeaderCalls) -> None:
+    def __init__(
+        self,
+        group_of: Callable[[int], int],
+        leaders: LeaderCalls,
+        is_plain: Callable[[int, int, int], bool] = lambda queue_id, first, end: False,
+    ) -> None:
+        """`is_plain`: whether it is known here that between two offsets of a queue nothing is part of a transaction."""
         self._group_of = group_of
         self._leaders = leaders
+        self._is_plain = is_plain
 
     def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
-        return None if ranges else []
+        return [[] for _ in ranges] if all(self._is_plain(*one) for one in ranges) else None
 
     async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
         by_group: dict[int, list[int]] = {}
-        for place, (queue_id, _, _) in enumerate(ranges):
-            by_group.setdefault(self._group_of(queue_id), []).append(place)
+        for place, (queue_id, first, end) in enumerate(ranges):
+            if not self._is_plain(queue_id, first, end):
+                by_group.setdefault(self._group_of(queue_id), []).append(place)
         found: list[list[AbortedRange]] = [[] for _ in ranges]
         for group, places in by_group.items():
-            for first in range(0, len(places), READS_MAX):
-                part = places[first : first + READS_MAX]
+            for begin in range(0, len(places), READS_MAX):
+                part = places[begin : begin + READS_MAX]
                 reply = await self._leaders.call(group, ABORTED, AskAborted([ranges[place] for place in part]))
                 for place, told in zip(part, reply.message.ranges, strict=True):
                     found[place] = told

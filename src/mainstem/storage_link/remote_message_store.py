@@ -308,6 +308,11 @@ class RemoteMessageStore:
             self._cache.wait(TailWaiter(ends, bytes_min, future))
         return future
 
+    def is_plain(self, queue_id: int, first: int, end: int) -> bool:
+        """Whether this broker has been told all batches of a queue between two offsets, and none of them is part of a
+        transaction."""
+        return self._cache.is_plain(queue_id, first, end)
+
     # --- what is measured ---------------------------------------------------------------------------------
 
     def samples(self) -> Iterable[Sample]:

@@ -19,6 +19,9 @@ from mainstem.prompt_future import PromptFuture
 CACHE_BYTES_MAX = 128 * 1024 * 1024
 """Batches of all tails; the queues that were read least lately lose theirs first."""
 
+TRANSACTIONAL_AT, TRANSACTIONAL_BIT = 22, 0x10
+"""The byte of a batch that says whether it is part of a transaction, or ends one."""
+
 QUEUE_BYTES_MAX = 8 * 1024 * 1024
 """Batches of one tail: what one consumer of a fast queue takes with a few fetches."""
 
@@ -37,7 +40,7 @@ class TailWaiter:
 class QueueTail:
     """The tail of one queue. `offsets` None: its leader has not told of it yet."""
 
-    __slots__ = ("batches", "bytes", "nexts", "node_id", "offsets", "start", "used_at", "waiters")
+    __slots__ = ("batches", "bytes", "nexts", "node_id", "offsets", "plain_from", "start", "used_at", "waiters")
 
     def __init__(self, used_at: float) -> None:
         self.node_id = -1
@@ -45,6 +48,8 @@ class QueueTail:
         self.offsets: QueueOffsets | None = None
         self.start = 0
         """The first offset that it has, or will have."""
+        self.plain_from = 0
+        """From this offset on, no batch of it is part of a transaction."""
         self.batches: list[Buffer] = []
         self.nexts: list[int] = []
         """Of each batch, the offset behind it."""
@@ -98,12 +103,14 @@ class TailCache:
         first = int.from_bytes(bytes(found.batches[0][:8]), "big") if found.batches else found.next_offset
         if before is None or first != tail.end:  # it begins, or its leader left something out
             self.bytes -= tail.bytes
-            tail.batches, tail.nexts, tail.bytes, tail.start = [], [], 0, first
+            tail.batches, tail.nexts, tail.bytes, tail.start, tail.plain_from = [], [], 0, first, first
         size = 0
         for batch in found.batches:
             tail.batches.append(batch)
             tail.nexts.append(_next_offset(batch))
             size += len(batch)
+            if memoryview(batch)[TRANSACTIONAL_AT] & TRANSACTIONAL_BIT:
+                tail.plain_from = tail.end
         tail.bytes += size
         self.bytes += size - tail.trim(QUEUE_BYTES_MAX)
         self._make_room()
@@ -151,6 +158,16 @@ class TailCache:
         batches = tail.batches[place:stop]
         return QueueSlice(read.queue_id, Outcome.OK, batches, offsets, Tier.WRITE_CACHE, tail.nexts[stop - 1])
 
+    def told_offsets(self, queue_id: int) -> QueueOffsets | None:
+        """What the queue's leader has told last; None: it tells nothing of it."""
+        tail = self.tails.get(queue_id)
+        return None if tail is None else tail.offsets
+
+    def is_plain(self, queue_id: int, first: int, end: int) -> bool:
+        """Whether the tail has all batches between these offsets, and none of them is part of a transaction."""
+        tail = self.tails.get(queue_id)
+        return tail is not None and max(tail.start, tail.plain_from) <= first and end <= tail.end
+
     # --- waiting ------------------------------------------------------------------------------------------
 
     def wait(self, waiter: TailWaiter) -> None:
@@ -170,11 +187,6 @@ class TailCache:
         """Whether the high watermark that is known of a queue is beyond `end`."""
         tail = self.tails.get(queue_id)
         return tail is not None and tail.offsets is not None and tail.offsets.high_watermark > end
-
-    def told_offsets(self, queue_id: int) -> QueueOffsets | None:
-        """What the queue's leader has told last; None: it tells nothing of it."""
-        tail = self.tails.get(queue_id)
-        return None if tail is None else tail.offsets
 
     def _wake(self, waiter: TailWaiter) -> None:
         if not self._ready:

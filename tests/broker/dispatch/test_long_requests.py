@@ -17,7 +17,8 @@ import pytest
 from tests.broker.consumer_groups.transcript import Transcript
 from tests.broker.harness import Serving, batch, call, make_broker, serving
 
-from mainstem.broker.fetch_requests.pending_fetch import EPOCHS_PER_TURN, PART_ENTRIES, ROWS_AT_ONCE
+from mainstem.broker.fetch_requests.pending_fetch import PART_ENTRIES, ROWS_AT_ONCE
+from mainstem.broker.fetch_requests.reader_histories import EPOCHS_PER_TURN
 from mainstem.broker.fetching.fetch_sessions import PARTITIONS_PER_SESSION_MAX, FetchSessions
 from mainstem.broker.handlers import offset_commit, offset_fetch
 from mainstem.broker.handlers.fetch import held_bytes

@@ -658,6 +658,30 @@ def test_a_long_poll_ends_when_the_leadership_is_lost() -> None:
     asyncio.run(scenario())
 
 
+def test_readers_of_the_present_epoch_are_answered_within_their_dispatch() -> None:
+    async def scenario() -> None:
+        fakes = make_broker()
+        topic = await fakes.topic(partitions=2)
+        for partition in range(2):
+            await append(fakes, topic, partition, batch(b"a"))
+        fakes.store.leader_epoch = 2
+        await append(fakes, topic, 0, batch(b"b"))
+
+        def begun(*asks: Ask) -> object:
+            body = codec.write(request_for(topic, *asks), VERSION)
+            return fetch.begin(fakes.broker, memoryview(b"head" + body), 4, call(VERSION))
+
+        present, earlier = Ask(0, 1, last_fetched_epoch=2), Ask(1, 1, last_fetched_epoch=0)
+        assert isinstance(begun(present), EncodedFrame)
+        assert not isinstance(begun(earlier), EncodedFrame), "the end of its epoch is looked for"
+        assert not isinstance(begun(present, earlier), EncodedFrame)
+        assert not isinstance(begun(Ask(0, 3, last_fetched_epoch=2)), EncodedFrame), "it is beyond the end"
+        fakes.store.led_elsewhere.add(topic.queue_id(1))
+        assert isinstance(begun(earlier), EncodedFrame), "it is sent to the leader"
+
+    asyncio.run(scenario())
+
+
 def test_histories_are_compared_by_leaders_alone() -> None:
     async def scenario() -> None:
         fakes = make_broker()

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mainstem.broker.broker import Broker
+from mainstem.broker.fetch_requests import reader_histories
 from mainstem.broker.fetch_requests.answers import CODES, Step, bytes_max_of, charged, failed, refused
 from mainstem.broker.fetching.fetch_sessions import NO_SESSION, FetchSession
 from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import EpochCheck, FetchPlan, FetchScan, PlannedTopic
+from mainstem.kernel import FetchPlan, FetchScan, PlannedTopic
 from mainstem.model import AbortedRange, Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
@@ -31,9 +32,6 @@ of them each pass is a turn of the event loop; there are no more than 125,000 in
 PART_ENTRIES = 50_000
 """Topics and partitions of a plan where a request has more than one plan holds: each pass over it takes three
 milliseconds."""
-
-EPOCHS_PER_TURN = 200
-"""Epochs compared within one turn of the event loop: a millisecond."""
 
 TOPICS_PER_TURN = 2_000
 """Partitions looked up within one turn of the event loop: a millisecond."""
@@ -108,7 +106,7 @@ class PendingFetch:
         """Begin a round and take it as far as memory goes."""
         plan = self._plan
         self._begin()
-        if not plan.asks_epochs:
+        if not plan.asks_epochs or reader_histories.go_on(self._broker, plan):
             self._store.read_at_once(plan)
             if plan.settled:
                 return self._decide()
@@ -236,7 +234,7 @@ class PendingFetch:
         plan = self._plan
         self._check_round()
         if plan.asks_epochs:
-            await self._compare_epochs()
+            await reader_histories.compare(self._broker, plan, self._turn, self._check_round)
         self._store.read_at_once(plan)
         plan.widen(self._bytes_max)
         while not plan.settled:
@@ -260,38 +258,6 @@ class PendingFetch:
         if size_bytes != self._held_bytes:
             self._broker.response_room.change(size_bytes - self._held_bytes)
             self._held_bytes = size_bytes
-
-    async def _compare_epochs(self) -> None:
-        """Find readers whose history is not the queue's. Readers that know another leader epoch than the
-        node, and queues that are gone or led elsewhere, are left to the read."""
-        plan = self._plan
-        checks = plan.epoch_checks(most=EPOCHS_PER_TURN)
-        while checks:
-            await self._compare(checks)
-            if len(checks) < EPOCHS_PER_TURN:
-                break
-            await self._turn()
-            checks = plan.epoch_checks(checks[-1].row, EPOCHS_PER_TURN)
-
-    async def _compare(self, checks: Sequence[EpochCheck]) -> None:
-        plan, broker = self._plan, self._broker
-        for check in checks:
-            if not broker.leadership.serves_here(check.queue_id):
-                continue
-            (offsets,) = await broker.store.offsets([check.queue_id], lately=True)
-            if offsets is None or check.current_leader_epoch not in (-1, offsets.leader_epoch):
-                continue
-            if check.last_fetched_epoch == offsets.leader_epoch and check.fetch_offset <= offsets.high_watermark:
-                continue  # the epoch goes on, and what was read of it is committed: its end need not be asked for
-            try:
-                end = await broker.queue_admin.epoch_end(check.queue_id, check.last_fetched_epoch)
-            except (MainstemError, OSError):  # the storage has logged what and where
-                self._check_round()
-                plan.fail(check.row)
-                continue
-            self._check_round()
-            if end is not None and (end[0] != check.last_fetched_epoch or end[1] < check.fetch_offset):
-                plan.diverge(check.row, *end)
 
     def _answered(self) -> EncodedFrame | Later[EncodedFrame]:
         """The answer, or the task that makes it where files have to tell which transactions were aborted."""

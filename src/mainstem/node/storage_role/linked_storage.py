@@ -78,7 +78,7 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
         routing,
         queue_admin,
         LeaderTransactionMarkers(placement.group_of, leaders),
-        LeaderCommittedReads(placement.group_of, leaders),
+        LeaderCommittedReads(placement.group_of, leaders, messages.is_plain),
         agreed,
         news.subscribe,
         for_client=partial(RemoteClientStore, messages),
