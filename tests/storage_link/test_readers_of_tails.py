@@ -4,7 +4,7 @@ something open: the end of an earlier epoch, and what became of transactions."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import cast
@@ -14,6 +14,7 @@ from tests.broker.harness import batch, make_broker
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueSlice
+from mainstem.ports import QueueAdmin
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED
 from mainstem.protocol.records import NewRecord, build_batch
@@ -56,7 +57,7 @@ class NotedCalls:
 
     def stream(
         self, node_id: int, method: Method[RequestT, ReplyT], request: RequestT, *, timeout_seconds: float
-    ) -> AsyncIterator[Reply[ReplyT]]:
+    ) -> AsyncGenerator[Reply[ReplyT], None]:
         return self._calls.stream(node_id, method, request, timeout_seconds=timeout_seconds)
 
     def taken(self) -> list[str]:
@@ -84,7 +85,8 @@ def test_a_hundred_readers_of_a_tail_ask_the_leader_nothing() -> None:
             leaders = LeaderCalls(noted, lambda group: (1, 1))
             messages = RemoteMessageStore(1, lambda queue_id: 0, leaders, Random(1))
             stack.push_async_callback(messages.close)
-            fakes.broker.store, fakes.broker.queue_admin = messages, RemoteQueueAdmin(1, lambda queue_id: 0, leaders)
+            queues = RemoteQueueAdmin(1, lambda queue_id: 0, leaders)
+            fakes.broker.store, fakes.broker.queue_admin = messages, cast("QueueAdmin", queues)
             fakes.broker.committed_reads = LeaderCommittedReads(lambda queue_id: 0, leaders, messages.is_plain)
 
             await append(fakes, topic, 0, batch(b"a"))
