@@ -159,7 +159,7 @@ class TailCache:
         return QueueSlice(read.queue_id, Outcome.OK, batches, offsets, Tier.WRITE_CACHE, tail.nexts[stop - 1])
 
     def told_offsets(self, queue_id: int) -> QueueOffsets | None:
-        """What the queue's leader has told last; None: it tells nothing of it."""
+        """The offsets that the queue's leader has told last; None: it tells nothing of it."""
         tail = self.tails.get(queue_id)
         return None if tail is None else tail.offsets
 
