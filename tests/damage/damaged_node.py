@@ -31,7 +31,10 @@ from mainstem.pipeline.slices.journal_slice import places_of
 from mainstem.pipeline.slices.split_slice import split_slice
 from mainstem.rpc.handlers import Handlers
 from mainstem.storage.config import StorageConfig
+from mainstem.storage.errors import FormatError
 from mainstem.storage.journal.config import JournalConfig
+from mainstem.storage.journal.encoding.format import PAGE_BYTES, SegmentHeader
+from mainstem.storage.journal.segments.segment_files import segment_path
 from mainstem.storage.queue_store.config import QueueStoreConfig
 
 PATIENCE_SECONDS = 600.0
@@ -229,10 +232,22 @@ give that up by name; what the nameserver, which is there before the store, prom
 The last is memory that processes share which have the database open."""
 
 
+def taken_ahead(directories: Directories) -> str:
+    """The segment that was taken ahead of the first write to it, and has nothing to lose; empty: there is none."""
+    last = max((name for name in directories.disk1 if name.endswith(".wal")), default="")
+    if not last:
+        return ""
+    try:
+        header = SegmentHeader.unpack(directories.disk1[last][:PAGE_BYTES], last)
+    except FormatError:
+        return last
+    return "" if segment_path(header.sequence) == last else last
+
+
 def changed(before: Directories, after: Directories) -> tuple[str, ...]:
     """The files that are not what they were, but for those that may change."""
     names = {*before.names(), *after.names()}
-    names = {name for name in names if not MAY_CHANGE.fullmatch(name)}
+    names = {name for name in names if not MAY_CHANGE.fullmatch(name) and name != taken_ahead(before)}
     return tuple(sorted(name for name in names if before.said_in(name) != after.said_in(name)))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.damage.damaged_node import Directories, Fate, Lives, fate, lives
+from tests.damage.damaged_node import Directories, Fate, Lives, fate, lives, taken_ahead
 from tests.examples import examples
 
 NO_EFFECT, REFUSED, ERROR = "no effect", "refused", "error"
@@ -131,7 +131,7 @@ def name_of(directories: Directories, kind: str) -> str:
         name
         for tree in (directories.disk1, directories.disk2, directories.manifest)
         for name in tree
-        if KINDS[kind](name)
+        if KINDS[kind](name) and name != taken_ahead(directories)
     )
     if kind == "sealed segment":
         names.pop()
