@@ -103,6 +103,13 @@ def test_a_user_that_is_named_twice(users: Users) -> None:
     assert set(users.describe()) == {"an", "cy"}
 
 
+@pytest.mark.parametrize("size", [1, 18, 32, 1_000])
+def test_a_salted_password_may_have_any_length(users: Users, size: int) -> None:
+    made = ScramUpsertion(name="an", mechanism=SHA_512, iterations=4096, salt=SALT, salted_password=bytes(size))
+    assert users.alter(made) == {"an": ErrorCode.NONE}
+    assert set(users.describe()) == {"an"}
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -116,7 +123,7 @@ def test_a_user_that_is_named_twice(users: Users) -> None:
         (ScramDeletion(name="bo", mechanism=SHA_256), ErrorCode.RESOURCE_NOT_FOUND),
         (ScramDeletion(name="bo", mechanism=9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (
-            ScramUpsertion(name="bo", mechanism=SHA_512, iterations=4096, salt=SALT, salted_password=bytes(32)),
+            ScramUpsertion(name="bo", mechanism=SHA_512, iterations=4096, salt=SALT, salted_password=b""),
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
         ),
     ],
