@@ -6,6 +6,7 @@ print to one file for all of them, which `docker compose logs kafka-2` shows who
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socketserver
 import sys
@@ -90,4 +91,5 @@ class _Request(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         words = self.rfile.readline().decode().split()
         code, text = answer(words, self.server.node)
-        self.wfile.write(f"{code}\n{text}".encode())
+        with contextlib.suppress(BrokenPipeError):  # the suite was ended meanwhile
+            self.wfile.write(f"{code}\n{text}".encode())
