@@ -83,7 +83,9 @@ def test_storage_counts_what_consumers_get_of_tails(monkeypatch: pytest.MonkeyPa
             await messages.append([batch], -1)
             await news
 
-        await messages.wait({QUEUE: 0}, 1, 0.05)  # so the tail begins
+        messages.wait({QUEUE: 0}, 1, PATIENCE_SECONDS)  # so the tail begins
+        while not (known := messages.offsets([QUEUE], lately=True)).done():
+            await known
         await publish(0)
         for_an, for_bo = RemoteClientStore(messages, AN), RemoteClientStore(messages, BO)
         plan, other = plan_from(0), plan_from(0)
