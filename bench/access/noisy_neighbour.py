@@ -25,6 +25,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import statistics
 import tempfile
 import urllib.request
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--before", type=Path, metavar="TREE", help="a work tree to measure beside this one")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     program = loads.build(HOME)
     systems = all_systems(CACHE)
     ours, kafka = systems["mainstem"], systems["kafka"]

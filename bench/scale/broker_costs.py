@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
     seconds = parser.parse_args().seconds
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     direct, through = produce(0, seconds), produce(2, seconds)
     for name, unit, one, other in zip(("large", "small"), ("ms/MB", "µs"), direct, through, strict=True):
         print(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="each with nodes of its own")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     results = Results()
     for _ in range(options.rounds):
         directory = Path(tempfile.mkdtemp(prefix="mainstem-moves-"))

@@ -179,6 +179,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.read:
         read(options.read, options.bootstrap)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     results, cores = Results(), share_cores()
     if not options.shared_cores:
         os.sched_setaffinity(0, cores.load)

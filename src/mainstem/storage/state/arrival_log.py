@@ -18,7 +18,7 @@ class Prior(NamedTuple):
     """A replica applies this of another write group first."""
 
     group: int
-    index: int  # type: ignore[assignment]
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     """The block with the fence."""
     committed: int = 0
     """A block that is known to be committed, that one or a later one; 0: none is known."""
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
 
     group: int
     number: int
-    index: int = 0  # type: ignore[assignment]
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     """Of its last block, in the log of that write group; 0: not known."""
     before: int = -1
     behind: int = 0
