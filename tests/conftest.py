@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests.end_to_end.processes import Commands
 from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.examples import EXAMPLES_AT_EACH_CHANGE, EXAMPLES_AT_LENGTH
+from tests.files_for_workers import pytest_internalerror as pytest_internalerror
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.harness.serving import reports
 

@@ -14,6 +14,7 @@ minute of processor time until it knows its way, and each worker with such a fil
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import pytest
@@ -64,3 +65,14 @@ class FilesForWorkers(LoadFileScheduling):  # type: ignore[misc]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesForWorkers | None:
     return FilesForWorkers(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_internalerror(excrepr: object) -> None:
+    """A worker in which pytest itself fails ends as one that has crashed: pytest-xdist would not run what it had left,
+    and end the run with words about workers. One kind is known: Python's compiler refuses to be called while it is at
+    work, which a report does where garbage is found meanwhile."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        told = str(excrepr).strip()
+        os.write(2, f"\nINTERNALERROR of a worker: {told.splitlines()[-1]}\n{told}\n".encode(errors="replace"))
+        os._exit(1)

@@ -12,7 +12,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
-CONFTEST = "from tests.files_for_workers import pytest_xdist_make_scheduler\n"
+CONFTEST = "from tests.files_for_workers import pytest_internalerror, pytest_xdist_make_scheduler\n"
 
 PASSES = """
 from pathlib import Path
@@ -33,9 +33,9 @@ def test_it():
 """
 
 
-def run_of(directory: Path, workers: int, files: dict[str, str]) -> str:
+def run_of(directory: Path, workers: int, files: dict[str, str], conftest: str = CONFTEST) -> str:
     """Run these files, by name, in their order. Returns what pytest prints."""
-    (directory / "conftest.py").write_text(CONFTEST)
+    (directory / "conftest.py").write_text(conftest)
     for name, text in files.items():
         (directory / name).write_text(text)
     options = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
@@ -72,6 +72,23 @@ def test_a_worker_may_crash_that_was_through_with_files(tmp_path: Path) -> None:
     told = run_of(tmp_path, 1, files)
     assert "1 failed, 5 passed" in told, told
     assert (tmp_path / "fifth").exists()
+
+
+def test_what_a_worker_had_left_is_run_when_pytest_itself_fails_in_it(tmp_path: Path) -> None:
+    fails = """
+def pytest_runtest_logreport(report):
+    import os
+    if "PYTEST_XDIST_WORKER" in os.environ and "test_bad" in report.nodeid:
+        raise SystemError("a report that cannot be made")
+"""
+    files = {
+        "test_1.py": "def test_bad(): pass\n\ndef test_more(): pass\n",
+        "test_2.py": PASSES.format(name="second"),
+        "test_3.py": PASSES.format(name="third"),
+    }
+    told = run_of(tmp_path, 1, files, CONFTEST + fails)
+    assert "1 failed, 3 passed" in told, told
+    assert "a report that cannot be made" in told
 
 
 def test_all_files_that_share_a_jvm_go_to_one_worker() -> None:

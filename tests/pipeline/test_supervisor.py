@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import stat
@@ -35,7 +36,11 @@ from mainstem.storage.errors import StorageError
 IDLE = SplitLag(0, 0.0, "")
 WORK = SplitLag(1 << 30, 0.0, "")
 
-SESSIONS_ARE_NICE = Path("/proc/self/autogroup").exists()
+AUTOGROUP = "/proc/self/autogroup"
+SESSIONS_ARE_NICE = Path(AUTOGROUP).exists() and bool(
+    subprocess.run(["cat", AUTOGROUP], start_new_session=True, check=True, capture_output=True).stdout
+)
+"""Of the session that a splitter leads; the one that the tests run in may have no niceness of its own."""
 
 COUNT_STARTS = "import sys; open(sys.argv[1], 'a').write('started\\n'); "
 
@@ -161,7 +166,7 @@ def test_a_splitter_that_merges_is_not_idle(tmp_path: Path) -> None:
     bench = Bench(tmp_path, SLEEP, WORK)
 
     async def test() -> None:
-        await bench.until(lambda: bench.starts == 1)
+        await bench.until(lambda: bench.starts == 1 and bench.supervisor.state == "running")
         bench.work.now = IDLE._replace(merging=True)
         for _ in range(3):
             bench.clock.advance(PipelineConfig().idle_stop_seconds + 1)
@@ -288,7 +293,7 @@ import os, subprocess, sys
 from mainstem.pipeline.embedded.processes import nice_of_session, take_leftovers
 os.nice(int(sys.argv[1]) - os.nice(0))
 autogroup = "/proc/self/autogroup"
-if os.path.exists(autogroup):
+if os.path.exists(autogroup) and open(autogroup).read():
     open(autogroup, "w").write(sys.argv[2])
 child = subprocess.Popen(["sleep", "60"], start_new_session=True)
 take_leftovers(child.pid, 10)
@@ -310,6 +315,39 @@ def test_a_splitter_is_as_much_nicer_than_its_node_however_nice_that_is(
     process, of_session = map(int, done.stdout.split())
     assert process == expected[0]
     assert of_session == (expected[1] if SESSIONS_ARE_NICE else 0)
+
+
+@pytest.mark.skipif(not Path(AUTOGROUP).exists(), reason="Linux shares the processor out among sessions")
+def test_every_process_has_a_session_of_some_niceness() -> None:
+    """Also those that tell an empty text: they are in the machine's first session, and so may a node be."""
+    told = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            told.add(nice_of_session(process.pid))
+    assert told
+    assert told <= set(range(-20, NICE_MAX + 1))
+
+
+def test_a_splitter_that_cannot_be_made_nice_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody foresaw ends the process before the supervisor begins anew."""
+    started: list[int] = []
+
+    def take(process_id: int, nice: int) -> None:
+        started.append(process_id)
+        if len(started) == 1:
+            raise IndexError
+
+    monkeypatch.setattr("mainstem.pipeline.embedded.supervisor.take_leftovers", take)
+    bench = Bench(tmp_path, SLEEP, WORK)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.supervisor.state == "running")
+        assert not psutil.pid_exists(started[0])
+
+    bench.run(test)
+    assert len(started) == 2
 
 
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'a').write('asked\\n')); "

@@ -44,8 +44,8 @@ def take_leftovers(process_id: int, nice: int = NICE) -> None:
         if hasattr(os, "sched_setscheduler"):
             os.sched_setscheduler(process_id, os.SCHED_BATCH, os.sched_param(0))
         set_slice(LONG_SECONDS, process_id)
-        autogroup = Path(f"/proc/{process_id}/autogroup")
-        if autogroup.exists() and os.getsid(process_id) == process_id:
+        autogroup = _autogroup(process_id)
+        if os.getsid(process_id) == process_id and _niceness(autogroup) is not None:
             autogroup.write_text(str(min(nice_of_session() + nice, NICE_MAX)))
     except ProcessLookupError:
         pass  # it has ended already
@@ -54,12 +54,22 @@ def take_leftovers(process_id: int, nice: int = NICE) -> None:
 
 
 def nice_of_session(process_id: int | None = None) -> int:
-    """How nice the session of a process is to others, by default the caller's; 0 where sessions have no niceness."""
-    autogroup = Path(f"/proc/{process_id or 'self'}/autogroup")
+    """How nice the session of a process is to others, by default the caller's; 0 where it has no niceness."""
+    return _niceness(_autogroup(process_id)) or 0
+
+
+def _autogroup(process_id: int | None = None) -> Path:
+    return Path(f"/proc/{process_id or 'self'}/autogroup")
+
+
+def _niceness(autogroup: Path) -> int | None:
+    """None where sessions have none, or this process is in the first of the machine: of that, the system tells an empty
+    text, and lets nobody change it."""
     try:
-        return int(autogroup.read_text().split()[-1])  # "/autogroup-62 nice 0"
+        told = autogroup.read_text().split()  # "/autogroup-62 nice 0"
     except FileNotFoundError:
-        return 0
+        return None
+    return int(told[-1]) if told else None
 
 
 def end_session(session_id: int) -> None:

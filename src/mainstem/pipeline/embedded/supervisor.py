@@ -249,10 +249,10 @@ class SplitSupervisor:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-        take_leftovers(process.pid, self._config.nice)
-        self.state, self.process_id = "running", process.pid
         assert process.stdout is not None
         try:
+            take_leftovers(process.pid, self._config.nice)
+            self.state, self.process_id = "running", process.pid
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_pass_lines(process.stdout))
                 idle = await self._watch(process)
