@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from mainstem.cli.main import main as command_line
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.split import merge_log
 
 WHOLE = "/whole"

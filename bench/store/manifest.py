@@ -31,8 +31,8 @@ from mainstem.storage.compacting.compact_plan import Rules
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_measure import TopicFacts
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, LiveBounds

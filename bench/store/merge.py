@@ -28,9 +28,10 @@ from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import TopicFacts, measure
-from mainstem.storage.merging.merge_plan import FINAL, MergeLines
+from mainstem.storage.merging.merge_spans import FINAL
 from mainstem.storage.store_files.extents_writer import BATCH_ROW
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import RunWriter

@@ -22,20 +22,10 @@ import numpy
 
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import (
-    NEVER,
-    RUNS,
-    Choice,
-    Integers,
-    MergeLines,
-    Output,
-    SpanSummary,
-    choose,
-    cut,
-    fullness_of,
-    lifetime_of,
-    summarize,
-)
+from mainstem.storage.merging.merge_lines import NEVER, Integers, MergeLines
+from mainstem.storage.merging.merge_outputs import Output, cut, lifetime_of
+from mainstem.storage.merging.merge_plan import Choice, choose
+from mainstem.storage.merging.merge_spans import RUNS, SpanSummary, fullness_of, summarize
 
 TEBIBYTE = 1 << 40
 RUN_BYTES = 64 << 20

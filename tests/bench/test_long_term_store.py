@@ -22,7 +22,7 @@ from bench.topics import Queues, create
 from bench.workloads.long_term_store import LARGE, SMALL, file_figures, pass_figures
 from confluent_kafka import Producer
 
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 
 MEBIBYTE = 1 << 20
 SCALE = 2048

@@ -21,7 +21,7 @@ from mainstem.pipeline.tier.tierer import TASK_BYTES, Tierer, in_tasks
 from mainstem.rpc.errors import NotServed
 from mainstem.rpc.messages.split import FileDescription, HeldLease
 from mainstem.rpc.messages.tier import MovingFile, TierWork
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.store_files.allowance import unlimited
 from mainstem.storage.store_files.object_names import file_objects

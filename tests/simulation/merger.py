@@ -27,9 +27,9 @@ from mainstem.rpc.messages.merge import MergeGone, MergeWork
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, index_pieces
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import facts_of, measure
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.role import Storage
 from mainstem.storage.split.split_lease import LEASE_SECONDS
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of

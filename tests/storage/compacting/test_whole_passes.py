@@ -44,8 +44,8 @@ from mainstem.storage.compacting.compact_plan import CompactFile, PassPlan, Rule
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_inputs import index_pieces
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_measure import TopicFacts
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX
 from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
 

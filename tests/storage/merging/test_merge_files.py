@@ -17,9 +17,9 @@ from tests.storage.queue_store.runs import Batch, make_batch
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, OpenInputs, read_exactly
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness
 from mainstem.storage.merging.merge_measure import TopicFacts
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import FileKind, kind_of, path_of
 

@@ -14,26 +14,10 @@ from hypothesis import strategies as st
 from tests.storage.small_node import topic
 
 from mainstem.errors import ConfigError
-from mainstem.storage.merging.merge_plan import (
-    FINAL,
-    NEVER,
-    PACKED,
-    RUNS,
-    SHARED_PARTS,
-    TINY_SHARE,
-    Choice,
-    Fullness,
-    Integers,
-    MergeLines,
-    Output,
-    SpanSummary,
-    choose,
-    cut,
-    fullness_of,
-    lifetime_of,
-    summarize,
-    tasks,
-)
+from mainstem.storage.merging.merge_lines import NEVER, TINY_SHARE, Integers, MergeLines
+from mainstem.storage.merging.merge_outputs import SHARED_PARTS, Output, cut, lifetime_of, tasks
+from mainstem.storage.merging.merge_plan import Choice, choose
+from mainstem.storage.merging.merge_spans import FINAL, PACKED, RUNS, Fullness, SpanSummary, fullness_of, summarize
 from mainstem.storage.upkeep.retention import retention_class
 
 SCALE = 256

@@ -15,8 +15,8 @@ from tests.storage.queue_store.merges import MergeStore
 from tests.storage.queue_store.runs import Batch, make_batch
 
 from mainstem.model import queue_id_of
+from mainstem.storage.merging.merge_lines import NEVER, TINY_SHARE, MergeLines
 from mainstem.storage.merging.merge_measure import TopicFacts
-from mainstem.storage.merging.merge_plan import NEVER, TINY_SHARE, MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 

@@ -24,9 +24,9 @@ from mainstem.storage.extents.extent_format import (
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, TopicFacts, measure
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
 

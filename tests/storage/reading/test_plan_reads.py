@@ -21,7 +21,7 @@ from mainstem.ports import joined
 from mainstem.protocol import codec
 from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.queue_history import NearFile, QueueHistory
 from mainstem.storage.reading import plan_reads

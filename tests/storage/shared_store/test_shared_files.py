@@ -22,9 +22,9 @@ from mainstem.storage.compacting.compact_plan import QUEUE_ROW
 from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import TAIL_BYTES, InputDamaged, InputFile, index_pieces
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import Liveness
 from mainstem.storage.merging.merge_measure import TopicFacts, measure
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
 from mainstem.storage.object_stores.local import LocalObjectStore

@@ -38,7 +38,7 @@ from mainstem.rpc.messages.merge import (
 )
 from mainstem.rpc.messages.split import HeldLease, LeaseLost, MergeWaits
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.placement import Placement, Stay
 from mainstem.storage.queue_store.changes.merges import as_clean_as
 from mainstem.storage.queue_store.config import QueueStoreConfig

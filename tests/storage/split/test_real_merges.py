@@ -20,9 +20,9 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import facts_of, measure
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.store import QueueStore

@@ -25,7 +25,7 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.aborted import ABORTED_ROW
 from mainstem.storage.merging.merge_inputs import InputDamaged, read_aborted
-from mainstem.storage.merging.merge_plan import MergeLines
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import open_object_store

@@ -22,9 +22,9 @@ from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, InputReader, OpenInputs
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, MergeTask, TopicFacts, measure
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.object_stores.errors import ObjectStoreError
 from mainstem.storage.shared_store.shared_store import SharedStore
 from mainstem.storage.store_files.announcement import Announce, unannounced

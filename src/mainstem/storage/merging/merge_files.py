@@ -36,9 +36,9 @@ from mainstem.storage.merging.merge_inputs import (
     read_aborted,
     read_rows,
 )
+from mainstem.storage.merging.merge_lines import Flags, Integers
 from mainstem.storage.merging.merge_liveness import Liveness, alive
 from mainstem.storage.merging.merge_measure import MergeTask, PlannedFile
-from mainstem.storage.merging.merge_plan import Flags, Integers
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.run_target import RunTarget

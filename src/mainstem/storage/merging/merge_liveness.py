@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.merging.merge_plan import Flags, Integers
+from mainstem.storage.merging.merge_lines import Flags, Integers
 
 ASKED_MAX = 1 << 16
 """Queues of one question: an answer of 1 MiB."""

@@ -18,8 +18,9 @@ from mainstem.model import PARTITION_BITS
 from mainstem.rpc.messages.merge import MergeTopic
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.merging.merge_inputs import InputFile, InputReader, RowRange, index_pieces
+from mainstem.storage.merging.merge_lines import Integers, MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, alive
-from mainstem.storage.merging.merge_plan import Integers, MergeLines, Output, cut, tasks
+from mainstem.storage.merging.merge_outputs import Output, cut, tasks
 from mainstem.storage.merging.segment_lines import UNCOUNTED, SegmentLines
 
 FORGOTTEN_CLASS = "forever"

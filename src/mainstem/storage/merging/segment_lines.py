@@ -19,7 +19,7 @@ import numpy
 
 from mainstem.model import PARTITION_BITS
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import NEVER, Integers, MergeLines
+from mainstem.storage.merging.merge_lines import NEVER, Integers, MergeLines
 
 UNCOUNTED = -1
 """The `segment.records` of a topic that sets none."""

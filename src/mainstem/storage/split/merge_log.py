@@ -18,7 +18,7 @@ from mainstem.rpc.messages.split import FileDescription, MergeWaits
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import Integers, MergeLines
+from mainstem.storage.merging.merge_lines import Integers, MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders

@@ -20,7 +20,7 @@ import numpy
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_plan import Integers
+from mainstem.storage.merging.merge_lines import Integers
 from mainstem.storage.queue_store.changes.aged_runs import AgedBefore, AgedOf, none_aged
 
 AGE_MS_MIN = 3_600_000

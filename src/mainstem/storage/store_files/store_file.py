@@ -89,7 +89,7 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_move(self) -> bool:
         """Whether it was merged for the remote tier; whether it is uploaded goes by what its topics ask for now, too
-        (`split/copying.py`). It may have queues besides whose topics never asked (`merge_plan.cut`)."""
+        (`split/copying.py`). It may have queues besides whose topics never asked (`merge_outputs.cut`)."""
         return self.is_merged and moves(self.retention_class)
 
     @classmethod

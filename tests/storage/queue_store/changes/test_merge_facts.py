@@ -16,8 +16,8 @@ from tests.storage.queue_store.test_store import Bench, log_starts
 
 from mainstem.errors import ConfigError
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_measure import TopicFacts
-from mainstem.storage.merging.merge_plan import MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.merge_facts import ENDLESS, SUMMARY_SECONDS, LiveBounds, MergeFacts, Told
 from mainstem.storage.queue_store.changes.row_facts import RowFacts

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.storage.merging.merge_plan import RUNS, STAYING, SpanRows
+from mainstem.storage.merging.merge_outputs import STAYING
+from mainstem.storage.merging.merge_spans import RUNS, SpanRows
 from mainstem.storage.queue_store.manifest.in_memory.file_table import NOT_SEEN
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
 from mainstem.storage.store_files.store_file import moves

@@ -18,18 +18,8 @@ from mainstem.lru import Lru
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
-from mainstem.storage.merging.merge_plan import (
-    NEVER,
-    RUNS,
-    SPAN_ROW,
-    Flags,
-    Integers,
-    MergeLines,
-    SpanRows,
-    SpanSummary,
-    file_fullness,
-    summarize,
-)
+from mainstem.storage.merging.merge_lines import NEVER, Flags, Integers, MergeLines
+from mainstem.storage.merging.merge_spans import RUNS, SPAN_ROW, SpanRows, SpanSummary, file_fullness, summarize
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.file_changes import every_group

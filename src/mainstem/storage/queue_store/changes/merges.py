@@ -23,15 +23,9 @@ from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import StorageError
 from mainstem.storage.merging.merge_check import QueueSums, compare
-from mainstem.storage.merging.merge_plan import (
-    RUNS,
-    Choice,
-    Choosing,
-    MergeLines,
-    SpanSummary,
-    SpansWanted,
-    choosing,
-)
+from mainstem.storage.merging.merge_lines import MergeLines
+from mainstem.storage.merging.merge_plan import Choice, Choosing, SpansWanted, choosing
+from mainstem.storage.merging.merge_spans import RUNS, SpanSummary
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf, aged_spans, none_aged
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
