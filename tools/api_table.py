@@ -117,13 +117,14 @@ PARTLY: Mapping[int, str] = {
     44: "as AlterConfigs",
     57: "versions go up, never down: the [feature level](decisions/0144-features-follow-from-the-feature-level.md) "
     "does not either",
+    45: "a partition [moves to a write group](operations.md#moving-queues-between-write-groups) on these nodes; "
+    "where there is none, `INVALID_REPLICA_ASSIGNMENT` names those there are "
+    "([why](decisions/0199-a-reassignment-is-a-move-to-a-write-group.md))",
     64: "a node that is drained and dead, as `mainstem cluster remove`; any other is kept (`POLICY_VIOLATION`)",
 }
 """APIs that are answered otherwise than in Kafka, or for some requests only."""
 
 REFUSED: Mapping[int, str] = {
-    45: "`INVALID_REPLICA_ASSIGNMENT`, with what to do instead: "
-    "[replicas belong to write groups](decisions/0134-partitions-are-not-moved-one-by-one.md)",
     80: "`UNSUPPORTED_VERSION`, as a Kafka cluster with `kraft.version` 0: `mainstem cluster replace` hands a vote on",
     81: "the same",
 }

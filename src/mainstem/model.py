@@ -447,6 +447,16 @@ class MoveUnderWay(NamedTuple):
     new: int
 
 
+class WriteGroupBurdens(NamedTuple):
+    """How much the write groups of a cluster have to do, for whoever chooses one of them for a queue."""
+
+    bytes_per_second: Mapping[int, float]
+    """In and out, as their leaders measure it. One that is missing has no traffic, or its leader does not answer."""
+    slots: Mapping[int, int]
+    queues: int
+    """Of all topics together."""
+
+
 class LogPosition(NamedTuple):
     """How far a node has come in the metadata's log. Times in ms since the Unix epoch, by the leader's clock; -1: not
     known."""

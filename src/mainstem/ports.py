@@ -44,6 +44,7 @@ from mainstem.model import (
     Topic,
     TransactionMarker,
     WantedReads,
+    WriteGroupBurdens,
     WriteGroupNodes,
 )
 
@@ -467,6 +468,30 @@ class ClusterAdmin(Protocol):
 
     async def remove_node(self, node_id: int) -> None:
         """Take a node that is drained and dead out of the cluster for good."""
+        ...
+
+
+class QueueMoves(Protocol):
+    """Moves of queues from one write group to another, slot by slot: all queues of a slot move together."""
+
+    def placements(self) -> Mapping[int, tuple[int, ...]]:
+        """Per write group the nodes that shall have its replicas, the one that shall lead it first."""
+        ...
+
+    def under_way(self) -> Mapping[int, int]:
+        """Per slot that is to move, its next write group."""
+        ...
+
+    def left(self, slot: int) -> Collection[int]:
+        """The write groups that may still have records of a slot's queues, besides the one in which it is. The slot
+        does not come back there as long as that is so."""
+        ...
+
+    async def burdens(self) -> WriteGroupBurdens: ...
+
+    async def move(self, topic: str, partition: int, group: int) -> None:
+        """Have the slot of a partition move. It begins at once and goes on by itself, whoever is started anew; a
+        `nameserver` error says why it cannot."""
         ...
 
 

@@ -30,8 +30,8 @@ from mainstem.broker.topics.shared_descriptions import SharedDescriptions
 from mainstem.broker.topics.topic_changes import TopicChanges
 from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator
 from mainstem.broker.transactions.verification import CoordinatorVerification
-from mainstem.model import ForwardedClient, ResourceType, Topic
-from mainstem.nameserver.errors import InvalidConfig
+from mainstem.model import ForwardedClient, ResourceType, Topic, WriteGroupBurdens
+from mainstem.nameserver.errors import InvalidConfig, InvalidPlacement
 from mainstem.ports import (
     BrokerLeadership,
     ClientStore,
@@ -46,6 +46,7 @@ from mainstem.ports import (
     Metadata,
     MetadataAdmin,
     QueueAdmin,
+    QueueMoves,
     ResourceConfigs,
     ResponseRoom,
     Session,
@@ -128,6 +129,25 @@ class NothingSet:
         raise InvalidConfig("this node keeps configs of topics alone")
 
 
+class NothingMoves:
+    """The `ports.QueueMoves` of a broker whose queues stay where they are."""
+
+    def placements(self) -> Mapping[int, tuple[int, ...]]:
+        return {}
+
+    def under_way(self) -> Mapping[int, int]:
+        return {}
+
+    def left(self, slot: int) -> Collection[int]:
+        return ()
+
+    async def burdens(self) -> WriteGroupBurdens:
+        return WriteGroupBurdens({}, {}, 0)
+
+    async def move(self, topic: str, partition: int, group: int) -> None:
+        raise InvalidPlacement("queues of this node do not move")
+
+
 class UnboundedRoom:
     """The `ports.ResponseRoom` of a broker without a server in front of it."""
 
@@ -167,6 +187,8 @@ class Broker:
     """Configs of what is no topic."""
     standing: ClusterStanding | None = None
     """Asks the leaders how the cluster stands; None: nobody can be asked."""
+    queue_moves: QueueMoves = field(default_factory=NothingMoves)
+    """Has queues move between write groups."""
     cluster_admin: ClusterAdmin | None = None
     """Changes the cluster as a whole; None: nobody does here."""
     authorizer: Authorizer | None = None

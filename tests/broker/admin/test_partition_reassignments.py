@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
+from tests.fakes.queue_moves import FakeQueueMoves
 from tests.fakes.standing import FakeStanding
 
 from mainstem.broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from mainstem.model import MoveUnderWay, Node, NodeRole
-from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.model import MoveUnderWay, Node, NodeRole, slot_of
+from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidPlacement, MetadataUnavailable
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.partition_reassignments import (
@@ -116,36 +118,180 @@ def test_nothing_is_listed_where_nothing_moves_and_failures_are_told() -> None:
 INVALID = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+class QueuesMoving(MovingBroker):
+    """Topic q of eight partitions, all in write group 0 on nodes 1, 2, 3, where 1 shall lead. Write groups 1 and 2 are
+    on the same nodes, as are 3 and 4 on others; 5 has one replica."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves = self.broker.queue_moves = FakeQueueMoves()
+        self.moves.placed = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (2, 3, 4), 4: (3, 4, 2), 5: (4,)}
+        self.metadata.nodes_known += [Node(node_id=it, host="h", port=it) for it in (2, 3, 4)]
+        self.metadata.nodes_known.append(Node(node_id=5, host="h", port=5, roles=frozenset({NodeRole.BROKER})))
+        self.create("q", 8)
+        self.shared = {self.queue_id(it): 0 for it in range(8)}
+        self.leadership.group_of = lambda queue_id: self.shared.get(queue_id, queue_id)  # type: ignore[method-assign]
+        self.leadership.groups_of = lambda queue_ids: numpy.array(  # type: ignore[method-assign]
+            [self.leadership.group_of(it) for it in queue_ids.tolist()], numpy.int64
+        )
+
+    def queue_id(self, partition: int) -> int:
+        topic = self.metadata.topic("q")
+        assert topic is not None
+        return topic.queue_id(partition)
+
+    def slot(self, partition: int) -> int:
+        return slot_of(self.queue_id(partition))
+
+    def told(self, partition: int, replicas: tuple[int, ...] | None, version: int | None = None) -> tuple[int, str]:
+        """The answer about one partition of q."""
+        code, why = self.refused({("q", partition): replicas}, version)["q", partition]
+        return code, why or ""
+
+
 @pytest.mark.parametrize("version", versions_of(AlterPartitionReassignmentsRequest))
-def test_no_partition_moves_by_itself_in_any_version(version: int) -> None:
-    admin = MovingBroker()
-    admin.metadata.nodes_known += [Node(node_id=it, host="h", port=it) for it in (2, 3, 4)]
-    admin.metadata.nodes_known.append(Node(node_id=5, host="h", port=5, roles=frozenset({NodeRole.BROKER})))
-    told = admin.refused(
-        {
-            ("a", 1): (1, 2, 4),
-            ("b", 0): (1, 2, 3),
-            ("b", 3): (1, 2, 5),
-            ("a", 0): (1, 1),
-            ("a", 2): (),
-            ("a", 9): (1,),
-            ("nowhere", 0): (1,),
-        },
-        version,
-    )
-    assert told["a", 1] == (ErrorCode.NONE, None), "it is so already"
-    code, why = told["b", 0]
+def test_a_partition_moves_to_a_write_group_on_these_nodes(version: int) -> None:
+    admin = QueuesMoving()
+    told = admin.refused({("q", 0): (4, 2, 3), ("q", 1): (4,), ("q", 2): (2, 3, 4), ("q", 3): (1, 3, 2)}, version)
+    assert set(told.values()) == {(ErrorCode.NONE, None)}
+    assert admin.moves.begun == [("q", 0, 3), ("q", 1, 5), ("q", 2, 3)], "q-3 is there already"
+
+
+def test_the_first_node_of_a_list_is_to_lead_where_a_write_group_has_it_so() -> None:
+    admin = QueuesMoving()
+    assert admin.told(0, (3, 2, 1)) == (ErrorCode.NONE, "")
+    assert admin.told(1, (3, 2, 4)) == (ErrorCode.NONE, "")
+    assert admin.moves.begun == [("q", 0, 2), ("q", 1, 4)]
+    assert not admin.moves.asked_for_burdens, "there was nothing to choose"
+    admin.moves.placed[2] = (1, 3, 2)
+    assert admin.told(2, (3, 2, 1)) == (ErrorCode.NONE, ""), "nobody has node 3 lead: the present write group does"
+    assert len(admin.moves.begun) == 2
+
+
+def test_the_least_loaded_write_group_that_suits_takes_a_queue() -> None:
+    admin = QueuesMoving()
+    admin.moves.busy, admin.moves.queues = {0: 60.0, 3: 50.0, 4: 20.0}, 13  # ten bytes per second and queue
+    wanted = {("q", it): (4, 3, 2) for it in range(8)}
+    assert {code for code, _ in admin.refused(wanted).values()} == {ErrorCode.NONE}
+    assert [group for _, _, group in admin.moves.begun] == [4, 4, 4, 3, 4, 3, 4, 3]
+    assert admin.moves.asked_for_burdens == 1
+
+
+def test_a_write_group_that_a_queue_has_left_lately_is_passed_over() -> None:
+    admin = QueuesMoving()
+    admin.moves.behind[admin.slot(0)] = (3,)
+    assert admin.told(0, (2, 3, 4)) == (ErrorCode.NONE, "")
+    assert admin.moves.begun == [("q", 0, 4)]
+    admin.moves.behind[admin.slot(1)] = (3, 4)
+
+    def refuse(topic: str, partition: int, group: int) -> None:
+        raise InvalidPlacement("has been there before")
+
+    admin.moves.refuse = refuse
+    assert admin.told(1, (2, 3, 4)) == (INVALID, "has been there before")
+
+
+@pytest.mark.parametrize("version", versions_of(AlterPartitionReassignmentsRequest))
+def test_lists_that_no_write_group_has_are_refused_with_those_there_are(version: int) -> None:
+    admin = QueuesMoving()
+    code, why = admin.told(0, (4, 1), version)
     assert code == INVALID
-    assert why is not None
-    assert "no partition moves by itself" in why
-    assert "on nodes 1, 2, 4" in why
-    assert "mainstem cluster rebalance" in why
-    assert told["b", 3] == (INVALID, "node 5 is not registered in this cluster, or does not store")
-    different = "replicas are on different nodes, and there is at least one"
-    assert told["a", 0] == told["a", 2] == (INVALID, different)
-    assert told["a", 9] == told["nowhere", 0] == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-    admin.standing.refuse = MetadataUnavailable("nobody is asked")
-    assert admin.refused({("a", 1): (1, 2, 4)}, version) == {("a", 1): (ErrorCode.NONE, None)}
+    assert "on nodes 1, 4, and" in why
+    assert "on nodes 1, 2, 3; 2, 3, 4; 4." in why
+    assert "mainstem cluster write-groups TOTAL --replication-factor 2" in why
+    assert admin.told(0, (1, 2, 5)) == (INVALID, "node 5 is not registered in this cluster, or does not store")
+    different = (INVALID, "replicas are on different nodes, and there is at least one")
+    assert admin.told(0, (1, 1)) == admin.told(0, ()) == different
+    assert admin.told(8, (1,)) == admin.told(-1, (1,)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    assert admin.refused({("nowhere", 0): (1,)}) == {("nowhere", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)}
+    admin.moves.placed |= {group: (100 + group,) for group in range(6, 40)}
+    assert "; and 27 more" in admin.told(0, (4, 1), version)[1]
+    assert not admin.moves.begun
+
+
+def test_a_factor_changes_only_where_the_request_allows_that() -> None:
+    admin = QueuesMoving()
+    topics = tuple(
+        ReassignableTopic(name="q", partitions=(ReassignablePartition(partition_index=index, replicas=replicas),))
+        for index, replicas in ((0, (4,)), (1, (2, 3, 4)))
+    )
+    request = AlterPartitionReassignmentsRequest(topics=topics, allow_replication_factor_change=False)
+    answer = admin.ask(alter_partition_reassignments.handle, request)
+    assert not answer.allow_replication_factor_change
+    (refused,), (moved,) = (topic.partitions for topic in answer.responses)
+    assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "from 3 to 1" in (refused.error_message or "")
+    assert moved.error_code == ErrorCode.NONE
+    assert [partition for _, partition, _ in admin.moves.begun] == [1]
+    admin.told(0, (4,), version=0)
+    assert admin.moves.begun[-1] == ("q", 0, 5), "version 0 does not say, and allows it"
+
+
+def test_the_reason_why_a_queue_cannot_move_is_passed_on_and_the_others_move() -> None:
+    admin = QueuesMoving()
+
+    def refuse(topic: str, partition: int, group: int) -> None:
+        if partition == 0:
+            raise InvalidPlacement("compacted topics do not move")
+        if partition == 1:
+            raise FeatureLevelTooLow("level 11")
+
+    admin.moves.refuse = refuse
+    told = admin.refused({("q", it): (4,) for it in range(3)})
+    assert list(told.values()) == [
+        (INVALID, "compacted topics do not move"), (ErrorCode.UNSUPPORTED_VERSION, "level 11"), (ErrorCode.NONE, None)
+    ]  # fmt: skip
+
+    def unavailable(topic: str, partition: int, group: int) -> None:
+        raise MetadataUnavailable("no leader")
+
+    admin.moves.refuse = unavailable
+    answer = admin.alter({("q", 3): (4,)})
+    assert (answer.error_code, answer.error_message) == (ErrorCode.NOT_CONTROLLER, "no leader"), "clients try again"
+
+
+def test_partitions_of_one_slot_are_not_torn_apart() -> None:
+    admin = QueuesMoving()
+    admin.create("many", 5_000)
+    many = admin.metadata.topic("many")
+    assert many is not None
+    twin = next(index for index in range(5_000) if slot_of(many.queue_id(index)) == admin.slot(0))
+    admin.shared[many.queue_id(twin)] = 0
+    first, second = ("many", twin), ("q", 0)
+    together = admin.refused({first: (2, 3, 4), second: (2, 3, 4)})
+    assert set(together.values()) == {(ErrorCode.NONE, None)}
+    assert admin.moves.begun == [(*first, 3)]
+    for one, other in (((2, 3, 4), (4,)), ((2, 3, 4), (1, 2, 3)), ((1, 2, 3), (2, 3, 4))):
+        told = admin.refused({first: one, second: other})
+        assert told[first] == (ErrorCode.NONE, None)
+        code, why = told[second]
+        assert code == INVALID
+        assert f"with many:{twin}, for which" in (why or "")
+
+
+def test_a_queue_on_its_way_goes_on_and_is_listed() -> None:
+    admin = QueuesMoving()
+    admin.standing.under_way.clear()
+    admin.moves.moving = {admin.slot(0): 3, admin.slot(1): 1}
+    assert admin.listed(None) == {
+        ("q", 0): ((2, 3, 4, 1), (4,), (1,)),
+        ("q", 1): ((2, 3, 1), (), ()),
+    }
+    assert admin.listed({"q": (1, 2)}) == {("q", 1): ((2, 3, 1), (), ())}
+    assert admin.told(0, (4, 2, 3)) == (ErrorCode.NONE, "")
+    code, why = admin.told(0, (4,))
+    assert code == ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert "write group 3, on nodes 2, 3, 4" in why
+    assert admin.told(0, None)[0] == ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert admin.told(2, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
+    assert not admin.moves.begun
+
+
+def test_the_reason_is_told_once() -> None:
+    admin = QueuesMoving()
+    told = admin.refused({("q", 0): (1,), ("q", 1): (1,), ("q", 2): (2,), ("a", 1): None, ("b", 0): None})
+    assert [why is None for _, why in told.values()] == [False, True, False, False, False]
+    assert [code for code, _ in told.values()] == [INVALID] * 3 + [ErrorCode.REASSIGNMENT_IN_PROGRESS] * 2
 
 
 def test_moves_are_not_cancelled_by_partition() -> None:
@@ -166,14 +312,3 @@ def test_moves_are_not_cancelled_by_partition() -> None:
     admin.standing.refuse = MetadataUnavailable("no leader")
     answer = admin.alter({("a", 0): None})
     assert (answer.error_code, answer.error_message) == (ErrorCode.NOT_CONTROLLER, "no leader")
-
-
-def test_the_reason_is_told_once_of_partitions_that_share_a_write_group() -> None:
-    admin = MovingBroker()
-    topic = admin.metadata.topic("a")
-    assert topic is not None
-    shared = topic.queue_id(1)
-    admin.leadership.group_of = lambda queue_id: shared  # type: ignore[method-assign]
-    told = admin.refused({("a", 0): (1,), ("a", 1): None, ("a", 2): (1,), ("a", 3): None})
-    assert [why is None for _, why in told.values()] == [False, False, True, True]
-    assert [code for code, _ in told.values()] == [INVALID, ErrorCode.REASSIGNMENT_IN_PROGRESS] * 2

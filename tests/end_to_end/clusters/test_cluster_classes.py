@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import TopicPartition as PythonPartition
 from kafka.admin import NewTopic as PythonTopic
-from kafka.errors import InvalidReplicationFactorError
+from kafka.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError, NoReassignmentInProgressError
 from tests.clients.drivers import kafka_python
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
@@ -148,3 +149,40 @@ def test_each_class_keeps_its_promise_while_a_node_is_drained_dies_and_returns(
     for load in (safe, single):
         check(cluster, load)
     assert in_write_groups(cluster, SINGLE) == SINGLES
+
+
+def test_partitions_are_reassigned_to_write_groups_that_have_such_replicas(cluster: Cluster) -> None:
+    """The last test: nodes that have several stays of a queue cannot be drained. Kafka's tools name the nodes in order,
+    the one first that is to lead."""
+    python = kafka_python.admin(cluster.bootstrap)
+    try:
+        python.create_topics([PythonTopic("reassigned", num_partitions=PARTITIONS, replication_factor=3)])
+        cluster.wait_until_well()
+        told = cluster.get("/v1/cluster", 1)["write_groups"]
+        leader_in = {group: told[group]["preferred_leader"] for group in (0, 1)}
+        assert leader_in[0] != leader_in[1]
+        were = [one["write_group"] for one in cluster.get("/v1/topics/reassigned", 1)["partitions"]]
+        assert set(were) == {0, 1}
+        wanted = {
+            PythonPartition("reassigned", partition): [leader_in[1 - group], *sorted(NODES - {leader_in[1 - group]})]
+            for partition, group in enumerate(were)
+        }
+        assert python.alter_partition_reassignments(wanted) == dict.fromkeys(wanted)
+        eventually(
+            lambda: not python.list_partition_reassignments(),
+            seconds=PATIENCE_SECONDS,
+            what="the end of all moves",
+        )
+        now = [one["write_group"] for one in cluster.get("/v1/topics/reassigned", 1)["partitions"]]
+        assert now == [1 - group for group in were]
+        (described,) = python.describe_topics(["reassigned"])
+        replicas_key = next(key for key in described["partitions"][0] if key.startswith("replica"))
+        index_key = next(key for key in described["partitions"][0] if key.startswith("partition"))
+        first = {one[index_key]: one[replicas_key][0] for one in described["partitions"]}
+        assert first == {queue.partition: nodes[0] for queue, nodes in wanted.items()}, "Metadata tells the same"
+        assert python.alter_partition_reassignments(wanted) == dict.fromkeys(wanted), "it is so already"
+        one = PythonPartition("reassigned", 0)
+        assert python.alter_partition_reassignments({one: None}) == {one: NoReassignmentInProgressError}
+        assert python.alter_partition_reassignments({one: [1, 2]}) == {one: InvalidReplicationAssignmentError}
+    finally:
+        python.close()

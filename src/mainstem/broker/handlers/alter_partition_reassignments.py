@@ -1,131 +1,124 @@
-"""AlterPartitionReassignments: refused, with the reason. Partitions of many topics share the replicas of their write
-group, which move together, by commands of the cluster. A list that is placed already is accepted, and a cancellation is
-told whether anything is under way.
+"""AlterPartitionReassignments: a partition whose replicas shall be on other nodes moves to a write group that has its
+replicas there. A partition that is there already is left alone; one that no write group suits is refused, with what
+there is. What a request begins goes on by itself: ListPartitionReassignments tells how far it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import asyncio
+from collections.abc import Mapping, Sequence
 
+from mainstem.broker.admin.reassignments import DONE, Judgement, Reassignments, WantedMove, least_loaded
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
 from mainstem.errors import MainstemError
-from mainstem.model import MoveUnderWay, NodeRole
+from mainstem.model import MoveUnderWay
+from mainstem.nameserver.errors import InvalidPlacement, MetadataUnavailable
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
 
-PARTITIONS_PER_TURN = 1_000
+PARTITIONS_PER_TURN = 500
 """Partitions judged within one turn of the event loop: about a millisecond."""
 
-
-class Judgement(NamedTuple):
-    error: ErrorCode
-    message: str | None = None
-
-
-DONE = Judgement(ErrorCode.NONE)
-UNKNOWN = Judgement(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-NOT_MOVING = Judgement(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+MOVES_AT_ONCE_MAX = 32
+"""Moves that one request has the metadata leader write down at a time: each is small, and they share a sync."""
 
 
 async def handle(
     broker: Broker, request: AlterPartitionReassignmentsRequest, call: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     try:
-        judge = _Judge(broker, await _moves(broker, request))
+        responses = await _answered(broker, request)
     except MainstemError as error:
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_code=error_of_refusal(error),
             error_message=str(error),
         )
-    pace = broker.turns.pace(PARTITIONS_PER_TURN)
-    responses = []
-    for topic in request.topics:
-        await pace.step()
-        answers = []
-        for asked in topic.partitions:
-            await pace.step()
-            found = judge.judged(topic.name, asked)
-            answers.append(
-                ReassignablePartitionResponse(
-                    partition_index=asked.partition_index, error_code=found.error, error_message=found.message
-                )
-            )
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(answers)))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
-        responses=tuple(responses),
+        responses=responses,
     )
 
 
-async def _moves(broker: Broker, request: AlterPartitionReassignmentsRequest) -> Mapping[int, MoveUnderWay]:
-    """A move of each write group that has one, if the request cancels anything."""
-    cancels = any(partition.replicas is None for topic in request.topics for partition in topic.partitions)
-    if broker.standing is None or not cancels:
-        return {}
-    return {move.group: move for move in await broker.standing.moves()}
-
-
-class _Judge:
-    """Judges the partitions of one request. The reason is told once for each write group and error: there can be very
-    many partitions."""
-
-    def __init__(self, broker: Broker, moves: Mapping[int, MoveUnderWay]) -> None:
-        self._broker = broker
-        self._moves = moves
-        self._storing = {node.node_id for node in broker.metadata.nodes() if NodeRole.STORAGE in node.roles}
-        self._told: set[tuple[int, ErrorCode]] = set()
-
-    def judged(self, name: str, asked: ReassignablePartition) -> Judgement:
-        topic = self._broker.metadata.topic(name)
-        if topic is None or not 0 <= asked.partition_index < topic.partitions:
-            return UNKNOWN
-        group = self._broker.leadership.group_of(topic.queue_id(asked.partition_index))
-        found = self._cancelled(group) if asked.replicas is None else self._moved(group, asked.replicas)
-        if found.message is None or (group, found.error) not in self._told:
-            self._told.add((group, found.error))
-            return found
-        return Judgement(found.error)
-
-    def _cancelled(self, group: int) -> Judgement:
-        move = self._moves.get(group)
-        if move is None:
-            return NOT_MOVING
-        return Judgement(
-            ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"a replica of write group {group} {_way(move)}, with all of its partitions. Only what began that can end "
-            "it: see mainstem cluster status, mainstem cluster drain NODE --cancel",
-        )
-
-    def _moved(self, group: int, replicas: tuple[int, ...]) -> Judgement:
-        placed = self._broker.standing.placed(group) if self._broker.standing is not None else ()
-        if replicas and replicas == placed:
-            return DONE
-        unknown = [node_id for node_id in replicas if node_id not in self._storing]
-        if not replicas or len(set(replicas)) < len(replicas):
-            why = "replicas are on different nodes, and there is at least one"
-        elif unknown:
-            why = f"node {unknown[0]} is not registered in this cluster, or does not store"
-        else:
-            why = (
-                f"no partition moves by itself: this one shares the replicas of write group {group} with partitions of "
-                f"other topics, on nodes {', '.join(map(str, placed))}. Write groups are moved by mainstem cluster "
-                "rebalance, mainstem cluster drain and mainstem cluster replace"
+async def _answered(
+    broker: Broker, request: AlterPartitionReassignmentsRequest
+) -> tuple[ReassignableTopicResponse, ...]:
+    """Raises where nobody can judge, or the metadata takes no changes: nothing is wrong with the request then, and
+    what it has begun it finds done when it is repeated."""
+    reassignments = Reassignments(
+        broker, await _replica_moves(broker, request), may_change_factor=request.allow_replication_factor_change
+    )
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
+    found: list[list[Judgement | WantedMove]] = []
+    for topic in request.topics:
+        await pace.step()
+        of_topic = []
+        for asked in topic.partitions:
+            await pace.step()
+            of_topic.append(reassignments.judged(topic.name, asked.partition_index, asked.replicas))
+        found.append(of_topic)
+    begun = await _begun(broker, list(reassignments.wanted.values()))
+    told: set[Judgement] = set()
+    responses = []
+    for topic, of_topic in zip(request.topics, found, strict=True):
+        await pace.step()
+        answers = []
+        for asked, each in zip(topic.partitions, of_topic, strict=True):
+            await pace.step()
+            judgement = begun[each.slot] if isinstance(each, WantedMove) else each
+            answers.append(
+                ReassignablePartitionResponse(
+                    partition_index=asked.partition_index,
+                    error_code=judgement.error,
+                    error_message=None if judgement in told else judgement.message,
+                )
             )
-        return Judgement(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+            told.add(judgement)  # the same reason is told once: there can be very many partitions
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(answers)))
+    return tuple(responses)
 
 
-def _way(move: MoveUnderWay) -> str:
-    away = f"from node {move.old}" if move.old else ""
-    there = f"to node {move.new}" if move.new else ""
-    return " ".join(part for part in ("moves", away, there) if part)
+async def _replica_moves(broker: Broker, request: AlterPartitionReassignmentsRequest) -> Sequence[MoveUnderWay]:
+    """The moves of write groups' replicas, if the request cancels anything."""
+    cancels = any(partition.replicas is None for topic in request.topics for partition in topic.partitions)
+    return await broker.standing.moves() if broker.standing is not None and cancels else ()
+
+
+async def _begun(broker: Broker, wanted: Sequence[WantedMove]) -> Mapping[int, Judgement]:
+    """Begin these moves. Returns what became of each, by slot."""
+    if any(len(move.groups) > 1 for move in wanted):
+        groups = least_loaded(await broker.queue_moves.burdens(), wanted)
+    else:
+        groups = [move.groups[0] for move in wanted]
+    moves = list(zip(wanted, groups, strict=True))
+    begun: dict[int, Judgement] = {}
+    for start in range(0, len(moves), MOVES_AT_ONCE_MAX):
+        some = moves[start : start + MOVES_AT_ONCE_MAX]
+        async with asyncio.TaskGroup() as tasks:
+            beginning = [tasks.create_task(_begin(broker, move, group)) for move, group in some]
+        for (move, _), task in zip(some, beginning, strict=True):
+            outcome = task.result()
+            if isinstance(outcome, MetadataUnavailable):
+                raise outcome
+            begun[move.slot] = outcome
+    return begun
+
+
+async def _begin(broker: Broker, move: WantedMove, group: int) -> Judgement | MetadataUnavailable:
+    try:
+        await broker.queue_moves.move(move.topic, move.partition, group)
+    except MetadataUnavailable as failure:
+        return failure
+    except InvalidPlacement as refusal:
+        return Judgement(ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(refusal))
+    except MainstemError as refusal:
+        return Judgement(error_of_refusal(refusal), str(refusal))
+    return DONE

@@ -45,6 +45,7 @@ from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
 from mainstem.node.broker_role.group_lag_calls import GroupLagCalls, serve_group_lag
+from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.node.broker_role.window_calls import WindowCalls, serve_windows
 from mainstem.node.node_reports import NodeReports
@@ -277,6 +278,7 @@ def _broker(
         standing=NodeClusterStanding(
             nameserver, reports, lambda group: store.leadership.replicas(group).leader, ports.clock.monotonic
         ),
+        queue_moves=NodeQueueMoves(nameserver, reports, has_objects=bool(config.objects_url)),
         cluster_admin=NodeClusterAdmin(nameserver, reports),
         store=store.messages,
         markers=store.markers,

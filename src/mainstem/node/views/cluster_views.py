@@ -31,6 +31,7 @@ from mainstem.nameserver.state.plans.balance_plan import BalanceMove, beginning,
 from mainstem.nameserver.state.plans.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
 from mainstem.nameserver.state.plans.load_plan import loads_of
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
+from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
@@ -91,6 +92,7 @@ class LocalClusterViews:
         self._leader_of = leader_of
         self._draining = draining
         self._admin = NodeClusterAdmin(nameserver, reports)
+        self._queue_moves = NodeQueueMoves(nameserver, reports, has_objects=bool(config.objects_url))
 
     async def cluster(self) -> ClusterView:
         topics, partitions = self._nameserver.lookups.totals()
@@ -241,13 +243,7 @@ class LocalClusterViews:
         return None
 
     async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
-        if self._config.shares_store or self._config.remote_dir:
-            return "queues do not move between write groups in a cluster with an object store"
-        try:
-            await self._nameserver.operations.move_slot_of(topic, partition, group)
-        except NameserverError as error:
-            return str(error)
-        return None
+        return await _refusal(self._queue_moves.move(topic, partition, group))
 
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         if self._nameserver.others is None:

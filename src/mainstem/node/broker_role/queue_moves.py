@@ -1,0 +1,48 @@
+"""`QueueMoves` of a node: moves of queues between write groups, as Kafka's tools and the console ask for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from mainstem.model import WriteGroupBurdens
+from mainstem.nameserver.errors import InvalidPlacement
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.plans.load_plan import REQUEST_BYTES
+from mainstem.node.node_reports import NodeReports, loads_among
+
+
+class NodeQueueMoves:
+    """Implements `ports.QueueMoves`."""
+
+    def __init__(self, nameserver: Nameserver, reports: NodeReports, *, has_objects: bool) -> None:
+        """`has_objects`: whether files of the queue store lie in an object store, or may."""
+        self._nameserver = nameserver
+        self._lookups = nameserver.lookups
+        self._reports = reports
+        self._has_objects = has_objects
+
+    def placements(self) -> Mapping[int, tuple[int, ...]]:
+        return self._lookups.placements()
+
+    def under_way(self) -> Mapping[int, int]:
+        return {slot: wish.group for slot, wish in self._lookups.moving_slots.wishes.items()}
+
+    def left(self, slot: int) -> Collection[int]:
+        return self._lookups.moving_slots.others.get(slot, ())
+
+    async def burdens(self) -> WriteGroupBurdens:
+        """By the loads that the metadata leader knows."""
+        reports = await self._reports.of([node.node_id for node in self._lookups.nodes()])
+        loads = loads_among(reports.values())
+        return WriteGroupBurdens(
+            {it.group: it.bytes_in + it.bytes_out + REQUEST_BYTES * it.requests for it in loads.write_groups},
+            Counter(self._lookups.slots()),
+            self._lookups.totals()[1],
+        )
+
+    async def move(self, topic: str, partition: int, group: int) -> None:
+        """Raises `InvalidPlacement`, `UnknownTopic`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        if self._has_objects:
+            raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
+        await self._nameserver.operations.move_slot_of(topic, partition, group)

@@ -1,0 +1,40 @@
+"""Moves of queues that a test says are possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainstem.model import WriteGroupBurdens
+
+
+class FakeQueueMoves:
+    """`ports.QueueMoves`. Tests may set `placed` (by write group), `moving` (by slot), `behind` (the write groups that
+    a slot has left), `busy` (bytes per second by write group) and `refuse` (what becomes of a move); they read `begun`
+    and `asked_for_burdens`."""
+
+    def __init__(self) -> None:
+        self.placed: dict[int, tuple[int, ...]] = {}
+        self.moving: dict[int, int] = {}
+        self.behind: dict[int, tuple[int, ...]] = {}
+        self.busy: dict[int, float] = {}
+        self.queues = 1
+        self.refuse: Callable[[str, int, int], None] = lambda topic, partition, group: None
+        self.begun: list[tuple[str, int, int]] = []
+        self.asked_for_burdens = 0
+
+    def placements(self) -> dict[int, tuple[int, ...]]:
+        return self.placed
+
+    def under_way(self) -> dict[int, int]:
+        return self.moving
+
+    def left(self, slot: int) -> tuple[int, ...]:
+        return self.behind.get(slot, ())
+
+    async def burdens(self) -> WriteGroupBurdens:
+        self.asked_for_burdens += 1
+        return WriteGroupBurdens(self.busy, dict.fromkeys(self.placed, 1), self.queues)
+
+    async def move(self, topic: str, partition: int, group: int) -> None:
+        self.refuse(topic, partition, group)
+        self.begun.append((topic, partition, group))
