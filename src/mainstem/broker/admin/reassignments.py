@@ -1,4 +1,4 @@
-"""What a partition needs so that its replicas are on the nodes that a client asks for. No I/O.
+"""Judges which move a partition needs to have its replicas on the nodes that a client asks for. No I/O.
 
 The replicas of a partition are those of its write group. So it moves to a write group that has its replicas on exactly
 these nodes; where there is none, the client is told which there are. Partitions move with their slot: a request that

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments: a partition whose replicas shall be on other nodes moves to a write group that has its
 replicas there. A partition that is there already is left alone; one that no write group suits is refused, with what
-there is. What a request begins goes on by itself: ListPartitionReassignments tells how far it is.
+there is. The moves that a request begins go on by themselves: ListPartitionReassignments lists them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ async def handle(
 
 
 class _Moving:
-    """What moves, as the answer shows it. As in Kafka, replicas that come and replicas that go are among all."""
+    """The partitions that move, as the answer shows them. As in Kafka, replicas that come and replicas that go are among all."""
 
     def __init__(self, broker: Broker, standing: ClusterStanding, moves: Sequence[MoveUnderWay], version: int) -> None:
         self.version = version
