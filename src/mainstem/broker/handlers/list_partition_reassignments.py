@@ -61,7 +61,7 @@ async def handle(
 
 
 class _Moving:
-    """The partitions that move, as the answer shows them. As in Kafka, replicas that come and replicas that go are among
+    """The partitions that move, as the answer shows them. As in Kafka, replicas that come and that go are among
     all."""
 
     def __init__(self, broker: Broker, standing: ClusterStanding, moves: Sequence[MoveUnderWay], version: int) -> None:
