@@ -103,6 +103,11 @@ class ConnectionHost(Protocol):
         """Have a connection told when it is its turn to bring batches."""
         ...
 
+    def lets_past(self, connection: Connection, size_bytes: int, *, complete: bool) -> bool:
+        """Whether a connection need not wait for its turn with the batches that have come, so many bytes; `complete`:
+        with the whole request."""
+        ...
+
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
     ) -> None:
@@ -624,7 +629,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the next frame has to wait for room in the store: then the server tells the connection its
         turn."""
         if not self._waiting_for_room:
-            if not self.dispatcher.brings_batches(*self._buffer.whole()):
+            buffer = self._buffer
+            if not self.dispatcher.brings_batches(*buffer.whole()):
+                return False
+            if self._host.lets_past(self, buffer.unread, complete=buffer.has_frame):
                 return False
             self._waiting_for_room = True
             self._host.wait_for_room(self)

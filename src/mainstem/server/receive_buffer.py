@@ -88,6 +88,12 @@ class ReceiveBuffer:
             return None
         return int(_LENGTH.unpack_from(self._buffer, self._start)[0])
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether the next frame is complete."""
+        length = self.length()
+        return length is not None and LENGTH_BYTES + length <= self._end - self._start
+
     def take(self, length: int) -> memoryview | None:
         """The next frame without its prefix, or None while it is incomplete: then room is made for more of
         it. `length` is what `length()` said, once checked."""
