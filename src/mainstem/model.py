@@ -111,6 +111,9 @@ class FeatureLevel(enum.IntEnum):
     """Arrivals, and snapshots of write groups, that name what a replica applies first in all write groups that queues
     came through."""
 
+    RECALLABLE = 15
+    """Moves of slots that are noted in the metadata when they begin, and may be taken back before."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

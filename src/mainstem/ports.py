@@ -494,6 +494,10 @@ class QueueMoves(Protocol):
         `nameserver` error says why it cannot."""
         ...
 
+    async def take_back(self, slot: int) -> None:
+        """Have a slot stay where it is that has not begun to move; a `nameserver` error says why it cannot."""
+        ...
+
 
 class MetadataAdmin(Protocol):
     """Changes to the metadata. Each raises a `nameserver` error when refused; durable when it returns."""

@@ -407,6 +407,9 @@ def test_a_queue_moves_and_is_waited_for(capsys: pytest.CaptureFixture[str]) -> 
         assert "t:1 is in write group 2, with its slot 7" in capsys.readouterr().out
         assert run([*words, address, "--to", "3"]) == 0
         assert "t:1 moves to write group 3" in capsys.readouterr().out
+        assert run([*words, address, "--cancel"]) == 0
+        assert "t:1 stays in write group 2" in capsys.readouterr().out
+        assert run([*words, address, "--cancel", "--to", "3"]) == 2
         assert run(["cluster", "status", "--http", address]) == 0
         assert "slot 7 moves from write group 0 to 2: waits, as a transaction is open in t:1" in capsys.readouterr().out
         assert run([*words, address]) == 2

@@ -195,7 +195,7 @@ class FakeViews:
     async def add_write_groups(self, total: int, replication_factor: int | None) -> str | None:
         return None
 
-    async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
+    async def move_queue(self, topic: str, partition: int, group: int | None) -> str | None:
         return None
 
     async def remove_node(self, node_id: int) -> str | None:

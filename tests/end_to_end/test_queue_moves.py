@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import AcknowledgeType, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.clients.drivers import librdkafka
+from kafka import TopicPartition as PythonPartition
+from kafka.errors import NoReassignmentInProgressError
+from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.sharing import Sharing
 from tests.end_to_end.load import Load, Queue
 from tests.end_to_end.readers import read_all
@@ -143,6 +145,8 @@ def test_transactions_go_on_behind_a_move(node: Serving) -> None:
             seconds=PATIENCE_SECONDS,
             what="that the move waits for the transaction",
         )
+        if not number:
+            cancelled_and_begun_again(node, BANK, to)
         producer.produce(BANK, b"last of %d" % number, partition=0)
         if number % 3 == 1:
             producer.abort_transaction(PATIENCE_SECONDS)
@@ -163,6 +167,26 @@ def test_transactions_go_on_behind_a_move(node: Serving) -> None:
             reader.close()
         node.kill()
         node.start()
+
+
+def cancelled_and_begun_again(node: Serving, topic: str, to: int) -> None:
+    """A move that waits is listed, cancelled by a client of Kafka, begun anew, taken back on the command line, and
+    begun a third time."""
+    python = kafka_python.admin(node.kafka)
+    queue = PythonPartition(topic, 0)
+    again = ("cluster", "move-queue", f"{topic}:0", "--to", str(to))
+    try:
+        (listed,) = python.list_partition_reassignments().items()
+        assert listed[0] == queue
+        assert python.alter_partition_reassignments({queue: None}) == {queue: None}
+        assert python.list_partition_reassignments() == {}
+        assert python.alter_partition_reassignments({queue: None}) == {queue: NoReassignmentInProgressError}
+    finally:
+        python.close()
+    mainstem(node, *again)
+    assert "stays in write group" in mainstem(node, "cluster", "move-queue", f"{topic}:0", "--cancel")
+    assert "is not on its way" in refused(node, "cluster", "move-queue", f"{topic}:0", "--cancel")
+    mainstem(node, *again)
 
 
 def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainstem.model import WriteGroupBurdens
+from mainstem.nameserver.errors import MoveBegun, NotMoving
 
 
 class FakeQueueMoves:
     """`ports.QueueMoves`. Tests may set `placed` (by write group), `moving` (by slot), `behind` (the write groups that
-    a slot has left), `busy` (bytes per second by write group) and `refuse` (what becomes of a move); they read `begun`
-    and `asked_for_burdens`."""
+    a slot has left), `busy` (bytes per second by write group) and `refuse` (what becomes of a move) and `late` (the
+    slots whose moves cannot be taken back any more); they read `begun` and `asked_for_burdens`."""
 
     def __init__(self) -> None:
         self.placed: dict[int, tuple[int, ...]] = {}
@@ -21,6 +22,7 @@ class FakeQueueMoves:
         self.refuse: Callable[[str, int, int], None] = lambda topic, partition, group: None
         self.begun: list[tuple[str, int, int]] = []
         self.asked_for_burdens = 0
+        self.late: set[int] = set()
 
     def placements(self) -> dict[int, tuple[int, ...]]:
         return self.placed
@@ -38,3 +40,9 @@ class FakeQueueMoves:
     async def move(self, topic: str, partition: int, group: int) -> None:
         self.refuse(topic, partition, group)
         self.begun.append((topic, partition, group))
+
+    async def take_back(self, slot: int) -> None:
+        if slot in self.late:
+            raise MoveBegun("it is too late")
+        if self.moving.pop(slot, None) is None:
+            raise NotMoving("it is there")

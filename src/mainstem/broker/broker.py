@@ -31,7 +31,7 @@ from mainstem.broker.topics.topic_changes import TopicChanges
 from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator
 from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import ForwardedClient, ResourceType, Topic, WriteGroupBurdens
-from mainstem.nameserver.errors import InvalidConfig, InvalidPlacement
+from mainstem.nameserver.errors import InvalidConfig, InvalidPlacement, NotMoving
 from mainstem.ports import (
     BrokerLeadership,
     ClientStore,
@@ -146,6 +146,9 @@ class NothingMoves:
 
     async def move(self, topic: str, partition: int, group: int) -> None:
         raise InvalidPlacement("queues of this node do not move")
+
+    async def take_back(self, slot: int) -> None:
+        raise NotMoving("queues of this node do not move")
 
 
 class UnboundedRoom:

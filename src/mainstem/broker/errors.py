@@ -74,6 +74,8 @@ _ERROR_OF_REFUSAL: dict[type, ErrorCode] = {
     metadata.FeatureLevelTooLow: ErrorCode.UNSUPPORTED_VERSION,
     metadata.FeatureLevelNotReady: ErrorCode.FEATURE_UPDATE_FAILED,
     metadata.InvalidPlacement: ErrorCode.POLICY_VIOLATION,
+    metadata.NotMoving: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    metadata.MoveBegun: ErrorCode.REASSIGNMENT_IN_PROGRESS,
     # clients look for the controller anew, and try again there
     metadata.MetadataUnavailable: ErrorCode.NOT_CONTROLLER,
     # the request may still come about: the next leader of the write group sees to it

@@ -44,6 +44,14 @@ class InvalidPlacement(NameserverError):
     exist."""
 
 
+class NotMoving(NameserverError):
+    """A slot is not on its way to another write group."""
+
+
+class MoveBegun(NameserverError):
+    """A slot is on its way already, and arrives."""
+
+
 class InvalidRoles(NameserverError):
     """A node cannot have these roles: it holds what a role that it lacks is for."""
 
@@ -157,6 +165,8 @@ _REFUSALS: dict[str, type[NameserverError]] = {
         InvalidReplicationFactor,
         InvalidConfig,
         InvalidPlacement,
+        NotMoving,
+        MoveBegun,
         InvalidRoles,
         InvalidMembership,
         NodeIdTaken,

@@ -33,7 +33,9 @@ from mainstem.rpc.messages.metadata import (
     WantMove,
     WantNodeRemoval,
     WantPreference,
+    WantSlotKept,
     WantSlotMove,
+    WantSlotMoveBegun,
     WantSlotMoved,
     WantSlotSettled,
     WantTenant,
@@ -130,6 +132,17 @@ class ClusterOperations:
         `FeatureLevelTooLow`, `MetadataUnavailable`."""
         self._check_level(FeatureLevel.MOVABLE, "a move between write groups")
         await self._change(WantSlotMove(name, partition, group))
+
+    async def slot_move_begins(self, slot: int, group: int, number: int) -> None:
+        """Note that a slot is about to be fenced. Raises `InvalidPlacement` where the move was taken back,
+        `MetadataUnavailable`."""
+        await self._change(WantSlotMoveBegun(slot, group, number))
+
+    async def keep_slot(self, slot: int) -> None:
+        """Take the move of a slot back. Raises `NotMoving`, `MoveBegun` where it is too late, `FeatureLevelTooLow`,
+        `MetadataUnavailable`."""
+        self._check_level(FeatureLevel.RECALLABLE, "to take back a move between write groups")
+        await self._change(WantSlotKept(slot))
 
     async def slot_moved(self, slot: int, group: int, number: int, others: Sequence[int]) -> None:
         """Note that a slot has moved; the write groups `others` have records of its queues. Raises `InvalidPlacement`,

@@ -282,9 +282,22 @@ def test_a_queue_on_its_way_goes_on_and_is_listed() -> None:
     code, why = admin.told(0, (4,))
     assert code == ErrorCode.REASSIGNMENT_IN_PROGRESS
     assert "write group 3, on nodes 2, 3, 4" in why
-    assert admin.told(0, None)[0] == ErrorCode.REASSIGNMENT_IN_PROGRESS
-    assert admin.told(2, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
     assert not admin.moves.begun
+
+
+def test_a_move_that_has_not_begun_is_cancelled() -> None:
+    admin = QueuesMoving()
+    admin.moves.moving = {admin.slot(index): 3 for index in range(4)}
+    admin.moves.late = {admin.slot(2)}
+    assert admin.told(0, None) == (ErrorCode.NONE, "")
+    assert admin.told(0, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
+    assert admin.told(1, (3, 1, 2)) == (ErrorCode.NONE, ""), "the nodes where it is: it stays"
+    assert admin.told(2, None) == (ErrorCode.REASSIGNMENT_IN_PROGRESS, "it is too late")
+    assert admin.moves.moving.keys() == {admin.slot(2), admin.slot(3)}
+    del admin.moves.moving[admin.slot(2)]
+    admin.moves.late.clear()
+    admin.moves.under_way = lambda: {admin.slot(2): 3}  # type: ignore[method-assign]
+    assert admin.told(2, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is there"), "it arrived meanwhile"
 
 
 def test_the_reason_is_told_once() -> None:

@@ -6,10 +6,18 @@ import pytest
 from tests.nameserver.state.test_state import CLUSTER, new_topic, replayed
 
 from mainstem.model import FeatureLevel, slot_of
-from mainstem.nameserver.errors import FeatureLevelTooLow, InconsistentCommand, InvalidConfig, InvalidPlacement
+from mainstem.nameserver.errors import (
+    FeatureLevelTooLow,
+    InconsistentCommand,
+    InvalidConfig,
+    InvalidPlacement,
+    MoveBegun,
+    NotMoving,
+)
 from mainstem.nameserver.state.commands import (
     ChangeTopicConfigs,
     Command,
+    KeepSlot,
     MoveReplica,
     MoveSlot,
     PlaceWriteGroups,
@@ -17,6 +25,7 @@ from mainstem.nameserver.state.commands import (
     RegisterNode,
     SetDraining,
     SettleSlot,
+    SlotMoveBegins,
     SlotMoved,
     SlotWished,
     WriteGroupsAdded,
@@ -90,10 +99,61 @@ def test_a_snapshot_tells_the_same() -> None:
     assert slots(late) == slots(state)
     for known in ("wishes", "numbers", "others"):
         assert getattr(late.moving_slots, known) == getattr(state.moving_slots, known)
-    assert late.moving_slots.wishes == {SLOT + 2: WishedMove(wished(state, SLOT + 2).group, 1)}
+    assert late.moving_slots.wishes == {SLOT + 2: WishedMove(wished(state, SLOT + 2).group, 1, begun=True)}
     events = differences(cluster(), late)
     assert SlotWished(SLOT + 2) in events
     assert WriteGroupsAdded(late.placements, slots(late), late.moving_slots.numbers, late.moving_slots.others) in events
+
+
+def test_a_move_is_taken_back_until_it_begins() -> None:
+    state = cluster(level=FeatureLevel.RECALLABLE)
+    first = wished(state)
+    with pytest.raises(NotMoving):
+        state.check(KeepSlot(SLOT, first.group, 1))
+    state.apply(first)
+    kept = KeepSlot(SLOT, first.group, first.number)
+    state.check(kept)
+    state.apply(kept)
+    assert not state.moving_slots.wishes
+    begins = SlotMoveBegins(SLOT, first.group, first.number)
+    with pytest.raises(InvalidPlacement, match="any more"):
+        state.check(begins)  # a leader of the write group that has not heard of it
+    state.apply(begins)  # it was proposed before
+    assert not state.moving_slots.wishes
+    other = next(group for group in range(4) if group not in (slots(state)[SLOT], first.group))
+    second = MoveSlot(SLOT, other, 1)
+    state.check(second)
+    state.apply(second)
+    with pytest.raises(InvalidPlacement, match="any more"):
+        state.check(begins)  # of the move before, which has the same number
+    state.apply(kept)
+    assert state.moving_slots.wishes == {SLOT: WishedMove(other, 1)}, "the other move goes on"
+    begins = SlotMoveBegins(SLOT, other, 1)
+    for _ in range(2):
+        state.check(begins)
+        state.apply(begins)
+    late = replayed(list(state.commands()))
+    for known in (state, late):
+        assert known.moving_slots.wishes == {SLOT: WishedMove(other, 1, begun=True)}
+        with pytest.raises(MoveBegun):
+            known.check(KeepSlot(SLOT, other, 1))
+    state.apply(KeepSlot(SLOT, other, 1))
+    assert state.moving_slots.wishes, "proposed before it began"
+    state.check(SlotMoved(SLOT, other, 1, []))
+
+
+def test_moves_that_were_wished_for_at_a_lower_level_are_not_taken_back() -> None:
+    """The leader of the write group may have fenced the slot without a word."""
+    state = cluster()
+    state.apply(wished(state))
+    with pytest.raises(FeatureLevelTooLow):
+        state.check(KeepSlot(SLOT, wished(state).group, 1))
+    assert replayed(list(state.commands())).moving_slots.wishes == state.moving_slots.wishes
+    assert not any(isinstance(it, SlotMoveBegins) for it in state.commands()), "other programs would not know it"
+    state.apply(RaiseFeatureLevel(FeatureLevel.RECALLABLE))
+    for known in (state, replayed(list(state.commands()))):
+        with pytest.raises(MoveBegun):
+            known.check(KeepSlot(SLOT, wished(state).group, 1))
 
 
 def test_wishes_that_cannot_be_are_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.model import SLOTS, Outcome, slot_of
+from mainstem.nameserver.errors import InvalidPlacement
 from mainstem.storage.cluster.slot_mover import MetadataOfMoves, Wish
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups import control
@@ -36,13 +37,21 @@ class Moves:
         self.numbers: dict[int, int] = {}
         self.unsettled: set[int] = set()
         self.told: list[tuple[int, int, list[int]]] = []
+        self.notes_begins = False
+        self.begun: list[tuple[int, Wish]] = []
         node.opened = self.opened
 
     def opened(self) -> None:
         self.node.storage.grow(self.node.slots or [], 3, self.numbers)
         self.node.storage.mover.metadata = MetadataOfMoves(
-            lambda: self.wishes, lambda: self.unsettled, self.moved, self.settled
+            lambda: self.wishes, lambda: self.unsettled, self.moved, self.settled, self.begins
         )
+
+    async def begins(self, slot: int, wish: Wish) -> None:
+        if self.wishes.get(slot) != wish:
+            raise InvalidPlacement("not any more")
+        self.begun.append((slot, wish))
+        self.wishes[slot] = wish._replace(begun=True)
 
     async def moved(self, slot: int, wish: Wish, others: Sequence[int]) -> None:
         self.told.append((slot, wish.group, list(others)))
@@ -58,7 +67,7 @@ class Moves:
         self.unsettled.discard(slot)
 
     def wish(self, group: int) -> None:
-        self.wishes[SLOT] = Wish(group, self.numbers.get(SLOT, 0) + 1)
+        self.wishes[SLOT] = Wish(group, self.numbers.get(SLOT, 0) + 1, not self.notes_begins)
         self.node.storage.mover.wake()
 
     async def move(self, group: int) -> None:
@@ -139,6 +148,27 @@ def test_no_batch_is_taken_behind_the_fence_and_reads_go_on(tmp_path: Path) -> N
             assert other.outcome is Outcome.OK, "other slots take batches all the while"
         assert refused
         assert await node.read_offsets() == list(range(node.offsets().high_watermark))
+
+    moving(tmp_path, story)
+
+
+def test_a_slot_is_fenced_only_once_it_is_noted_that_it_moves(tmp_path: Path) -> None:
+    async def story(node: SmallNode, moves: Moves) -> None:
+        moves.notes_begins = True
+        await node.fill(2)
+        known = {SLOT: Wish(AWAY, 1, begun=False)}
+        mover = node.storage.mover
+        mover.metadata = mover.metadata._replace(wishes=lambda: known)  # lags: the wish was taken back
+        await mover.look()
+        assert mover.standing == {SLOT: "not any more"}
+        assert not node.storage.state.moves.fences
+        (taken,) = await node.append(new_batch(QUEUE, 100))
+        assert taken.outcome is Outcome.OK
+        moves.opened()
+        await moves.move(AWAY)
+        assert moves.begun == [(SLOT, Wish(AWAY, 1, begun=False))]
+        assert histories(node) == [Stay(HOME, 0), Stay(AWAY, 3)]
+        assert await node.read_offsets() == [0, 1, 2]
 
     moving(tmp_path, story)
 

@@ -26,6 +26,12 @@ class Judgement(NamedTuple):
     message: str | None = None
 
 
+class WantedStay(NamedTuple):
+    """A slot is to stay where it is: its move is taken back."""
+
+    slot: int
+
+
 class WantedMove(NamedTuple):
     """A slot is to move, for the sake of this partition, to one of these write groups."""
 
@@ -38,6 +44,9 @@ class WantedMove(NamedTuple):
 DONE = Judgement(ErrorCode.NONE)
 UNKNOWN = Judgement(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_MOVING = Judgement(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+
+
+Judged = Judgement | WantedMove | WantedStay
 
 
 def _refused(why: str) -> Judgement:
@@ -63,7 +72,7 @@ class Reassignments:
         self.wanted: dict[int, WantedMove] = {}
         """By slot."""
 
-    def judged(self, name: str, partition: int, replicas: tuple[int, ...] | None) -> Judgement | WantedMove:
+    def judged(self, name: str, partition: int, replicas: tuple[int, ...] | None) -> Judged:
         """`replicas` None: a move is to be cancelled."""
         topic = self._broker.metadata.topic(name)
         if topic is None or not 0 <= partition < topic.partitions:
@@ -75,7 +84,7 @@ class Reassignments:
         if fault := self._fault(replicas, self._placements.get(group, ())):
             return fault
         if slot in self._under_way:
-            return self._asked_under_way(slot, self._under_way[slot], replicas)
+            return self._asked_under_way(slot, group, replicas)
         groups = self._fitting(slot, replicas)
         if not groups:
             return _refused(self._no_such_nodes(replicas))
@@ -86,13 +95,9 @@ class Reassignments:
         self._staying.setdefault(slot, f"{name}:{partition}")
         return DONE
 
-    def _cancelled(self, slot: int, group: int) -> Judgement:
+    def _cancelled(self, slot: int, group: int) -> Judged:
         if slot in self._under_way:
-            return Judgement(
-                ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"slot {slot} is on its way to write group {self._under_way[slot]}, which cannot be taken back: see "
-                "mainstem cluster status",
-            )
+            return WantedStay(slot)
         move = self._replica_moves.get(group)
         if move is None:
             return NOT_MOVING
@@ -117,13 +122,18 @@ class Reassignments:
             )
         return None
 
-    def _asked_under_way(self, slot: int, to: int, replicas: tuple[int, ...]) -> Judgement:
+    def _asked_under_way(self, slot: int, group: int, replicas: tuple[int, ...]) -> Judged:
+        """As in Kafka, who asks for the nodes that a partition leaves wants it to stay."""
+        to = self._under_way[slot]
         nodes = self._placements.get(to, ())
         if set(nodes) == set(replicas):
             return DONE
+        if set(self._placements.get(group, ())) == set(replicas):
+            return WantedStay(slot)
         return Judgement(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"slot {slot} is on its way to write group {to}, on nodes {_numbers(nodes)}: wait until it is there",
+            f"slot {slot} is on its way to write group {to}, on nodes {_numbers(nodes)}: wait until it is there, or "
+            "cancel that first",
         )
 
     def _fitting(self, slot: int, replicas: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,9 +6,17 @@ there is. The moves that a request begins go on by themselves: ListPartitionReas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
-from mainstem.broker.admin.reassignments import DONE, Judgement, Reassignments, WantedMove, least_loaded
+from mainstem.broker.admin.reassignments import (
+    DONE,
+    Judged,
+    Judgement,
+    Reassignments,
+    WantedMove,
+    WantedStay,
+    least_loaded,
+)
 from mainstem.broker.broker import Broker
 from mainstem.broker.errors import error_of_refusal
 from mainstem.broker.request_context import RequestContext
@@ -57,7 +65,7 @@ async def _answered(
         broker, await _replica_moves(broker, request), may_change_factor=request.allow_replication_factor_change
     )
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
-    found: list[list[Judgement | WantedMove]] = []
+    found: list[list[Judged]] = []
     for topic in request.topics:
         await pace.step()
         of_topic = []
@@ -65,7 +73,8 @@ async def _answered(
             await pace.step()
             of_topic.append(reassignments.judged(topic.name, asked.partition_index, asked.replicas))
         found.append(of_topic)
-    begun = await _begun(broker, list(reassignments.wanted.values()))
+    stays = {each.slot for of_topic in found for each in of_topic if isinstance(each, WantedStay)}
+    decided = {**await _taken_back(broker, stays), **await _begun(broker, list(reassignments.wanted.values()))}
     told: set[Judgement] = set()
     responses = []
     for topic, of_topic in zip(request.topics, found, strict=True):
@@ -73,7 +82,7 @@ async def _answered(
         answers = []
         for asked, each in zip(topic.partitions, of_topic, strict=True):
             await pace.step()
-            judgement = begun[each.slot] if isinstance(each, WantedMove) else each
+            judgement = each if isinstance(each, Judgement) else decided[each.slot]
             answers.append(
                 ReassignablePartitionResponse(
                     partition_index=asked.partition_index,
@@ -92,6 +101,11 @@ async def _replica_moves(broker: Broker, request: AlterPartitionReassignmentsReq
     return await broker.standing.moves() if broker.standing is not None and cancels else ()
 
 
+async def _taken_back(broker: Broker, slots: Iterable[int]) -> Mapping[int, Judgement]:
+    """Have these slots stay where they are. Returns what became of each."""
+    return {slot: _judgement(await _outcome(broker.queue_moves.take_back(slot))) for slot in slots}
+
+
 async def _begun(broker: Broker, wanted: Sequence[WantedMove]) -> Mapping[int, Judgement]:
     """Begin these moves. Returns what became of each, by slot."""
     if any(len(move.groups) > 1 for move in wanted):
@@ -103,22 +117,30 @@ async def _begun(broker: Broker, wanted: Sequence[WantedMove]) -> Mapping[int, J
     for start in range(0, len(moves), MOVES_AT_ONCE_MAX):
         some = moves[start : start + MOVES_AT_ONCE_MAX]
         async with asyncio.TaskGroup() as tasks:
-            beginning = [tasks.create_task(_begin(broker, move, group)) for move, group in some]
+            beginning = [
+                tasks.create_task(_outcome(broker.queue_moves.move(move.topic, move.partition, group)))
+                for move, group in some
+            ]
         for (move, _), task in zip(some, beginning, strict=True):
-            outcome = task.result()
-            if isinstance(outcome, MetadataUnavailable):
-                raise outcome
-            begun[move.slot] = outcome
+            begun[move.slot] = _judgement(task.result())
     return begun
 
 
-async def _begin(broker: Broker, move: WantedMove, group: int) -> Judgement | MetadataUnavailable:
+async def _outcome(change: Awaitable[None]) -> MainstemError | None:
+    """Why a change of the metadata was not made, if it was not."""
     try:
-        await broker.queue_moves.move(move.topic, move.partition, group)
-    except MetadataUnavailable as failure:
-        return failure
-    except InvalidPlacement as refusal:
+        await change
+    except MainstemError as error:
+        return error
+    return None
+
+
+def _judgement(refusal: MainstemError | None) -> Judgement:
+    """Raises `MetadataUnavailable`, which is nothing that a partition can do anything about."""
+    if refusal is None:
+        return DONE
+    if isinstance(refusal, MetadataUnavailable):
+        raise refusal
+    if isinstance(refusal, InvalidPlacement):
         return Judgement(ErrorCode.INVALID_REPLICA_ASSIGNMENT, str(refusal))
-    except MainstemError as refusal:
-        return Judgement(error_of_refusal(refusal), str(refusal))
-    return DONE
+    return Judgement(error_of_refusal(refusal), str(refusal))

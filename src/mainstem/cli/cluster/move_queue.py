@@ -21,25 +21,31 @@ LOOK_SECONDS = 0.2
 
 @click.command("move-queue")
 @click.argument("queue", metavar="TOPIC:PARTITION")
-@click.option("--to", "group", type=click.IntRange(min=0), required=True, help="The write group to move it to.")
+@click.option("--to", "group", type=click.IntRange(min=0), help="The write group to move it to.")
 @click.option("--wait", is_flag=True, help="Return when it is there.")
+@click.option("--cancel", is_flag=True, help="Take back a move that has not begun.")
 @options.http_only
 @options.token
 @options.as_json
-def command(http: str, token: str | None, queue: str, group: int, wait: bool, as_json: bool) -> None:
+def command(
+    http: str, token: str | None, queue: str, group: int | None, wait: bool, cancel: bool, as_json: bool
+) -> None:
     """Move a queue to another write group, while clients produce to it and consume it.
 
     Its slot moves, with all queues that hash to it: mostly it is the only one. Producers are refused for the moment of
     the move, and send again. Readers go on with what the queue had before, which stays where it is. Both write groups
     must have their replicas on the same nodes; queues of internal and of compacted topics do not move. A move waits
-    until no transaction is open in the queue; `cluster status` shows what it waits for.
+    until no transaction is open in the queue; `cluster status` shows what it waits for. As long as it waits, it can be
+    taken back.
     """
+    if (group is None) != cancel or (cancel and wait):
+        raise click.UsageError("give --to GROUP, or --cancel alone")
     topic, partition = names.queue_of(queue)
     node = HttpNode(http, token)
     node.post("/v1/cluster/move-queue", MoveQueueRequest(topic=topic, partition=partition, to=group))
     subject = f"/v1/cluster/explain/partition/{topic}/{partition}"
     view = node.get(subject, ExplanationView)
-    if wait and view.group != group:
+    if wait and group is not None and view.group != group:
         with StatusLine(None) as line:
             while (view := node.get(subject, ExplanationView)).group != group:
                 moves = node.get("/v1/cluster", ClusterView).slot_moves
@@ -47,6 +53,8 @@ def command(http: str, token: str | None, queue: str, group: int, wait: bool, as
                 time.sleep(LOOK_SECONDS)
     if as_json:
         print_json({"topic": topic, "partition": partition, "slot": view.slot, "group": view.group, "to": group})
+    elif cancel:
+        click.echo(f"{queue} stays in write group {view.group}, with its slot {view.slot}")
     elif view.group == group:
         click.echo(f"{queue} is in write group {group}, with its slot {view.slot}")
     else:

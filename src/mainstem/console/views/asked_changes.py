@@ -147,12 +147,12 @@ class MoveQueueRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     partition: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
-    to: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
-    """The write group."""
+    to: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)] | None
+    """The write group; None: the queue stays where it is, a move that has not begun is taken back."""
 
     @property
     def operation(self) -> str:
-        return "MoveQueue"
+        return "CancelMoveOfQueue" if self.to is None else "MoveQueue"
 
     @property
     def resource(self) -> str:

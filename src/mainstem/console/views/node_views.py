@@ -63,9 +63,9 @@ class ClusterViews(Protocol):
         begin."""
         ...
 
-    async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
-        """Have the slot of a partition move to another write group, with all queues that hash to it. Returns why that
-        cannot be, or None when it is noted."""
+    async def move_queue(self, topic: str, partition: int, group: int | None) -> str | None:
+        """Have the slot of a partition move to another write group, with all queues that hash to it; None: take such a
+        move back. Returns why that cannot be, or None when it is noted."""
         ...
 
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:

@@ -41,6 +41,7 @@ from mainstem.nameserver.state.commands import (
     CreateTopic,
     DeleteTopic,
     Event,
+    KeepSlot,
     MoveReplica,
     MoveSlot,
     MoveTokenExpiry,
@@ -56,6 +57,7 @@ from mainstem.nameserver.state.commands import (
     RemoveScramCredential,
     SetDraining,
     SettleSlot,
+    SlotMoveBegins,
     SlotMoved,
     TopicConfigsChanged,
     TopicCreated,
@@ -91,7 +93,9 @@ from mainstem.rpc.messages.metadata import (
     WantProducerIds,
     WantQuotas,
     WantResourceConfigs,
+    WantSlotKept,
     WantSlotMove,
+    WantSlotMoveBegun,
     WantSlotMoved,
     WantSlotSettled,
     WantTenant,
@@ -178,6 +182,10 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: _more_write_groups(wanted, state)]
         case WantSlotMove(name=name, partition=partition, group=group):
             return [lambda _: _slot_move(name, partition, group, state)]
+        case WantSlotMoveBegun(slot=slot, group=group, number=number):
+            return [lambda _: SlotMoveBegins(slot, group, number)]
+        case WantSlotKept(slot=slot):
+            return [lambda _: _recall(slot, state)]
         case WantSlotMoved(slot=slot, group=group, number=number, others=others):
             return [lambda _: SlotMoved(slot, group, number, list(others))]
         case WantSlotSettled(slot=slot, number=number):
@@ -298,6 +306,11 @@ def _slot_move(name: str, partition: int, group: int, state: MetadataState) -> M
         raise InvalidPlacement(f"topic {name!r} has {topic.partitions} partitions, and no partition {partition}")
     slot = slot_of(topic.queue_id(partition))
     return MoveSlot(slot, group, state.moving_slots.next_number(slot))
+
+
+def _recall(slot: int, state: MetadataState) -> KeepSlot:
+    wish = state.moving_slots.wish_to_recall(slot)
+    return KeepSlot(slot, wish.group, wish.number)
 
 
 def _more_write_groups(wanted: WantWriteGroups, state: MetadataState) -> AddWriteGroups:

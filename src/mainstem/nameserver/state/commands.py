@@ -86,6 +86,22 @@ class MoveSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mov
     """How often the slot has moved then."""
 
 
+class SlotMoveBegins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="slot_move_begins"):
+    """This move of the slot cannot be taken back any more: the write group in which it is may fence it from now on."""
+
+    slot: int
+    group: int
+    number: int
+
+
+class KeepSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="keep_slot"):
+    """This move of the slot, which has not begun, is taken back."""
+
+    slot: int
+    group: int
+    number: int
+
+
 class SlotMoved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="slot_moved"):
     """The slot is in this write group from now on."""
 
@@ -340,6 +356,8 @@ KnownCommand = (
     | PreferLeader
     | AddWriteGroups
     | MoveSlot
+    | SlotMoveBegins
+    | KeepSlot
     | SlotMoved
     | SettleSlot
     | SetDraining
@@ -392,6 +410,8 @@ def level_of(command: Command) -> FeatureLevel:
             return FeatureLevel.CONFIGURED
         case MoveSlot() | SlotMoved() | SettleSlot():
             return FeatureLevel.MOVABLE
+        case SlotMoveBegins() | KeepSlot():
+            return FeatureLevel.RECALLABLE
         case _:
             return FeatureLevel.FIRST
 

@@ -1,8 +1,12 @@
 """The slots that move between write groups with their queues, and those that have moved.
 
 A wish (`MoveSlot`) stands until the leaders of both write groups have moved the slot there, and the new one's says so
-(`SlotMoved`); the slot table follows then. Until retention has removed what the queues had in other write groups
-(`SettleSlot`), the replicas of all these stay on their node: what leads a queue has to reach all that it has.
+(`SlotMoved`); the slot table follows then. Before the old one's leader fences the slot it has that noted
+(`SlotMoveBegins`); until then the wish can be taken back (`KeepSlot`), so that no slot is fenced that nobody wants to
+move. The number of a move that was taken back is used again: no log has it.
+
+Until retention has removed what the queues had in other write groups (`SettleSlot`), the replicas of all these stay on
+their node: what leads a queue has to reach all that it has.
 """
 
 from __future__ import annotations
@@ -11,14 +15,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
-from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement
-from mainstem.nameserver.state.commands import Command, MoveSlot, SettleSlot, SlotMoved
+from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
+from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
 
 
 class WishedMove(NamedTuple):
     group: int
     number: int
     """How often the slot has moved then."""
+    begun: bool = False
+    """Whether the slot may be fenced by now, so that the move is not taken back any more."""
 
 
 class MovingSlots:
@@ -88,9 +94,25 @@ class MovingSlots:
                 f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not move"
             )
 
+    def check_begin(self, command: SlotMoveBegins) -> None:
+        """Raises `InvalidPlacement` unless this is what is wished for."""
+        wish = self.wishes.get(command.slot)
+        if wish is None or (wish.group, wish.number) != (command.group, command.number):
+            raise InvalidPlacement(f"slot {command.slot} is not to move to write group {command.group} any more")
+
+    def wish_to_recall(self, slot: int) -> WishedMove:
+        """The move of a slot that can be taken back. Raises `NotMoving`, `MoveBegun`."""
+        wish = self.wishes.get(slot)
+        if wish is None:
+            raise NotMoving(f"slot {slot} is not on its way to another write group")
+        if wish.begun:
+            raise MoveBegun(f"slot {slot} is on its way to write group {wish.group}, and cannot be taken back any more")
+        return wish
+
     def check_moved(self, command: SlotMoved) -> None:
         """Raises `InvalidPlacement` unless this is what is wished for."""
-        if self.wishes.get(command.slot) != (command.group, command.number):
+        wish = self.wishes.get(command.slot)
+        if wish is None or (wish.group, wish.number) != (command.group, command.number):
             raise InvalidPlacement(f"slot {command.slot} is not to move to write group {command.group} any more")
 
     def check_replica(self, group: int, slots: Sequence[int]) -> None:
@@ -118,10 +140,20 @@ class MovingSlots:
 
     # after the log
 
-    def wish(self, command: MoveSlot) -> None:
+    def wish(self, command: MoveSlot, *, begun: bool) -> None:
+        """`begun`: it is not noted when the slot may be fenced."""
         if not 0 <= command.slot < SLOTS_OF_ALL:
             raise InconsistentCommand(f"there is no slot {command.slot}")
-        self.wishes[command.slot] = WishedMove(command.group, command.number)
+        self.wishes[command.slot] = WishedMove(command.group, command.number, begun)
+
+    def begin(self, command: SlotMoveBegins) -> None:
+        wish = self.wishes.get(command.slot)
+        if wish is not None and (wish.group, wish.number) == (command.group, command.number):
+            self.wishes[command.slot] = wish._replace(begun=True)
+
+    def keep(self, command: KeepSlot) -> None:
+        if self.wishes.get(command.slot) == (command.group, command.number, False):
+            del self.wishes[command.slot]
 
     def moved(self, command: SlotMoved) -> None:
         if not 0 <= command.slot < SLOTS_OF_ALL or command.number <= self.numbers.get(command.slot, 0):
@@ -136,13 +168,16 @@ class MovingSlots:
 
     # snapshots
 
-    def commands(self, slots: Sequence[int]) -> Iterator[Command]:
+    def commands(self, slots: Sequence[int], *, recallable: bool) -> Iterator[Command]:
+        """`recallable`: it is noted when moves begin."""
         for slot, number in sorted(self.numbers.items()):
             yield SlotMoved(slot, slots[slot], number, list(self.others.get(slot, ())))
             if slot not in self.others:
                 yield SettleSlot(slot, number)
         for slot, wish in sorted(self.wishes.items()):
             yield MoveSlot(slot, wish.group, wish.number)
+            if wish.begun and recallable:
+                yield SlotMoveBegins(slot, wish.group, wish.number)
 
 
 def _first_in(topic: Topic, slots: Collection[int]) -> int | None:

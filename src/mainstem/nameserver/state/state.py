@@ -66,6 +66,7 @@ from mainstem.nameserver.state.commands import (
     Event,
     FeatureLevelRaised,
     KeepAbsentUsersSecret,
+    KeepSlot,
     LoggedChange,
     MoveReplica,
     MoveSlot,
@@ -84,6 +85,7 @@ from mainstem.nameserver.state.commands import (
     SetScramCredential,
     SetTenant,
     SettleSlot,
+    SlotMoveBegins,
     SlotMoved,
     SlotWished,
     UnknownCommand,
@@ -278,6 +280,10 @@ class MetadataState:
                     self.topic_table.by_number.values(),
                     has_remote_store=self._has_remote_store,
                 )
+            case SlotMoveBegins():
+                self.moving_slots.check_begin(command)
+            case KeepSlot():
+                self.moving_slots.wish_to_recall(command.slot)
             case SlotMoved():
                 self.moving_slots.check_moved(command)
             case PreferLeader():
@@ -392,6 +398,11 @@ class MetadataState:
         return used_slots(self.topic_table.by_number.values(), len(self._slots)) | self.moving_slots.known
 
     @property
+    def _notes_begins(self) -> bool:
+        """Whether it is noted when moves of slots begin."""
+        return self._feature_level >= FeatureLevel.RECALLABLE
+
+    @property
     def _slots(self) -> Sequence[int]:
         assert self._cluster is not None, "the cluster comes first"
         return self._cluster.slots
@@ -434,8 +445,14 @@ class MetadataState:
             case AddWriteGroups():
                 return self._add_write_groups(command)
             case MoveSlot():
-                self.moving_slots.wish(command)
+                self.moving_slots.wish(command, begun=not self._notes_begins)
                 return SlotWished(command.slot)
+            case SlotMoveBegins():
+                self.moving_slots.begin(command)
+                return None
+            case KeepSlot():
+                self.moving_slots.keep(command)
+                return None
             case SlotMoved():
                 return self._move_slot(command)
             case SettleSlot():
@@ -553,7 +570,7 @@ class MetadataState:
         raised = [RaiseFeatureLevel(self._feature_level)] if self._feature_level > FeatureLevel.FIRST else []
         return chain(
             (self._cluster,), raised, self.node_table.commands(), self._added(),
-            list(self.moving_slots.commands(self._cluster.slots)),
+            list(self.moving_slots.commands(self._cluster.slots, recallable=self._notes_begins)),
             self.topic_table.commands(), (counters,),
             [AddAcl(*acl) for acl in self.acl_table], self.scram_table.commands(),
             [ChangeQuotas(list(entity), dict(values)) for entity, values in self.quota_table],

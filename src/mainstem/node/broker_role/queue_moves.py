@@ -46,3 +46,7 @@ class NodeQueueMoves:
         if self._has_objects:
             raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
         await self._nameserver.operations.move_slot_of(topic, partition, group)
+
+    async def take_back(self, slot: int) -> None:
+        """Raises `NotMoving`, `MoveBegun`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        await self._nameserver.operations.keep_slot(slot)

@@ -322,7 +322,10 @@ def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
     async def settled(slot: int) -> None:
         await operations.slot_settled(slot, lookups.moving_slots.numbers[slot])
 
-    return MetadataOfMoves(wishes, lambda: lookups.moving_slots.others, moved, settled)
+    async def begins(slot: int, wish: Wish) -> None:
+        await operations.slot_move_begins(slot, wish.group, wish.number)
+
+    return MetadataOfMoves(wishes, lambda: lookups.moving_slots.others, moved, settled, begins)
 
 
 def look_after(care: QueueCare, event: Event) -> None:

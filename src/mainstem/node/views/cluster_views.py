@@ -22,7 +22,7 @@ from mainstem.console.views.of_cluster import (
     SlotMoveView,
     WriteGroupView,
 )
-from mainstem.model import OWN_LEVELS, FeatureLevel, Node, NodeRole
+from mainstem.model import OWN_LEVELS, FeatureLevel, Node, NodeRole, slot_of
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.errors import NameserverError
@@ -242,8 +242,13 @@ class LocalClusterViews:
             return str(error)
         return None
 
-    async def move_queue(self, topic: str, partition: int, group: int) -> str | None:
-        return await _refusal(self._queue_moves.move(topic, partition, group))
+    async def move_queue(self, topic: str, partition: int, group: int | None) -> str | None:
+        if group is not None:
+            return await _refusal(self._queue_moves.move(topic, partition, group))
+        found = self._nameserver.lookups.topic(topic)
+        if found is None or partition >= found.partitions:
+            return f"there is no partition {partition} of topic {topic!r}"
+        return await _refusal(self._queue_moves.take_back(slot_of(found.queue_id(partition))))
 
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         if self._nameserver.others is None:

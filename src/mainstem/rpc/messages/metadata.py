@@ -148,6 +148,20 @@ class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
     group: WriteGroupNumber
 
 
+class WantSlotMoveBegun(msgspec.Struct, frozen=True, tag="slot move begins"):
+    """A slot is about to be fenced, says the node that leads its write group."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS_OF_ALL)]
+    group: WriteGroupNumber
+    number: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class WantSlotKept(msgspec.Struct, frozen=True, tag="slot kept"):
+    """The slot shall stay where it is: its move is taken back."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS_OF_ALL)]
+
+
 class WantSlotMoved(msgspec.Struct, frozen=True, tag="slot moved"):
     """A slot has moved, says the node that leads its write group; the others have records of its queues."""
 
@@ -311,6 +325,8 @@ Wanted = (
     | WantPreference
     | WantWriteGroups
     | WantSlotMove
+    | WantSlotMoveBegun
+    | WantSlotKept
     | WantSlotMoved
     | WantSlotSettled
     | WantDraining

@@ -3,8 +3,10 @@
 One move, top to bottom. Each step is known to be done by what the logs have applied, so whoever leads next goes on
 where the last leader ended:
 
-    fence     by the leader of the write group before: batches for the slot are refused; no transaction is open;
-              `SlotFenced` goes behind all that was appended
+    begin     by the leader of the write group before, once nothing stands in the way: the metadata notes that the move
+              is not taken back any more
+    fence     by the same: batches for the slot are refused; no transaction is open; `SlotFenced` goes behind all that
+              was appended
     term      by the leader of the new write group, once the fence is applied on its node: its term is no lower than
               the old one's, so that leader epochs never go back
     arrive    by the same: it logs `QueuesArrived`, with ends and producers as its own replica of the write group
@@ -65,6 +67,11 @@ class Wish(NamedTuple):
     group: int
     number: int
     """How often it has moved then."""
+    begun: bool = True
+    """Whether the metadata has noted that the slot may be fenced. Until then the wish may be taken back."""
+
+
+async def _nothing(*_args: object) -> None: ...
 
 
 class MetadataOfMoves(NamedTuple):
@@ -78,9 +85,8 @@ class MetadataOfMoves(NamedTuple):
     """A slot has moved; the other write groups that have records of its queues. May raise a `MainstemError`."""
     settled: Callable[[int], Awaitable[None]]
     """All records of a slot's queues are in its write group. May raise a `MainstemError`."""
-
-
-async def _nothing(*_args: object) -> None: ...
+    begins: Callable[[int, Wish], Awaitable[None]] = _nothing
+    """A slot is about to be fenced. Raises a `MainstemError` where the wish is taken back."""
 
 
 NO_METADATA = MetadataOfMoves(dict, tuple, _nothing, _nothing)
@@ -193,6 +199,8 @@ class SlotMover:
             return f"write groups {before} and {wish.group} do not have their replicas on the same nodes now"
         if obstacle := await self._obstacle(slot):
             return obstacle
+        if not wish.begun:
+            await self.metadata.begins(slot, wish)
         self._moves.close(slot, shut=True)
         try:
             if not (obstacle := await self._obstacle(slot)):
