@@ -16,7 +16,7 @@ from tests.clients.drivers import kafka_python
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.shell import mainstem, mainstem_json, refused
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 
@@ -93,11 +93,11 @@ def test_a_topics_factor_chooses_its_write_groups_and_clients_are_told_the_truth
 
 
 def test_a_factor_that_no_class_has_is_refused_with_those_there_are(cluster: Cluster, admin: AdminClient) -> None:
-    with pytest.raises(KafkaException) as refused:
+    with pytest.raises(KafkaException) as failed:
         admin.create_topics([NewTopic("twice", 1, 2)])["twice"].result(PATIENCE_SECONDS)
-    assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
-    assert "1 or 3 replicas" in refused.value.args[0].str()
-    assert "write-groups TOTAL --replication-factor 2" in refused.value.args[0].str()
+    assert failed.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+    assert "1 or 3 replicas" in failed.value.args[0].str()
+    assert "write-groups TOTAL --replication-factor 2" in failed.value.args[0].str()
     python = kafka_python.admin(cluster.bootstrap)
     try:
         with pytest.raises(InvalidReplicationFactorError):
@@ -184,5 +184,8 @@ def test_partitions_are_reassigned_to_write_groups_that_have_such_replicas(clust
         one = PythonPartition("reassigned", 0)
         assert python.alter_partition_reassignments({one: None}) == {one: NoReassignmentInProgressError}
         assert python.alter_partition_reassignments({one: [1, 2]}) == {one: InvalidReplicationAssignmentError}
+        alter = ("topic", "alter", "reassigned", "--replication-factor")
+        assert mainstem_json(cluster.nodes[2], *alter, "3")["moving"] == 0, "each partition has as many"
+        assert "there are some with 1, 3" in refused(cluster.nodes[2], *alter, "2")
     finally:
         python.close()

@@ -11,7 +11,7 @@ command = LazyGroup(
         "create": LazyCommand("mainstem.cli.topic.create", "Create a topic."),
         "list": LazyCommand("mainstem.cli.topic.list", "List the topics and the bytes they hold on each disk."),
         "describe": LazyCommand("mainstem.cli.topic.describe", "Show a topic down to its files and indexes."),
-        "alter": LazyCommand("mainstem.cli.topic.alter", "Change a topic's configs or add partitions."),
+        "alter": LazyCommand("mainstem.cli.topic.alter", "Change a topic's configs, partitions or copies."),
         "delete": LazyCommand("mainstem.cli.topic.delete", "Delete topics and free their data."),
     },
 )
