@@ -32,9 +32,9 @@ from mainstem.rpc.errors import (
     VersionMismatch,
 )
 from mainstem.rpc.handlers import BoundMethod, Handlers, RpcCall
-from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS, CalleeConnection, Cancelled, Credited, Request
+from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS, CalleeConnection
 from mainstem.rpc.wire.door import Door
-from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, RpcErrorCode
+from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, Frame, FrameKind, RpcErrorCode
 from mainstem.rpc.wire.hello import Hello, duplicate
 from mainstem.rpc.wire.identity import CLIENT, NODE, Identity
 from mainstem.rpc.wire.keep_alive import find_dead_peers, give_up_on_dead_peers
@@ -46,6 +46,7 @@ from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
+_REQUEST, _CANCEL = int(FrameKind.REQUEST), int(FrameKind.CANCEL)
 
 PROMPT_DELAY_SECONDS = 0.005
 """The answer to a small prompt call waits for others at most this long: some turns of a busy loop…"""
@@ -199,6 +200,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._writable.set()
         self.where = "?"
         """HOST:PORT of the caller, once it is connected."""
+        self.node: Identity | None = None
+        """The calling node; None: a client, or no hello came yet."""
         self._number = 0
         self.dropped = False
         """It ends for what its peer did, or for being one too many; whatever else comes is not looked at."""
@@ -216,11 +219,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Whether the peer is no node, and has no call under way."""
         return self.node is None and not self._calls
-
-    @property
-    def node(self) -> Identity | None:
-        """The calling node; None: a client, or no hello came yet."""
-        return self._core.peer.node if self._core.peer is not None else None
 
     # asyncio.BufferedProtocol
 
@@ -252,19 +250,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.heard_at = time.monotonic()
         stranger = self._core.peer is None
         try:
-            for event in self._core.received(nbytes):
+            for frame in self._core.received(nbytes):
                 if stranger:
                     stranger = False
                     self._meet()
-                match event:
-                    case Request():
-                        self._open(event)
-                    case Cancelled(request_id):
-                        if running := self._calls.get(request_id):
-                            running.task.cancel()
-                    case Credited(request_id):
-                        if running := self._calls.get(request_id):
-                            running.credit.release()
+                if frame.kind == _REQUEST:
+                    self._open(frame)
+                elif running := self._calls.get(frame.request_id):
+                    if frame.kind == _CANCEL:
+                        running.task.cancel()
+                    else:
+                        running.credit.release()
             if stranger and self._core.peer is not None:
                 self._meet()
         except (ProtocolViolation, VersionMismatch, IdentityRefused) as error:
@@ -295,28 +291,28 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _meet(self) -> None:
         """The peer's hello has arrived: refuse a second node of the same id. Raises `DuplicateNode`."""
-        if (newcomer := self.node) is None:
+        assert self._core.peer is not None
+        if (newcomer := self._core.peer.node) is None:
             return
+        self.node = newcomer
         give_up_on_dead_peers(self._transport)
         for other in self._server.connections:
             if other is not self and other.node is not None and not other.dropped:
                 refused = duplicate(newcomer, self.where, other.node, other.where)
                 if refused is not None:
                     raise refused
-        assert self._core.peer is not None
         self._server.met(self._core.peer)
 
-    def _open(self, request: Request) -> None:
-        size = len(request.body) + len(request.attachment)
+    def _open(self, request: Frame) -> None:
         if request.request_id in self._calls:
             raise ProtocolViolation(f"request id {request.request_id} is still in use")
-        found = self._server.handlers.find(request.method_number)
+        found = self._server.handlers.find(request.code)
         if found is None:
             self._write(
                 self._core.fail(
                     request.request_id,
                     RpcErrorCode.UNKNOWN_METHOD,
-                    f"method {request.method_number} is not served here",
+                    f"method {request.code} is not served here",
                 )
             )
         elif found.method.nodes_only and self.node is None:
@@ -330,7 +326,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             )
         elif found.prompt:
             self._answer_promptly(request, found)
-        elif len(self._calls) >= CALLS_MAX or self._call_bytes + size > CALL_BYTES_MAX:
+        else:
+            self._answer_by_task(request, found)
+
+    def _answer_by_task(self, request: Frame, found: BoundMethod) -> None:
+        size = len(request.body) + len(request.attachment)
+        if len(self._calls) >= CALLS_MAX or self._call_bytes + size > CALL_BYTES_MAX:
             self._write(
                 self._core.fail(
                     request.request_id,
@@ -338,14 +339,14 @@ class ServerConnection(asyncio.BufferedProtocol):
                     f"{len(self._calls)} calls with {self._call_bytes} bytes are open",
                 )
             )
-        else:
-            credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
-            task = asyncio.get_running_loop().create_task(self._run(request, found.method, found.handler, credit))
-            self._calls[request.request_id] = _Running(task, credit, size)
-            self._call_bytes += size
-            task.add_done_callback(lambda task: self._finish(request.request_id, task))
+            return
+        credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
+        task = asyncio.get_running_loop().create_task(self._run(request, found.method, found.handler, credit))
+        self._calls[request.request_id] = _Running(task, credit, size)
+        self._call_bytes += size
+        task.add_done_callback(lambda task: self._finish(request.request_id, task))
 
-    def _answer_promptly(self, request: Request, found: BoundMethod) -> None:
+    def _answer_promptly(self, request: Frame, found: BoundMethod) -> None:
         try:
             call = self._call(request, found.method)
             answer = self._core.reply(request.request_id, found.handler(call), streams=False)
@@ -355,7 +356,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             answer = self._failure(request.request_id, found.method, error)
         self._prompt_answers.add(answer, len(request.attachment))
 
-    def _call(self, request: Request, method: Method[Any, Any]) -> RpcCall[Any]:
+    def _call(self, request: Frame, method: Method[Any, Any]) -> RpcCall[Any]:
         """Raises `msgspec.DecodeError`."""
         message = method.decode_request(request.body)
         return RpcCall(message, request.attachment, self.where, self.node, self._number)
@@ -377,7 +378,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     async def _run(
         self,
-        request: Request,
+        request: Frame,
         method: Method[Any, Any],
         handler: Callable[..., Any],
         credit: asyncio.Semaphore,

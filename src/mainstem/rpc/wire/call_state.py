@@ -39,8 +39,17 @@ STREAM_WINDOW_ITEMS = 4
 REQUEST_ID_MAX = 0xFFFFFFFF
 
 
+_HELLO, _REQUEST, _REPLY, _ITEM, _END, _ERROR, _CANCEL, _CREDIT = map(int, FrameKind)
+
+_encode_message = msgspec.msgpack.Encoder().encode
+
+
 class _End:
     """The hello, the decoder and the frame bounds, which both ends share."""
+
+    _takes: frozenset[int]
+    """The kinds of frames that the peer may send after its hello."""
+    _peer_is: str
 
     def __init__(self, hello: Hello | None = None) -> None:
         self.peer: Hello | None = None
@@ -52,6 +61,8 @@ class _End:
         """The peer's address, for messages; the driver sets it."""
         self._hello = hello or Hello()
         self._decoder = FrameDecoder(HELLO_BYTES_MAX)
+        self._frame_bytes_max = HELLO_BYTES_MAX
+        """The largest frame that the peer accepts, as far as is known."""
 
     @property
     def as_node(self) -> bool:
@@ -76,16 +87,19 @@ class _End:
         return []
 
     def _frames(self, count: int) -> Iterator[Frame]:
-        self._decoder.received(count)
-        while (frame := self._decoder.next_frame()) is not None:
-            if frame.kind == FrameKind.ERROR and frame.request_id == 0:
+        decoder, takes = self._decoder, self._takes
+        decoder.received(count)
+        while (frame := decoder.next_frame()) is not None:
+            if frame.kind == _ERROR and frame.request_id == 0:
                 raise _parting(frame, self.where)
             if self.peer is None:
                 self._meet(frame)
-            elif frame.kind == FrameKind.HELLO:
+            elif frame.kind in takes:
+                yield frame
+            elif frame.kind == _HELLO:
                 raise ProtocolViolation("a second hello")
             else:
-                yield frame
+                raise ProtocolViolation(f"frame kind {frame.kind} from the {self._peer_is} end")
 
     def _meet(self, frame: Frame) -> None:
         if frame.kind != FrameKind.HELLO:
@@ -110,10 +124,7 @@ class _End:
             raise refused
         self.peer, self.version = peer, version
         self._decoder.frame_bytes_max = own.frame_bytes_max
-
-    def _encode(self, kind: FrameKind, request_id: int, **fields: Any) -> list[Buffer]:
-        limit = self.peer.frame_bytes_max if self.peer else HELLO_BYTES_MAX
-        return encode(kind, request_id, frame_bytes_max=limit, **fields)
+        self._frame_bytes_max = peer.frame_bytes_max
 
 
 def _error_frame(request_id: int, code: RpcErrorCode, message: str, kind: str = "") -> list[Buffer]:
@@ -177,6 +188,9 @@ class _Call:
 class CallerConnection(_End):
     """The calling end: numbers calls, and matches answers to them."""
 
+    _takes = frozenset({_REPLY, _ITEM, _END, _ERROR})
+    _peer_is = "called"
+
     def __init__(self, hello: Hello | None = None) -> None:
         super().__init__(hello)
         self._calls: dict[int, _Call] = {}
@@ -199,13 +213,14 @@ class CallerConnection(_End):
         Raises ValueError when the message is larger than the peer accepts."""
         assert self.peer is not None, "the hello comes first"
         request_id = self._next_id
-        buffers = self._encode(
-            FrameKind.REQUEST,
+        buffers = encode(
+            _REQUEST,
             request_id,
             code=method.number,
             time_left_ms=time_left_ms,
-            body=msgspec.msgpack.encode(request),
+            body=_encode_message(request),
             attachment=attachment,
+            frame_bytes_max=self._frame_bytes_max,
         )
         self._calls[request_id] = _Call(method)
         self._next_id = request_id % REQUEST_ID_MAX + 1
@@ -218,7 +233,7 @@ class CallerConnection(_End):
         if call is None or call.cancelled:
             return []
         call.window += 1
-        return self._encode(FrameKind.CREDIT, request_id)
+        return encode(_CREDIT, request_id)
 
     def cancel(self, request_id: int) -> list[Buffer]:
         """The caller no longer wants the answer; returns the bytes to send. Answers on their way are dropped
@@ -227,7 +242,7 @@ class CallerConnection(_End):
         if call is None or call.cancelled:
             return []
         call.cancelled = True
-        return self._encode(FrameKind.CANCEL, request_id)
+        return encode(_CANCEL, request_id)
 
     def receive(self, data: Buffer) -> list[CallAnswer]:
         """As `received`, for bytes that are not in `writable` yet."""
@@ -240,31 +255,30 @@ class CallerConnection(_End):
         return [answer for answer in answers if answer is not None]
 
     def _answer(self, frame: Frame) -> CallAnswer | None:
-        call = self._calls.get(frame.request_id)
+        kind, request_id = frame.kind, frame.request_id
+        call = self._calls.get(request_id)
         if call is None:
-            raise ProtocolViolation(f"an answer to request {frame.request_id}, which was never made")
+            raise ProtocolViolation(f"an answer to request {request_id}, which was never made")
         method = call.method
-        if frame.kind == FrameKind.ITEM:
+        if kind == _ITEM:
             if not method.streams or call.window == 0:
                 raise ProtocolViolation(f"{method.name}: a stream element beyond the window")
             call.window -= 1
-        elif frame.kind in (FrameKind.REPLY, FrameKind.END, FrameKind.ERROR):
-            del self._calls[frame.request_id]
-            if frame.kind != FrameKind.ERROR and (frame.kind == FrameKind.END) != method.streams:
-                raise ProtocolViolation(f"{method.name}: answered by frame kind {frame.kind}")
         else:
-            raise ProtocolViolation(f"frame kind {frame.kind} from the called end")
+            del self._calls[request_id]
+            if kind != _ERROR and (kind == _END) != method.streams:
+                raise ProtocolViolation(f"{method.name}: answered by frame kind {kind}")
         if call.cancelled:
             return None
-        if frame.kind == FrameKind.END:
-            return CallAnswer(frame.request_id)
-        if frame.kind == FrameKind.ERROR:
-            return CallAnswer(frame.request_id, error=_error(method, frame))
+        if kind == _END:
+            return CallAnswer(request_id)
+        if kind == _ERROR:
+            return CallAnswer(request_id, error=_error(method, frame))
         try:
             message = method.decode_reply(frame.body)
         except msgspec.DecodeError as error:
             raise ProtocolViolation(f"{method.name}: unreadable reply: {error}") from error
-        return CallAnswer(frame.request_id, Reply(message, frame.attachment), ends=frame.kind == FrameKind.REPLY)
+        return CallAnswer(request_id, Reply(message, frame.attachment), None, kind == _REPLY)
 
 
 def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
@@ -288,57 +302,35 @@ def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
 # --- the called end -------------------------------------------------------------------------------------
 
 
-class Request(NamedTuple):
-    """A call that arrived; its body is not decoded yet."""
-
-    request_id: int
-    method_number: int
-    time_left_ms: int
-    body: bytes
-    attachment: Buffer
-
-
-class Cancelled(NamedTuple):
-    request_id: int
-
-
-class Credited(NamedTuple):
-    request_id: int
-
-
 class CalleeConnection(_End):
-    """The called end: turns frames into requests. The driver keeps the open requests, and answers each
-    once."""
+    """The called end: gives the frames of requests, cancels and credits. The driver keeps the open requests, and
+    answers each once."""
 
-    def receive(self, data: Buffer) -> Iterator[Request | Cancelled | Credited]:
+    _takes = frozenset({_REQUEST, _CANCEL, _CREDIT})
+    _peer_is = "calling"
+
+    def receive(self, data: Buffer) -> Iterator[Frame]:
         """As `received`, for bytes that are not in `writable` yet."""
         for count in self._decoder.fill(data):
             yield from self.received(count)
 
-    def received(self, count: int) -> Iterator[Request | Cancelled | Credited]:
+    def received(self, count: int) -> Iterator[Frame]:
         """The requests, cancels and credits in the bytes that were written to `writable`; exhaust the
         iterator. Raises `ProtocolViolation`, `VersionMismatch` or `IdentityRefused`: close the connection."""
-        for frame in self._frames(count):
-            if frame.kind == FrameKind.REQUEST:
-                yield Request(frame.request_id, frame.code, frame.time_left_ms, frame.body, frame.attachment)
-            elif frame.kind == FrameKind.CANCEL:
-                yield Cancelled(frame.request_id)
-            elif frame.kind == FrameKind.CREDIT:
-                yield Credited(frame.request_id)
-            else:
-                raise ProtocolViolation(f"frame kind {frame.kind} from the calling end")
+        return self._frames(count)
 
     def reply(self, request_id: int, reply: Reply[Any], *, streams: bool) -> list[Buffer]:
         """The answer, or one element of it. Raises ValueError when it is larger than the peer accepts."""
-        return self._encode(
-            FrameKind.ITEM if streams else FrameKind.REPLY,
+        return encode(
+            _ITEM if streams else _REPLY,
             request_id,
-            body=msgspec.msgpack.encode(reply.message),
+            body=_encode_message(reply.message),
             attachment=reply.buffers,
+            frame_bytes_max=self._frame_bytes_max,
         )
 
     def end(self, request_id: int) -> list[Buffer]:
-        return self._encode(FrameKind.END, request_id)
+        return encode(_END, request_id)
 
     def fail(self, request_id: int, code: RpcErrorCode, message: str, kind: str = "") -> list[Buffer]:
         return _error_frame(request_id, code, message, kind)

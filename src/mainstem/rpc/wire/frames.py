@@ -27,6 +27,7 @@ from mainstem.rpc.errors import ProtocolViolation
 HEADER = struct.Struct("<IBBHIII")
 """length of all that follows this field · kind · flags (0) · method or error code · request id · time left for the
 call in ms (0: no deadline) · length of the body."""
+HEADER_BYTES = HEADER.size
 LENGTH_BYTES = 4
 LENGTH = struct.Struct("<I")
 
@@ -96,7 +97,7 @@ class Frame(NamedTuple):
 
 
 def encode(
-    kind: FrameKind,
+    kind: int,
     request_id: int,
     *,
     code: int = 0,
@@ -108,7 +109,9 @@ def encode(
     """A frame as buffers to be written in order; attachment buffers are passed through, not copied.
 
     Raises ValueError when the frame would be larger than `frame_bytes_max`."""
-    size = HEADER.size + len(body) + sum(len(buffer) for buffer in attachment)
+    size = HEADER_BYTES + len(body)
+    for buffer in attachment:
+        size += len(buffer)
     if size > frame_bytes_max:
         raise ValueError(f"a frame of {size} bytes is larger than the {frame_bytes_max} a peer accepts")
     header = HEADER.pack(size - LENGTH_BYTES, kind, 0, code, request_id, time_left_ms, len(body))
@@ -168,42 +171,48 @@ class FrameDecoder:
                 return None
             view, self._large = self._large, None
             _, kind, _, code, request_id, time_left_ms, body_length = self._header
-            stop = HEADER.size + body_length
+            stop = HEADER_BYTES + body_length
             return Frame(
                 kind, code, request_id, time_left_ms,
-                bytes(view[HEADER.size : stop]), view[stop:].toreadonly(),
+                bytes(view[HEADER_BYTES : stop]), view[stop:].toreadonly(),
             )  # fmt: skip
-        available = self._end - self._start
-        if available < LENGTH_BYTES:
+        start = self._start
+        available = self._end - start
+        if available < HEADER_BYTES:
+            if available >= LENGTH_BYTES:
+                (length,) = LENGTH.unpack_from(self._staging, start)
+                self._check_size(length + LENGTH_BYTES)
             return None
-        (length,) = LENGTH.unpack_from(self._staging, self._start)
+        header = HEADER.unpack_from(self._staging, start)
+        length, kind, flags, code, request_id, time_left_ms, body_length = header
         size = length + LENGTH_BYTES
-        if not HEADER.size <= size <= self.frame_bytes_max:
-            hint = ""
-            if bytes(self._staging[self._start : self._start + len(LOOKS_LIKE_TLS[0])]) in LOOKS_LIKE_TLS:
-                hint = ": these are bytes of TLS, which only one end speaks; set rpc_tls at both or at neither"
-            raise ProtocolViolation(
-                f"a frame of {size} bytes, allowed are {HEADER.size} to {self.frame_bytes_max}{hint}"
-            )
-        if available < HEADER.size:
-            return None
-        header = HEADER.unpack_from(self._staging, self._start)
-        _, kind, flags, code, request_id, time_left_ms, body_length = header
+        if not HEADER_BYTES <= size <= self.frame_bytes_max:
+            self._check_size(size)
         if kind not in _KINDS or flags:
             raise ProtocolViolation(f"frame kind {kind} with flags {flags:#x} is unknown")
-        if body_length > size - HEADER.size:
+        if body_length > size - HEADER_BYTES:
             raise ProtocolViolation(f"a body of {body_length} bytes in a frame of {size}")
         if available < size:
             if size > STAGED_FRAME_BYTES_MAX:
                 self._begin_large(size, header)
             return None
-        body = self._start + HEADER.size
-        attachment = body + body_length
-        self._start += size
+        body = start + HEADER_BYTES
+        attachment, end = body + body_length, start + size
+        self._start = end
+        staging = self._staging
         return Frame(
             kind, code, request_id, time_left_ms,
-            bytes(self._staging[body:attachment]), bytes(self._staging[attachment : self._start]),
+            bytes(staging[body:attachment]), bytes(staging[attachment:end]) if attachment < end else b"",
         )  # fmt: skip
+
+    def _check_size(self, size: int) -> None:
+        """Raises `ProtocolViolation` unless a frame may be so large."""
+        if HEADER_BYTES <= size <= self.frame_bytes_max:
+            return
+        hint = ""
+        if bytes(self._staging[self._start : self._start + len(LOOKS_LIKE_TLS[0])]) in LOOKS_LIKE_TLS:
+            hint = ": these are bytes of TLS, which only one end speaks; set rpc_tls at both or at neither"
+        raise ProtocolViolation(f"a frame of {size} bytes, allowed are {HEADER_BYTES} to {self.frame_bytes_max}{hint}")
 
     def _begin_large(self, size: int, header: tuple[int, ...]) -> None:
         # numpy's memory is not zeroed: that would touch every page once more, and a lying length costs nothing

@@ -42,7 +42,13 @@ class Reply(NamedTuple, Generic[ReplyT]):
     def buffers(self) -> Sequence[Buffer]:
         """The attachment as buffers to be written in order."""
         attachment = self.attachment
-        return [attachment] if isinstance(attachment, (bytes, bytearray, memoryview)) else attachment
+        if not isinstance(attachment, (bytes, bytearray, memoryview)):
+            return attachment
+        return [attachment] if attachment else ()
+
+
+DONE: Reply[Nothing] = Reply(Nothing())
+"""The reply of a method that says no more than that it was done."""
 
 
 @dataclass(frozen=True, slots=True)
