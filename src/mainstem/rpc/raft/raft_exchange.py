@@ -31,7 +31,7 @@ from mainstem.rpc.wire.client_connection import Connect, connect_tcp
 from mainstem.rpc.wire.frames import FRAME_BYTES_MAX
 from mainstem.rpc.wire.hello import Hello
 from mainstem.rpc.wire.identity import NODE, Identity
-from mainstem.rpc.wire.method import Nothing, Reply
+from mainstem.rpc.wire.method import DONE, Nothing, Reply
 from mainstem.supervised import Errands, Supervision
 
 __all__ = ["METADATA_QUORUM", "Address", "Bounds", "Carried", "Identity", "RaftExchange", "RaftMember"]
@@ -98,7 +98,8 @@ class RaftExchange:
             else:
                 link.outbox.put(group, message)
                 self._to_flush.add(message.to)
-        self._schedule()
+        if not self._flush_soon:
+            self._schedule()
 
     # for the node
 
@@ -243,11 +244,12 @@ class RaftExchange:
         assert call.node is not None
         sender = call.node.node_id
         if call.connection < self._newest_connection.get(sender, 0):
-            return Reply(Nothing())  # the sender's next connection has overtaken this one
+            return DONE  # the sender's next connection has overtaken this one
         self._newest_connection[sender] = call.connection
         messages = call.request.messages
         attachment = memoryview(call.attachment).toreadonly()
-        if sum(map(attachment_bytes, messages)) != len(attachment):
+        lengths = list(map(attachment_bytes, messages))
+        if sum(lengths) != len(attachment):
             self._received_refused += len(messages)
             raise DeliveryRefused(
                 f"the entries do not add up to the {len(attachment)} bytes that came with them; nothing was taken"
@@ -255,17 +257,21 @@ class RaftExchange:
         by_group: dict[int, list[Message]] = {}
         nonsense: list[str] = []
         position = 0
-        for wire in messages:
-            start, position = position, position + attachment_bytes(wire)
-            member = self._members.get(wire.group)
+        for wire, length in zip(messages, lengths, strict=True):
+            start, position = position, position + length
+            group = wire.group
+            member = self._members.get(group)
             if member is None:
                 continue
             try:
                 message = from_wire(wire, sender, self.node.node_id, member, attachment[start:position])
             except ValueError as error:
-                nonsense.append(f"{type(wire).__name__} of group {wire.group}: {error}")
+                nonsense.append(f"{type(wire).__name__} of group {group}: {error}")
             else:
-                by_group.setdefault(wire.group, []).append(message)
+                if group in by_group:
+                    by_group[group].append(message)
+                else:
+                    by_group[group] = [message]
         self._received_messages += len(messages)
         self._received_bytes += len(attachment)
         for group, received in by_group.items():
@@ -278,4 +284,4 @@ class RaftExchange:
             self._received_refused += len(nonsense)
             log.error("node %d sent %d messages that make no sense: %s", sender, len(nonsense), nonsense[0])
             raise DeliveryRefused(f"{len(nonsense)} of {len(messages)} messages dropped: {nonsense[0]}")
-        return Reply(Nothing())
+        return DONE

@@ -164,6 +164,8 @@ class RaftLink:
         self._under_way: dict[int, _UnderWay] = {}
         self._bytes_under_way = 0
         self._watch: asyncio.TimerHandle | None = None
+        self._takes = False
+        """Whether the other end has taken a delivery in on this connection."""
         self._told = ""
         """The last reason logged: it is not logged again at each attempt."""
         self._task: asyncio.Task[None] | None = None
@@ -247,6 +249,7 @@ class RaftLink:
     def _connected(self, connection: ClientConnection) -> None:
         self.counters.connects += 1
         self._connection = connection
+        self._takes = False
         self._lost_at = None
         self._attempting = False
         self._hurry.clear()
@@ -321,16 +324,18 @@ class RaftLink:
             return
         self._bytes_under_way -= sent.size
         if answer.error is None:
-            self._works()
+            if self._told or not self._takes:
+                self._works()
             self.counters.round_trip(asyncio.get_running_loop().time() - sent.sent_at)
         elif self._connection is not None and self._connection.lost is None:
             self.counters.refused += 1
             self._tell(answer.error, logging.ERROR)
-        if self._connection is not None and self._connection.lost is None:
+        if not self.outbox.is_idle and self._connection is not None and self._connection.lost is None:
             self.flush()
 
     def _works(self) -> None:
         """A delivery was taken in: only that shows that the other end accepts this node's messages."""
+        self._takes = True
         self._backoff.reset()
         self._refused_backoff.reset()
         if self._told:

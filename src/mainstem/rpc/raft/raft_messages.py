@@ -160,6 +160,9 @@ _PLAIN_BACK = {wire: (plain, fields) for plain, (wire, fields) in _PLAIN.items()
 
 def to_wire(group: int, message: raft.Message) -> AnyWireMessage:
     """The wire form of any message except an append with entries."""
+    if (plain := _PLAIN.get(type(message))) is not None:
+        wire, fields = plain
+        return wire(group, *fields(message))
     if isinstance(message, raft.Append):
         assert not message.entries, "an append with entries is cut into pieces"
         return WireAppend(group, message.term, message.previous_index, message.previous_term, message.commit_index, ())
@@ -169,10 +172,8 @@ def to_wire(group: int, message: raft.Message) -> AnyWireMessage:
             group, message.term, message.snapshot.index, message.snapshot.term,
             tuple(sorted(members.voters)), tuple(sorted(members.learners)),
         )  # fmt: skip
-    if isinstance(message, raft.TimeoutNow):
-        return WireTimeoutNow(group, message.term)
-    wire, fields = _PLAIN[type(message)]
-    return wire(group, *fields(message))
+    assert isinstance(message, raft.TimeoutNow), message
+    return WireTimeoutNow(group, message.term)
 
 
 def append_pieces(
@@ -180,29 +181,31 @@ def append_pieces(
 ) -> Iterator[tuple[WireAppend, list[Buffer], int]]:
     """An append as one or more pieces that follow each other and mean the same, each with at most `bytes_max`
     bytes of entries unless a single entry is larger: (piece, its buffers, their bytes)."""
+    term, commit_index = message.term, message.commit_index
     previous_index, previous_term = message.previous_index, message.previous_term
     entries: list[WireEntry] = []
     buffers: list[Buffer] = []
     size = 0
-
-    def piece() -> tuple[WireAppend, list[Buffer], int]:
-        append = WireAppend(group, message.term, previous_index, previous_term, message.commit_index, tuple(entries))
-        return append, buffers, size
-
     for entry, (numbers, parts) in zip(message.entries, carried, strict=True):
-        length = sum(len(part) for part in parts)
+        length = 0
+        for part in parts:
+            length += len(part)
         if entries and (size + length > bytes_max or len(entries) == ENTRIES_MAX):
-            yield piece()
+            yield WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries)), buffers, size
             previous_index, previous_term = entries[-1].index, entries[-1].term
             entries, buffers, size = [], [], 0
         entries.append(WireEntry(entry.term, entry.index, entry.kind, numbers, length))
         buffers.extend(parts)
         size += length
-    yield piece()
+    yield WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries)), buffers, size
 
 
 def attachment_bytes(message: AnyWireMessage) -> int:
-    return sum(entry.length for entry in message.entries) if isinstance(message, WireAppend) else 0
+    length = 0
+    if isinstance(message, WireAppend):
+        for entry in message.entries:
+            length += entry.length
+    return length
 
 
 def from_wire(
@@ -211,17 +214,18 @@ def from_wire(
     """A message as the core takes it; `attachment` are the bytes of its entries. Raises ValueError."""
     if isinstance(message, WireAppend):
         return _append(message, sender, to, member, attachment)
+    if (plain := _PLAIN_BACK.get(type(message))) is not None:
+        kind, fields = plain
+        made: raft.Message = kind(sender, to, *fields(message))
+        return made
     if isinstance(message, WireInstallSnapshot):
         membership = Membership.of(message.voters, message.learners)
         if not membership.voters or membership.voters & membership.learners:
             raise ValueError(f"a snapshot of voters {message.voters} and learners {message.learners}")
         snapshot = Snapshot(message.snapshot_index, message.snapshot_term, membership)
         return raft.InstallSnapshot(sender, to, message.term, snapshot)
-    if isinstance(message, WireTimeoutNow):
-        return raft.TimeoutNow(sender, to, message.term)
-    plain, fields = _PLAIN_BACK[type(message)]
-    made: raft.Message = plain(sender, to, *fields(message))
-    return made
+    assert isinstance(message, WireTimeoutNow), message
+    return raft.TimeoutNow(sender, to, message.term)
 
 
 def _append(message: WireAppend, sender: int, to: int, member: RaftMember, attachment: memoryview) -> raft.Append:

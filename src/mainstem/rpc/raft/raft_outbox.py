@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from mainstem.errors import MainstemError
 from mainstem.model import Buffer
@@ -93,13 +93,22 @@ class Outbox:
         self._loads = Errands(supervision, "entries for another node")
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent, but for what is being loaded."""
+        return not (self._small or self._appends or self._pieces)
+
+    @property
     def messages_waiting(self) -> int:
+        if not self._held:
+            return len(self._small) + len(self._appends) + len(self._pieces)
         held = sum(len(waiting) for waiting in self._held.values())
         return len(self._small) + len(self._appends) + len(self._pieces) + len(self._held) + held
 
     def put(self, group: int, message: Message) -> None:
         if isinstance(message, Append):
-            size = sum(entry.size for entry in message.entries)
+            size = 0
+            for entry in message.entries:
+                size += entry.size
             too_many = self.messages_waiting >= self._bounds.messages
             if too_many or (self.bytes_waiting and self.bytes_waiting + size > self._bounds.bytes):
                 self._dropped(group)
@@ -117,6 +126,8 @@ class Outbox:
 
     def take(self, *, appends: bool) -> Outgoing | None:
         """The next delivery, without appends if they must wait; None: there is nothing to send."""
+        if self.is_idle:
+            return None
         out = Outgoing()
         while self._small and len(out.messages) < MESSAGES_MAX:
             out.messages.append(self._small.popleft())
@@ -177,13 +188,13 @@ class Outbox:
     def _carries(self, member: RaftMember, waiting: _Waiting) -> bool:
         """Whether memory has all entries of a message; `carried` then holds their wire form."""
         try:
-            found = [member.carried(entry) for entry in waiting.message.entries]
+            found = list(map(member.carried, waiting.message.entries))
         except Exception:
             log.exception("entries of group %d for node %d cannot be sent", waiting.group, waiting.message.to)
             return False  # `load` will say what is wrong
-        if any(carried is None for carried in found):
+        if None in found:
             return False
-        waiting.carried = [carried for carried in found if carried is not None]
+        waiting.carried = cast(list[Carried], found)
         return True
 
     def _load(self, member: RaftMember, waiting: _Waiting) -> None:
