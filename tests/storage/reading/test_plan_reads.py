@@ -23,7 +23,7 @@ from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
-from mainstem.storage.queue_store.reading.queue_history import NearFile, QueueHistory
+from mainstem.storage.queue_store.reading.near_files import NearFile, NearFiles
 from mainstem.storage.reading import plan_reads
 from mainstem.storage.reading.pacing import TURNS_MIN
 from mainstem.storage.role import Storage
@@ -171,18 +171,18 @@ async def split_and_merge(node: SmallNode) -> None:
 def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes_max: int) -> None:
     async def story(node: SmallNode) -> None:
         await split_and_merge(node)
-        history = node.storage.queue_store.history
+        near = node.storage.queue_store.near
         kinds = {kind_of(name) for name in node.storage.queue_store.manifest.files}
         assert kinds == set(FileKind)
-        near = history.near
+        around = near.around
         read: set[FileKind] = set()
 
         async def watched(queue_id: int, group: int, offset: int, *, few: bool = False) -> list[NearFile]:
-            found = await near(queue_id, group, offset, few=few)
+            found = await around(queue_id, group, offset, few=few)
             read.update(kind_of(one.source.name) for one in found)
             return found
 
-        history.near = watched  # type: ignore[method-assign]
+        near.around = watched  # type: ignore[method-assign]
         reader = Reader(node, bytes_max=bytes_max)
         await reader.read_all(partition_bytes=min(bytes_max, 30_000))
         for partition in range(QUEUES):
@@ -195,11 +195,11 @@ def test_fetches_of_many_queues_read_merged_files_and_runs(tmp_path: Path, bytes
 
 
 async def assert_near_is_as_if_never_asked_before(node: SmallNode, reads: Sequence[tuple[int, int]]) -> None:
-    """`reads`: partitions and offsets, in the order in which the store's own history is asked for them."""
+    """`reads`: partitions and offsets, in the order in which the store's own are asked for."""
     store = node.storage.queue_store
     for partition, offset in reads:
         place = QUEUE + partition, node.storage.read_path.placement.history(QUEUE + partition)[0].group, offset
-        found, fresh = [await one.near(*place) for one in (store.history, QueueHistory(store.stored, 0))]
+        found, fresh = [await one.around(*place) for one in (store.near, NearFiles(store.stored, 0))]
         assert [(file.source.name, file.groups) for file in found] == [
             (file.source.name, file.groups) for file in fresh
         ], place
@@ -238,7 +238,7 @@ def test_a_reader_that_goes_on_in_a_file_is_not_looked_for(tmp_path: Path) -> No
         store.stored.search.find = watched  # type: ignore[method-assign]
         firsts = []
         for offset in range(node.offsets(QUEUE).high_watermark):
-            firsts += [file.source.name for file in await store.history.near(QUEUE, group, offset)][:1]
+            firsts += [file.source.name for file in await store.near.around(QUEUE, group, offset)][:1]
         assert len(firsts) > 100
         assert looked == len(set(firsts))
         assert looked > 2

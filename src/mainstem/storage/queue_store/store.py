@@ -4,6 +4,7 @@ Its parts, each with a state of its own:
 
     stored     which files there are and what is in them (`stored_files`), over descriptors, indexes and the manifest
     history    what readers get of a queue, with read-ahead for those that come back (`queue_history`)
+    near       the files around the place where many queues are read together (`near_files`)
     splits     how far each write group is split; the only way in which new runs come to count (`splits`)
     copies     files copied to other nodes and from them (`file_copy`), `parts` of files to this node (`part_copy`)
     mending    damaged files, made whole (`file_mending`)
@@ -42,6 +43,7 @@ from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILE
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.manifest.store_mark import check_empty, pair
 from mainstem.storage.queue_store.reading.file_transactions import FileTransactions
+from mainstem.storage.queue_store.reading.near_files import NearFiles
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
@@ -78,6 +80,7 @@ class QueueStore:
         self.stored = StoredFiles(files, manifest, config, clock, self.cache)
         self.damaged = self.stored.damaged
         self.history = QueueHistory(self.stored, config.read_ahead_chunks_max)
+        self.near = NearFiles(self.stored, config.read_ahead_chunks_max)
         self.transactions = FileTransactions(self.stored)
         self.retention_facts_bytes_max = config.facts_cache_bytes // 4
         """Memory for what retention remembers of files."""

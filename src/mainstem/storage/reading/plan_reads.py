@@ -33,7 +33,7 @@ from mainstem.lru import Lru
 from mainstem.model import Buffer, QueueRead, QueueSlice, Tier
 from mainstem.storage.errors import StorageError
 from mainstem.storage.placement import Placement
-from mainstem.storage.queue_store.reading.queue_history import NearFile
+from mainstem.storage.queue_store.reading.near_files import NearFile
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.reading.remote_reads import ReadKey, RemoteRead, RemoteReads
@@ -280,14 +280,14 @@ class PlanReads:
         if room < min(read.bytes_max, HELD_BYTES_MAX // 2) or self._path.may_be_in_journal(read.queue_id, read.offset):
             return
         stays = self._path.placement.history(read.queue_id)
-        runs = self._store.history.near_held(read.queue_id, stays[0].group, read.offset) if len(stays) == 1 else None
+        runs = self._store.near.held_around(read.queue_id, stays[0].group, read.offset) if len(stays) == 1 else None
         if runs is None:
             return
         picks = self._pick(plan, _Near([], runs, self._limits(HELD_BYTES_MAX, HELD_BYTES_MAX, PARTITIONS_LEAST)))
         if not len(picks):
             return
         wanted = [(runs[source].source, number, asked) for source, number, asked in picks.chunks()]
-        chunks = self._store.history.held_chunks(wanted)
+        chunks = self._store.near.held_chunks(wanted)
         if chunks is not None:
             before = plan.bytes
             self._put(plan, picks, chunks, Tier.READ_CACHE)
@@ -316,7 +316,7 @@ class PlanReads:
                 [(near.segments[source].source, number, asked) for source, number, asked in picks.chunks()]
             )
         else:
-            chunks, hit = await self._store.history.chunks(
+            chunks, hit = await self._store.near.chunks(
                 [(near.runs[source].source, number, asked) for source, number, asked in picks.chunks()]
             )
             tier = Tier.READ_CACHE if hit else Tier.QUEUE_STORE
@@ -387,5 +387,5 @@ class PlanReads:
         stays = self._path.placement.history(read.queue_id)
         if len(stays) > 1:
             return None  # the kernel's picks go by one write group per queue
-        runs = await self._store.history.near(read.queue_id, stays[0].group, read.offset, few=few)
+        runs = await self._store.near.around(read.queue_id, stays[0].group, read.offset, few=few)
         return _Near([], runs, limits) if runs else None

@@ -10,9 +10,8 @@ from __future__ import annotations
 import bisect
 import logging
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -20,12 +19,12 @@ import numpy
 
 from mainstem.lru import Lru
 from mainstem.storage.disks.cached_chunk import CachedChunk
-from mainstem.storage.disks.read_cache import Extent, load_chunks
+from mainstem.storage.disks.read_cache import Extent
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
-from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, SeenSpans
+from mainstem.storage.queue_store.manifest.in_memory.spans import SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
@@ -36,16 +35,6 @@ log = logging.getLogger(__name__)
 
 READERS_MAX = 4096
 """Sequential readers remembered. A forgotten reader pays a bisection and starts read-ahead anew."""
-
-NEAR_BYTES = 256 << 10
-NEAR_RUNS_MAX = 16
-"""How many files are looked at for many queues at once: a reader that gets less than this of a queue comes back for
-every few files, and their indexes fit into memory."""
-
-
-NEARS_MAX = 64
-"""Readers of many queues of which it is remembered in which files they are. Each keeps a snapshot of the spans."""
-
 
 INDEX_SPANS_MAX = 64
 """How far ahead of a reader its next files are looked for."""
@@ -68,14 +57,6 @@ _BASE_OFFSET, _LAST_OFFSET, _POSITION, _LENGTH, _BATCH_COUNT, _CRC = map(
 else that an extent takes here."""
 
 
-class _Near(NamedTuple):
-    """The files from that of a queue's reader on, as long as these spans count."""
-
-    spans: Spans
-    files: tuple[tuple[KnownFile, bytes], ...]
-    """With the write groups that each counts for."""
-
-
 class _Reader(NamedTuple):
     """The place where a reader of a queue goes on, and how far ahead of it to read. Spans and index are remembered as
     long as others hold them."""
@@ -94,28 +75,6 @@ class _Reader(NamedTuple):
     """Behind the queue's last row in this file."""
     indexes_at: int
     """The span behind which the indexes are read ahead already; -1: of none."""
-
-
-class NearFile(NamedTuple):
-    """A file that is read for many queues at once."""
-
-    source: FileSource
-    extents: ExtentIndex
-    groups: bytes
-    """The write groups it counts for: a byte for each, 1 or 0."""
-
-
-def _near(spans: Spans, place: ExtentPlace, queue_id: int, offset: int) -> Iterator[FileRange]:
-    """Yield the file of a place, and those behind it in which the queue may go on; of spans of runs all of them, which
-    may have other queues of the same topics."""
-    for at in range(place.at, len(spans)):
-        span = spans[at]
-        runs = [entry for entry in span.runs if at > place.at or entry.name != place.file.name]
-        keyed = [*islice(span.keyed(queue_id, offset), 1)]
-        if at == place.at:
-            runs[:0] = [entry for entry in span if entry.name == place.file.name]
-            keyed = [entry for entry in span.keyed(queue_id, offset) if entry.name != place.file.name][:1]
-        yield from (*runs, *keyed)
 
 
 class QueueHistory:
@@ -145,10 +104,6 @@ class QueueHistory:
         self._read_ahead_chunks_max = read_ahead_chunks_max
         self._readers: Lru[tuple[int, int, int], _Reader] = Lru(READERS_MAX)
         """By queue, write group and next offset."""
-        self._nears: Lru[tuple[int, int], _Near] = Lru(NEARS_MAX)
-        """By queue and write group."""
-        self._ends: Lru[tuple[str, int], int] = Lru(READERS_MAX)
-        """Chunks in which reads of many queues ended, by file and number: how many to read ahead of who goes on."""
 
     async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
@@ -174,97 +129,6 @@ class QueueHistory:
                     raise
             else:
                 return None if place is None else max(offset, int(place.extents.rows["base_offset"][place.row]))
-
-    async def near(self, queue_id: int, group: int, offset: int, *, few: bool = False) -> list[NearFile]:
-        """The files from the one that holds this offset of the queue on, as many as have `NEAR_BYTES` of an average
-        queue; empty when none holds it, or when `few` queues are wanted and an index is read in pages. Raises as
-        `read`."""
-        spans = self._manifest.spans(group)
-        found: list[NearFile] = []
-        try:
-            remembered = self._nears.get((queue_id, group))
-            if remembered is not None and remembered.spans is spans and await self._holds(remembered, queue_id, offset):
-                for known, groups in remembered.files:
-                    if few and self._stored.open_files.reads_pages(known):
-                        return found
-                    found.append(await self._near_file(known, groups))
-                return found
-            near_bytes = 0
-            place = await self._search.find(queue_id, spans, offset)
-            if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
-                return []
-            for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
-                known, file = self._search.known(entry.name), self._manifest.files[entry.name]
-                if few and self._stored.open_files.reads_pages(known):
-                    return found
-                found.append(await self._near_file(known, self._manifest.groups_of(entry.name)))
-                near_bytes += file.batch_bytes // max(1, file.queue_count)
-                if near_bytes >= NEAR_BYTES:
-                    break
-        except (FileGone, KeyError):  # dropped meanwhile
-            return found
-        self._nears.put((queue_id, group), _Near(spans, tuple((file.source.known, file.groups) for file in found)))
-        return found
-
-    def near_held(self, queue_id: int, group: int, offset: int) -> list[NearFile] | None:
-        """As `near`, of few queues, for a reader that goes on where it was and if memory has the indexes. None: it is
-        another."""
-        remembered = self._nears.get((queue_id, group))
-        if remembered is None or remembered.spans is not self._manifest.spans(group):
-            return None
-        found: list[NearFile] = []
-        for known, groups in remembered.files:
-            index = self._stored.open_files.held_index(known)
-            if index is None:
-                return None
-            found.append(NearFile(FileSource(self._stored.open_files, known), index, groups))
-        return found if found and _holds(found[0].extents, queue_id, offset) else None
-
-    async def _holds(self, near: _Near, queue_id: int, offset: int) -> bool:
-        """Whether the first of these files has the offset. If its index is read in pages, that is not asked."""
-        open_files = self._stored.open_files
-        if not near.files or open_files.reads_pages(near.files[0][0]):
-            return False
-        return _holds(await open_files.index(near.files[0][0]), queue_id, offset)
-
-    async def _near_file(self, known: KnownFile, groups: bytes) -> NearFile:
-        index = await self._stored.open_files.index(known)
-        return NearFile(FileSource(self._stored.open_files, known), index, groups)
-
-    async def chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> tuple[list[memoryview | None], bool]:
-        """Chunks of files by number, of which so many bytes are wanted, and whether memory had all of them. None for
-        one that is gone. Their batches are the caller's to check."""
-        found = await load_chunks(self._cache, wanted)
-        self._go_ahead(wanted, waited=not found[1])
-        return found
-
-    def held_chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> list[memoryview] | None:
-        """As `chunks`, if memory has all of them."""
-        found: list[memoryview] = []
-        for source, number, _length in wanted:
-            chunk = self._cache.held_chunk(source, number)
-            if chunk is None:
-                return None
-            found.append(chunk)
-        self._go_ahead(wanted, waited=False)
-        return found
-
-    def _go_ahead(self, wanted: Sequence[tuple[FileSource, int, int]], *, waited: bool) -> None:
-        """Read ahead of a reader that goes on in the chunk where a read before ended, or beside it (what it got may end
-        within an extent): further each time it had to wait for the disk. A reader that comes once is not read ahead
-        of."""
-        (source, first, _length), (last, *_rest) = wanted[0], wanted[-1]
-        ends = (self._ends.pop((source.name, number)) for number in (first, first + 1, first - 1))
-        before = next((chunks for chunks in ends if chunks is not None), None)
-        ahead = 0
-        if before is not None:
-            ahead = min(max(1, 2 * before) if waited else before, self._read_ahead_chunks_max)
-        end = max(number for one, number, _length in wanted if one.name == last.name)
-        self._ends.put((last.name, end), ahead)
-        file = self._manifest.files.get(last.name)
-        if ahead and file is not None:
-            upto = min(end + 1 + ahead, -(-file.bytes // self._cache.chunk_bytes))
-            self._cache.read_on(last, range(end + 1, upto))
 
     async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
         """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
@@ -574,11 +438,6 @@ class QueueHistory:
             source = FileSource(self._stored.open_files, following.file)
             yield Extent(source, position, int(end["position"]) + int(end["length"]) - position, 0)
             following = await self._search.following(queue_id, spans, last)
-
-
-def _holds(index: ExtentIndex, queue_id: int, offset: int) -> bool:
-    row = index.find(queue_id, offset)
-    return row is not None and int(index.rows["base_offset"][row]) <= offset
 
 
 def _stretch_bytes(rows: Rows, bytes_max: int) -> int:
