@@ -25,7 +25,7 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.reading import object_files
-from mainstem.storage.remote.reading.remote_history import SWEEP_SECONDS, RemoteHistory
+from mainstem.storage.remote.reading.remote_history import AHEAD_AT_ONCE, SWEEP_SECONDS, RemoteHistory
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 
@@ -316,9 +316,9 @@ def test_a_large_queue_in_a_file_whose_index_is_read_in_pages_is_read_ahead_of(t
 
 
 @pytest.mark.parametrize("bytes_max", [CHUNK, 4 * CHUNK])
-def test_a_reader_has_all_that_it_needs_on_its_way_after_three_requests(tmp_path: Path, bytes_max: int) -> None:
+def test_a_reader_has_all_that_it_needs_on_its_way_once_it_comes_back(tmp_path: Path, bytes_max: int) -> None:
     """By the clock of a loop on which nothing but the store takes time. One request is that of the index, one that of
-    the first read, which brings more than was asked for."""
+    the first read, beside which half of what may be read ahead is on its way."""
 
     async def story(world: World) -> None:
         batches = history_of(400)
@@ -327,9 +327,31 @@ def test_a_reader_has_all_that_it_needs_on_its_way_after_three_requests(tmp_path
         world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
         began = world.loop.time()
         assert await world.read_all(bytes_max=bytes_max) == datas(batches)
-        at_once = 32 * CHUNK
-        assert file.bytes > at_once + 8 * CHUNK
-        assert world.loop.time() - began < (2 + -(-file.bytes // at_once) + 0.5) * LATENCY_SECONDS
+        assert (AHEAD_AT_ONCE + 8) * CHUNK < file.bytes < (AHEAD_AT_ONCE + 64) * CHUNK
+        assert world.loop.time() - began < 3.5 * LATENCY_SECONDS
+
+    play(tmp_path, story)
+
+
+def test_who_was_never_here_is_read_ahead_of_if_nobody_else_is_and_if_it_takes_a_chunk(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        queues = range(QUEUE, QUEUE + 3)
+        await world.add("a.pack", [batch for queue in queues for batch in history_of(600, queue_id=queue)])
+
+        async def read_bytes(queues: Sequence[int], bytes_max: int) -> int:
+            await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+            await world.history.first_offset(QUEUE, 0, 0)
+            before = world.store.read_bytes
+            await asyncio.gather(*(world.history.read(queue, 0, 0, bytes_max) for queue in queues))
+            await asyncio.sleep(100 * LATENCY_SECONDS)  # of the simulated clock: all that was begun has come
+            assert not world.history.cache.is_reading_ahead
+            return world.store.read_bytes - before
+
+        assert await read_bytes(queues[:1], CHUNK // 2) <= 2 * CHUNK
+        ahead = AHEAD_AT_ONCE * CHUNK
+        one = await read_bytes(queues[:1], CHUNK)
+        assert ahead < one <= ahead + 2 * CHUNK
+        assert await read_bytes(queues, CHUNK) <= one + 2 * 4 * CHUNK
 
     play(tmp_path, story)
 
@@ -338,7 +360,7 @@ def test_all_that_a_read_wants_comes_in_the_time_of_one_request(tmp_path: Path) 
     async def story(world: World) -> None:
         batches = history_of(100)
         await world.add("a.pack", batches)
-        await world.reopen_with(request_bytes=4 * CHUNK)
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=0)
         await world.history.first_offset(QUEUE, 0, 0)
         world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
         asked, began = world.bucket.asked, world.loop.time()

@@ -319,12 +319,18 @@ class ReadCache:
         parts[0] = parts[0][position - chunks[0].start :]
         return memoryview(b"".join(parts))
 
-    def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
-        """Load, in the background, up to this many chunks of the extents, in their order. Does nothing when
-        too much is under way: a reader that gets there first loads what it needs itself."""
+    @property
+    def is_reading_ahead(self) -> bool:
+        """Whether anything is on its way for a reader that does not wait for it yet."""
+        return bool(self._ahead or self._ahead_loads)
+
+    def read_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> bool:
+        """Load, in the background, up to this many chunks of the extents, in their order; whether that was begun. Does
+        nothing when too much is under way: a reader that gets there first loads what it needs itself."""
         if not self.enabled or chunk_count <= 0 or len(self._ahead) >= AHEAD_TASKS_MAX or self.is_crowded:
-            return
+            return False
         self._ahead.start(self._load_ahead(extents, chunk_count))
+        return True
 
     def read_on(self, source: CachedFile, numbers: range) -> None:
         """As `read_ahead`, of these chunks of one file. If memory has them all no task is begun to find that out: most

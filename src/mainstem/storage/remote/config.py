@@ -26,8 +26,7 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Neighbouring chunks are asked for in one request, up to this: a request costs the same whatever it brings, but
     one connection brings no more than some 50 MB/s, so that a reader has several on their way in any case."""
     read_ahead_chunks_max: int = 64
-    """How far ahead of a sequential reader is read once it has waited for the object store again and again: 16 requests
-    of 4 MiB, with which obstore alone is fastest."""
+    """How far ahead of a reader that comes back is read: 16 requests of 4 MiB, with which obstore alone is fastest."""
     index_bytes: int = 64 * MEBIBYTE
     """Memory for the indexes of remote files: 80 bytes per extent."""
 

@@ -7,6 +7,7 @@ possible, so that the file costs only its own batches.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import logging
 import weakref
@@ -42,6 +43,10 @@ INDEX_SPANS_MAX = 64
 INDEX_LOADS_MAX = 32
 """Indexes that are read ahead at once, for all readers."""
 
+
+TURNS_TO_SEND = 2
+"""Of the event loop, in which what is read ahead is asked for: one for the errand and one for its requests. A reader
+that has all in memory would otherwise come back, again and again, before any of them is sent."""
 
 PAST_SHARE = 0.5
 """Of a chunk: who takes less of it at a time comes back for the rest, and is better off with the chunk in memory."""
@@ -86,16 +91,21 @@ class QueueHistory:
         read_ahead_chunks_max: int,
         *,
         read_ahead_chunks_least: int = 1,
+        read_ahead_chunks_at_once: int = 0,
         indexes_ahead: int = 0,
         supervision: Supervision | None = None,
     ) -> None:
         """`read_ahead_chunks_least`: how far ahead of a reader is read that comes back for the first time.
-        `indexes_ahead`: of how many files ahead of a reader the indexes are read, all at once. If each takes long to
-        come, one after the other they would hold up a queue that has little in each file."""
+        `read_ahead_chunks_at_once`: how far, in stretches, ahead of one that was never here. `indexes_ahead`: of how
+        many files ahead of a reader the indexes are read, all at once. If each takes long to come, one after the other
+        they would hold up a queue that has little in each file."""
         self._stored = stored
         self._read_ahead_chunks_least = min(read_ahead_chunks_least, read_ahead_chunks_max)
         self._ahead_at_first = self._read_ahead_chunks_least if stored.cache.loads_stretches else 0
         """How far ahead of a reader is read that comes back, and found all in memory."""
+        self._ahead_at_once = (
+            min(read_ahead_chunks_at_once, read_ahead_chunks_max) if stored.cache.loads_stretches else 0
+        )
         self._indexes_ahead = indexes_ahead
         self._index_loads = Errands(supervision, "index ahead")
         self._manifest = stored.manifest
@@ -163,14 +173,26 @@ class QueueHistory:
                 place = await self._search.forward(queue_id, spans, at, offset)
         if place is None:
             return None
-        if reader is not None and self._lacks(queue_id, place, bytes_max):
+        if reader is not None and self._waits_in_vain(queue_id, place, bytes_max, reader):
             self._go_on_ahead(queue_id, spans, place, max(reader.chunks_ahead, self._ahead_at_first))
+        is_read_ahead_of = reader is None and self._go_ahead_at_once(queue_id, spans, place, bytes_max)
         begun, builder = place, SliceBuilder(offset, bytes_max)
         before = reader if reader is not None and reader.spans() is all_spans else None
         indexes_at = -1 if before is None else before.indexes_at
-        place, indexes_at = await self._fill(builder, queue_id, spans, place, indexes_at, comes_back=reader is not None)
+        place, indexes_at = await self._fill(
+            builder,
+            queue_id,
+            spans,
+            place,
+            indexes_at,
+            comes_back=reader is not None,
+            is_read_ahead_of=is_read_ahead_of,
+        )
         stored = builder.build()
-        chunks = self._read_ahead(queue_id, spans, begun, place, reader, stored, past=builder.past is not None)
+        chunks, goes_on = self._chunks_ahead(queue_id, begun, place, reader, stored, past=builder.past is not None)
+        if goes_on and self._go_on_ahead(queue_id, spans, place, chunks) and self._cache.loads_stretches:
+            for _ in range(TURNS_TO_SEND):
+                await asyncio.sleep(0)
         upto = before.upto if before is not None and before.at == place.at else spans[place.at].upto
         self._readers.put(
             (queue_id, group, stored.next_offset),
@@ -205,10 +227,11 @@ class QueueHistory:
         indexes_at: int,
         *,
         comes_back: bool,
+        is_read_ahead_of: bool,
     ) -> tuple[ExtentPlace, int]:
         """Give the builder extents from a place on, as long as it has room, and return the place where that ends, and
-        behind which span the indexes are read ahead then. `comes_back`: the reader is known. Raises as `read`, while
-        the builder has nothing."""
+        behind which span the indexes are read ahead then. `comes_back`: the reader is known. `is_read_ahead_of`:
+        what follows is on its way already. Raises as `read`, while the builder has nothing."""
         begun_at, brings = place.at, True
         while True:
             if self._indexes_ahead and place.at != indexes_at and (comes_back or place.at != begun_at):
@@ -233,7 +256,8 @@ class QueueHistory:
                             return place._replace(row=row), indexes_at
                         past = await self._stretch_past(extent, behind[row - place.row :], builder)
                         if past is None and row == place.row:
-                            waited = await self._load_stretch(extent, place, rows, builder.bytes_left)
+                            upto = 0 if is_read_ahead_of else _queue_end(place)
+                            waited = await self._load_stretch(extent, rows, builder.bytes_left, upto)
                     if waited:
                         builder.waited()
                     taken = self._take_held(builder, source, rows[row - place.row :], past)
@@ -273,10 +297,10 @@ class QueueHistory:
                 return place, indexes_at
             place = following
 
-    async def _load_stretch(self, extent: Extent, place: ExtentPlace, rows: Rows, bytes_max: int) -> bool:
+    async def _load_stretch(self, extent: Extent, rows: Rows, bytes_max: int, upto: int) -> bool:
         """Load what a read takes of a file, from an extent on; whether it waited. One that takes a chunk or more is
-        likely to go on in what follows."""
-        upto = _queue_end(place) if bytes_max >= self._cache.chunk_bytes else 0
+        likely to go on in what follows, `upto` a place in the file."""
+        upto = upto if bytes_max >= self._cache.chunk_bytes else 0
         return await self._cache.load_stretch(extent, _stretch_bytes(rows, bytes_max), upto)
 
     def _is_left_to_next(self, builder: SliceBuilder, extent: Extent) -> bool:
@@ -345,43 +369,58 @@ class QueueHistory:
                 row += 1
         await self._cache.bring(extents, self._stored.open_files.read_together)
 
-    def _lacks(self, queue_id: int, place: ExtentPlace, bytes_max: int) -> bool:
-        """Whether a reader will wait for something of which nothing is on its way, where it waits for stretches."""
+    def _waits_in_vain(self, queue_id: int, place: ExtentPlace, bytes_max: int, reader: _Reader) -> bool:
+        """Whether a reader will wait, where it waits for stretches, while less than could be is on its way for it: it
+        comes back for the first time, or takes something of which nothing is."""
         if not self._cache.loads_stretches or self._cache.is_crowded or self._is_brought(queue_id, place):
             return False  # of a crowd nothing is read ahead
+        if not reader.chunks_ahead:
+            return True
         position = int(place.extents.rows["position"][place.row])
         end = min(position + bytes_max + EXTENT_BYTES, _queue_end(place))
         source, chunk_bytes = FileSource(self._stored.open_files, place.file), self._cache.chunk_bytes
         numbers = range(position // chunk_bytes, (end - 1) // chunk_bytes + 1)
         return not all(self._cache.holds(source, number) for number in numbers)
 
-    def _read_ahead(
+    def _chunks_ahead(
         self,
         queue_id: int,
-        spans: Spans,
         begun: ExtentPlace,
         place: ExtentPlace,
         reader: _Reader | None,
         stored: StoredSlice,
         *,
         past: bool,
-    ) -> int:
-        """Read ahead of a reader that came back, and return how many chunks: further each time it had to wait for the
-        disk, no further once it finds everything in memory. Bytes that a reader brings are not read ahead: that would
-        be whole chunks, of which it wants little; nor is read ahead of one that was read for past the memory: its next
-        read begins in a chunk that memory does not have."""
-        chunks = 0
-        if reader is not None and not self._is_brought(queue_id, place):
-            least = self._read_ahead_chunks_least
-            chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
-            chunks = min(max(chunks, self._ahead_at_first), self._read_ahead_chunks_max)
-            goes_on = not stored.from_cache or not reader.chunks_ahead
-            if not past and (goes_on or not self._is_in_one_stretch(begun, place)):
-                self._go_on_ahead(queue_id, spans, place, chunks)
-        return chunks
+    ) -> tuple[int, bool]:
+        """How many chunks to read ahead of a reader, and whether to begin with that now: further each time it had to
+        wait for the disk, no further once it finds everything in memory. Bytes that a reader brings are not read
+        ahead: that would be whole chunks, of which it wants little; nor is read ahead of one that was read for past
+        the memory: its next read begins in a chunk that memory does not have."""
+        if reader is None or self._is_brought(queue_id, place):
+            return 0, False
+        least = self._read_ahead_chunks_least
+        chunks = reader.chunks_ahead if stored.from_cache else max(least, reader.chunks_ahead * 2)
+        chunks = min(max(chunks, self._ahead_at_first), self._read_ahead_chunks_max)
+        goes_on = not stored.from_cache or not reader.chunks_ahead
+        return chunks, not past and (goes_on or not self._is_in_one_stretch(begun, place))
 
-    def _go_on_ahead(self, queue_id: int, spans: Spans, place: ExtentPlace, chunks: int) -> None:
-        self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)  # the one it is in, too
+    def _go_on_ahead(self, queue_id: int, spans: Spans, place: ExtentPlace, chunks: int) -> bool:
+        # the one it is in, too
+        return self._cache.read_ahead(self._upcoming(queue_id, spans, place), chunks + 1)
+
+    def _go_ahead_at_once(self, queue_id: int, spans: Spans, place: ExtentPlace, bytes_max: int) -> bool:
+        """Read ahead of a reader that was never here, behind what it asks for now, if it asks for a chunk or more and
+        no other reader is read ahead of: the first that it waits for then is no more than what it takes, and the rest
+        is on its way meanwhile. Whether that was begun."""
+        cache = self._cache
+        if not self._ahead_at_once or bytes_max < cache.chunk_bytes or cache.is_reading_ahead:
+            return False
+        if self._is_brought(queue_id, place):
+            return False
+        rows = place.extents.rows[place.row : place.end]
+        taken = int(rows["position"][0]) + _stretch_bytes(rows, bytes_max)
+        behind = -(-taken // cache.chunk_bytes) * cache.chunk_bytes
+        return cache.read_ahead(self._upcoming(queue_id, spans, place, behind), self._ahead_at_once)
 
     def _is_in_one_stretch(self, begun: ExtentPlace, place: ExtentPlace) -> bool:
         """Whether a read ends where there is no more to be read ahead than where it began: what is loaded in one read
@@ -427,16 +466,19 @@ class QueueHistory:
         self._index_loads.cancel()
         await self._index_loads.ended()
 
-    async def _upcoming(self, queue_id: int, spans: Spans, place: ExtentPlace) -> AsyncGenerator[Extent, None]:
+    async def _upcoming(
+        self, queue_id: int, spans: Spans, place: ExtentPlace, behind: int = 0
+    ) -> AsyncGenerator[Extent, None]:
         """Yield the rest of the queue, from a place on, as stretches of files: its extents in a file follow each other,
-        so that no more is asked of each than where the last one ends."""
+        so that no more is asked of each than where the last one ends. `behind`: where in the first file to begin."""
         following: ExtentPlace | None = place
         while following is not None:
             last = following._replace(row=following.end - 1)
             begins, end = following.extents.rows[following.row], following.extents.rows[last.row]
-            position = int(begins["position"])
-            source = FileSource(self._stored.open_files, following.file)
-            yield Extent(source, position, int(end["position"]) + int(end["length"]) - position, 0)
+            position, upto = max(int(begins["position"]), behind), int(end["position"]) + int(end["length"])
+            behind = 0
+            if position < upto:
+                yield Extent(FileSource(self._stored.open_files, following.file), position, upto - position, 0)
             following = await self._search.following(queue_id, spans, last)
 
 

@@ -3,8 +3,8 @@
 The same search, indexes and checks as on disk 2 (`queue_store/reading/`), over the tier's own manifest and objects in
 place of files (`object_files.py`), with a read cache of its own. Neighbouring chunks come in one request, since each
 request takes the node's time, those included that a reader is likely to ask for next. A reader that comes back has many
-requests on their way at once: one that finds its next chunk in memory is read no further ahead of, and one that waits
-twice as far. So the index, the first request and all others are three times that a reader waits.
+requests on their way at once, and one that was never here, and asks for a chunk or more, has half of them as long as no
+other is read ahead of. So the index, the first request and all others are three times that a reader waits.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mainstem.supervised import Supervision
 AHEAD_TOGETHER = 32
 """Requests on their way ahead of one reader: with 16 of 4 MiB obstore alone is fastest, and smaller ones bring less."""
 
-AHEAD_LEAST = 32
-"""Chunks ahead of a reader that comes back for the first time: half of what it may have, and all of that once it has
-waited again. Each step less would be the time of one more request."""
+AHEAD_AT_ONCE = 32
+"""Chunks ahead of a reader that was never here and asks for one or more: half of what it may have. One that goes on has
+waited for the index and for what it took first, and no more; one that does not has had these asked for in vain."""
 
 INDEXES_AHEAD = 8
 """Files ahead of one reader of which the indexes are read: each a quarter of a mebibyte or less."""
@@ -97,7 +97,8 @@ class RemoteHistory:
         self._history = QueueHistory(
             self.stored,
             config.read_ahead_chunks_max,
-            read_ahead_chunks_least=AHEAD_LEAST,
+            read_ahead_chunks_least=config.read_ahead_chunks_max,
+            read_ahead_chunks_at_once=AHEAD_AT_ONCE,
             indexes_ahead=INDEXES_AHEAD,
             supervision=supervision,
         )
