@@ -10,7 +10,13 @@ from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
-from mainstem.broker.queue_routing import LISTED_SECONDS, SETTLED_SECONDS, BrokerList, QueueRouting
+from mainstem.broker.queue_routing import (
+    LISTED_SECONDS,
+    SETTLED_SECONDS,
+    STORAGE_LISTED_SECONDS,
+    BrokerList,
+    QueueRouting,
+)
 from mainstem.model import Node, NodeRole, queue_id_of
 
 STORES, BROKERS = (1, 2, 3), (4, 5, 6)
@@ -80,7 +86,7 @@ def test_nobody_is_sent_on_to_a_broker_that_has_just_gone() -> None:
     assert not routing.is_misplaced(elsewhere), "although no look has told yet that it is gone"
 
 
-def test_a_broker_that_goes_is_listed_a_while_longer_than_queues_are_sent_to_it() -> None:
+def test_nodes_that_go_are_listed_a_while_longer_than_queues_are_sent_to_them() -> None:
     clock = FakeClock()
     stores = [Node(node_id=number, host="h", port=1) for number in STORES]
     brokers = [Node(node_id=number, host="h", port=1, roles=frozenset({NodeRole.BROKER})) for number in BROKERS]
@@ -93,9 +99,13 @@ def test_a_broker_that_goes_is_listed_a_while_longer_than_queues_are_sent_to_it(
     assert told() == {*STORES, *BROKERS}
     clock.advance(600)  # nobody asked for a long time
     metadata.dead |= {4, 1}
-    assert told() == {2, 3, 4, 5, 6}, "a node that stores goes at once: others lead its queues before"
+    assert told() == {*STORES, *BROKERS}
     clock.advance(LISTED_SECONDS - 0.5)
     assert 4 in told()
+    clock.advance(0.5)
+    assert told() == {1, 2, 3, 5, 6}
+    clock.advance(STORAGE_LISTED_SECONDS - LISTED_SECONDS - 0.5)
+    assert 1 in told(), "producers still go by what they know of it"
     clock.advance(0.5)
     assert told() == {2, 3, 5, 6}
     metadata.dead.clear()

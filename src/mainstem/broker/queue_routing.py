@@ -8,7 +8,7 @@ This is balance and no fence: nodes may disagree for as long as they have heard 
 storage serves any queue. A coordinator, which must be the one writer, asks the write group for the ownership
 (`QueueAdmin.own`).
 
-A broker that goes is listed for a moment longer than queues are sent to it (`BrokerList`)."""
+Nodes that go are listed for a moment longer than queues are sent to them (`BrokerList`)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ SETTLED_SECONDS = 3.0
 
 LISTED_SECONDS = 3.0
 """A client that misses the broker of its queues looks for another one every second or sooner: three looks."""
+
+STORAGE_LISTED_SECONDS = 10.0
+"""About as long as Kafka lists a broker that died (its session, 9 s). A node that is started again is back by then. No
+longer: administrators' clients ask every node that is listed, and wait for those that do not answer."""
 
 KNOWN_MAX = 100_000
 """Queues whose brokers are remembered, some ten MB."""
@@ -108,36 +112,42 @@ class QueueRouting:
 
 
 class BrokerList:
-    """The nodes that clients are told of: those alive, and brokers without storage that went within `LISTED_SECONDS`.
+    """The nodes that clients are told of: those alive, and those that went a moment ago.
 
     A client takes a node that is not listed out of use. If librdkafka reads in one answer that a broker is gone and
     that its queues have another, it stops the connection to the old broker before the queues have left it; then they
     have no broker until it looks again, a second later. So a client first reads of the move, and later of the end.
+
+    A transactional producer of librdkafka (2.11 and later) that was told of a group's coordinator, and takes that node
+    out of use before it has asked for the next one, does not ask any more: sending offsets to a transaction stands
+    still until another connection is lost, or its time is over. As long as the node is listed, the producer tries to
+    reach it, and asks for the coordinator whenever it fails.
     """
 
     def __init__(self, cluster: Cluster, monotonic: Callable[[], float]) -> None:
         self._cluster = cluster
         self._monotonic = monotonic
-        self._apart: dict[int, Node] = {}
-        """The brokers without storage that were alive at the last look."""
+        self._last: dict[int, Node] = {}
+        """The nodes that were alive at the last look."""
         self._gone: dict[int, tuple[Node, float]] = {}
-        """Those that are alive no more, and when this was first seen."""
+        """Those that are alive no more, and when they are not listed any more, counted from the first look without
+        them."""
 
     def nodes(self) -> Sequence[Node]:
         """The nodes in no order."""
         now = self._monotonic()
-        alive = self._cluster.alive_nodes()
-        here = {node.node_id for node in alive}
-        for node_id, node in self._apart.items():
-            if node_id not in here:
-                self._gone[node_id] = node, now
-        self._apart = {node.node_id: node for node in alive if NodeRole.STORAGE not in node.roles}
+        alive = {node.node_id: node for node in self._cluster.alive_nodes()}
+        for node_id, node in self._last.items():
+            if node_id not in alive:
+                listed_seconds = STORAGE_LISTED_SECONDS if node.stores else LISTED_SECONDS
+                self._gone[node_id] = node, now + listed_seconds
+        self._last = alive
         self._gone = {
-            node_id: (node, since)
-            for node_id, (node, since) in self._gone.items()
-            if node_id not in here and now - since < LISTED_SECONDS
+            node_id: (node, until)
+            for node_id, (node, until) in self._gone.items()
+            if node_id not in alive and now < until
         }
-        return [*alive, *(node for node, _ in self._gone.values())]
+        return [*alive.values(), *(node for node, _ in self._gone.values())]
 
 
 def _weight(queue_id: int, node_id: int) -> int:

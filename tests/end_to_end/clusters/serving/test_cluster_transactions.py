@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +25,7 @@ from tests.clients.drivers.librdkafka import KEEP_TRYING, take
 from tests.end_to_end.cluster import Cluster
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
+from tests.harness.standstills import ClientLog, Standstills
 
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.cli.main import root
@@ -43,6 +46,8 @@ END = b"end"
 
 KILLS = int(os.environ.get("KILLS", "100"))
 """Of the long test; by the variable as many as somebody has time for: each takes four seconds on two cores."""
+SEED = int(os.environ.get("KILLS_SEED", "1"))
+"""Chooses who is killed in the long test, and when: portions of it with other seeds are worth one long run."""
 ABANDONED_EVERY = 10
 
 
@@ -57,7 +62,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.close()
 
 
-def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS) -> Producer:
+def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS, log: ClientLog | None = None) -> Producer:
+    """A producer that may begin transactions; with `log`, each of its requests is to be found there."""
+    logged = (
+        {} if log is None else {"debug": "eos,protocol,broker,metadata", "log_level": 7, "logger": log.logger(name)}
+    )
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -65,6 +74,7 @@ def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS) -> Pro
             "transaction.timeout.ms": timeout_ms,
             "linger.ms": 0,
             **KEEP_TRYING,
+            **logged,
         }
     )
     while True:
@@ -94,6 +104,10 @@ def end(producer: Producer) -> bool:
         return True
 
 
+MOMENTS = 4
+"""At which a node is killed: before the records are sent, behind them, while the offset is sent, in the commit."""
+
+
 class Writer:
     """Writes numbers, each to all partitions of a topic, with an offset of the group."""
 
@@ -106,20 +120,27 @@ class Writer:
         """When each number was."""
         self.killed: dict[str, int] = {}
         """How often whom."""
-        self._producer = begun(cluster)
+        self.log = ClientLog()
+        self.standstills = Standstills(self._where_it_stands)
+        self.slowest: dict[str, float] = {}
+        """Of the client's calls, by name, the seconds of the longest."""
+        self._number = -1
+        self._chance = random.Random(SEED)
+        self._producer = begun(cluster, log=self.log)
         self._abandoned: list[Producer] = []
 
     def write(self, number: int, kills: bool) -> None:
         """In one transaction, in the middle of which one of the nodes that matter may be killed."""
-        moment, victims = number % 3, self._victims()
-        role = list(victims)[number % len(victims)]
+        self._number = number
+        moment, victims = self._chance.randrange(MOMENTS), self._victims()
+        role = self._chance.choice(list(victims))
         with ThreadPoolExecutor(1) as beside:
             victim = victims[role]() if kills else 0
 
             def kill_at(this: int) -> None:
                 if victim and moment == this:
                     killing = beside.submit(self.cluster.kill, victim)
-                    if moment < 2:  # else it is killed while the transaction is committed
+                    if moment < 2:  # else it is killed while the client waits for an answer
                         killing.result()
                     self.killed[role] = self.killed.get(role, 0) + 1
 
@@ -128,9 +149,10 @@ class Writer:
             except KafkaException as failure:
                 ended = False
                 if failure.args[0].fatal():
-                    self._producer = begun(self.cluster)
+                    with self._call("init_transactions"):
+                        self._producer = begun(self.cluster, log=self.log)
                 else:
-                    with suppress(KafkaException):
+                    with suppress(KafkaException), self._call("abort_transaction"):
                         self._producer.abort_transaction(PATIENCE_SECONDS)
         if ended:
             self.committed[number] = time.monotonic()
@@ -138,7 +160,8 @@ class Writer:
             if victim in self.cluster.running:  # it failed before
                 self.cluster.kill(victim)
                 self.killed[role] = self.killed.get(role, 0) + 1
-            self.cluster.start(victim)
+            with self._call("the start of a node"):
+                self.cluster.start(victim)
 
     def _transact(self, number: int, kill_at: Callable[[int], None]) -> bool:
         producer = self._producer
@@ -146,13 +169,40 @@ class Writer:
         for partition in range(PARTITIONS):
             producer.produce(self.topic, b"%d" % number, partition=partition)
         kill_at(0)
-        producer.flush(PATIENCE_SECONDS)
+        with self._call("flush"):
+            producer.flush(PATIENCE_SECONDS)
         kill_at(1)
-        producer.send_offsets_to_transaction(
-            [TopicPartition(self.topic, 0, number)], self.group.consumer_group_metadata(), PATIENCE_SECONDS
-        )
+        metadata = self.group.consumer_group_metadata()
         kill_at(2)
-        return end(producer)
+        with self._call("send_offsets_to_transaction"):
+            producer.send_offsets_to_transaction([TopicPartition(self.topic, 0, number)], metadata, PATIENCE_SECONDS)
+        kill_at(3)
+        with self._call("commit_transaction"):
+            return end(producer)
+
+    @contextmanager
+    def _call(self, name: str) -> Iterator[None]:
+        """A call of the client that waits for answers."""
+        began = time.monotonic()
+        with self.standstills.watched(f"{name} of number {self._number}"):
+            try:
+                yield
+            finally:
+                self.slowest[name] = max(self.slowest.get(name, 0.0), time.monotonic() - began)
+
+    def _where_it_stands(self) -> str:
+        """What the client asked last, of whom, and who leads what, in a nutshell."""
+        self._producer.poll(0)  # hands over its log
+        told = [f"seed {SEED}, killed {self.killed}, nodes {sorted(self.cluster.running)} run"]
+        for node_id in sorted(self.cluster.running):
+            led = {
+                topic: [self.cluster.leader(topic, index, asked=node_id) for index in range(STATE_PARTITIONS)]
+                for topic in ("__transaction_state", "__consumer_offsets", self.topic)
+            }
+            told.append(f"node {node_id} knows as leaders: {led}")
+        described = CliRunner().invoke(root, ["txn", "describe", ID, "--json", "--bootstrap", self.cluster.bootstrap])
+        told += [described.output, "the client:", *self.log.last()]
+        return "\n".join(told)
 
     def _victims(self) -> dict[str, Callable[[], int]]:
         """By what a node does."""
@@ -260,6 +310,7 @@ def test_nothing_is_half_visible_when_nodes_are_killed_again_and_again(cluster: 
             if number % ABANDONED_EVERY == 0:
                 writer.abandon(number)
             writer.write(number, kills=True)
+            print(f"seed {SEED}, number {number}: {writer.killed}", file=sys.stderr, flush=True)
         writer.last_words()
         while_killing = [one.result() for one in reading]
     check(writer, while_killing)
@@ -272,7 +323,9 @@ def test_nothing_is_half_visible_when_nodes_are_killed_again_and_again(cluster: 
     assert json.loads(hanging.output) == {"hanging": []}
     waits = [of_partition[number] - told for of_partition in while_killing for number, told in writer.committed.items()]
     print(
-        f"{sum(writer.killed.values())} kills ({writer.killed}) in {time.monotonic() - began:.0f} s: "
+        f"seed {SEED}: {sum(writer.killed.values())} kills ({writer.killed}) in {time.monotonic() - began:.0f} s: "
         f"{len(writer.committed)} of {KILLS} transactions committed, {len(while_killing[0])} visible; "
-        f"{KILLS // ABANDONED_EVERY} abandoned; from a commit to its reader {max(waits):.1f} s at most"
+        f"{KILLS // ABANDONED_EVERY} abandoned; from a commit to its reader {max(waits):.1f} s at most; "
+        f"the longest calls, in seconds: { ({name: round(took, 1) for name, took in writer.slowest.items()}) }; "
+        f"standstills: {writer.standstills.told}"
     )
