@@ -118,7 +118,7 @@ class BrokerList:
     that its queues have another, it stops the connection to the old broker before the queues have left it; then they
     have no broker until it looks again, a second later. So a client first reads of the move, and later of the end.
 
-    A transactional producer of librdkafka (2.11 and later) that was told of a group's coordinator, and takes that node
+    A transactional producer of librdkafka (2.10 and later) that was told of a group's coordinator, and takes that node
     out of use before it has asked for the next one, does not ask any more: sending offsets to a transaction stands
     still until another connection is lost, or its time is over. As long as the node is listed, the producer tries to
     reach it, and asks for the coordinator whenever it fails.

@@ -191,7 +191,7 @@ class Writer:
                 self.slowest[name] = max(self.slowest.get(name, 0.0), time.monotonic() - began)
 
     def _where_it_stands(self) -> str:
-        """What the client asked last, of whom, and who leads what, in a nutshell."""
+        """The last requests of the client, the transaction, and the leaders as each node knows them."""
         self._producer.poll(0)  # hands over its log
         told = [f"seed {SEED}, killed {self.killed}, nodes {sorted(self.cluster.running)} run"]
         for node_id in sorted(self.cluster.running):
