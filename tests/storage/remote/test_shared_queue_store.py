@@ -6,16 +6,20 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
+from tests.storage.queue_store.runs import make_batch
+from tests.storage.remote.tiered_node import upload
 from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 
 from mainstem.model import Outcome, queue_id_of
 from mainstem.pipeline.slices.split_slice import SplitSlice
 from mainstem.rpc.messages.merge import MergeWork
 from mainstem.rpc.messages.split import PASSED_OVER, FileDescription
+from mainstem.storage.errors import StorageError
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
@@ -27,6 +31,7 @@ from mainstem.storage.upkeep import restored_objects
 from mainstem.storage.upkeep.maintenance import RESTORED_SECONDS
 from mainstem.storage.verifying.file_check import Opens, check_file
 from mainstem.storage.verifying.findings import Finding
+from mainstem.storage.write_groups.control import RemoteSpan
 
 LIVE_MAX = (1 << 63) - 1
 
@@ -254,6 +259,55 @@ def test_a_merge_takes_the_place_of_its_inputs_in_one_step_and_these_are_deleted
         assert there == {one for name in left for one in file_objects(0, name)}
         await node.restart()
         assert await node.read_offsets() == list(range(30))
+
+    simulated(tmp_path, story, shared(bucket))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_compaction_that_one_command_does_not_take_replaces_the_oldest_files_first(
+    tmp_path: Path, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a tombstone never goes before what it covers, also where the leader is deposed between the commands."""
+    bucket: list[SimulatedBucket] = []
+    count = 60
+
+    async def story(node: SmallNode) -> None:
+        remote, changes = node.storage.remote, node.storage.store_work.changes
+
+        async def uploaded(kind: str) -> list[StoreFile]:
+            names = [f"{kind}-{number}.pack" for number in range(count)]
+            assert await remote.record(0, intended=names) == "recorded"
+            return [upload(bucket[0], name, [make_batch(QUEUE, number)]) for number, name in enumerate(names)]
+
+        for number, file in enumerate(await uploaded("old")):
+            span = RemoteSpan(number, number + 1, (file.message(),))
+            assert await remote.record(0, upto=number + 1, spans=[span]) == "recorded"
+        entries = remote.manifest.ranges(0)
+        new = dict(zip(entries, [[file] for file in await uploaded("new")], strict=True))
+        record, gone = remote.record, list[list[str]]()
+
+        async def recorded(group: int, **wanted: Any) -> str:
+            if refused and gone:
+                return "refused: somebody else leads"
+            gone.append(list(wanted["gone"]))
+            return await record(group, **wanted)
+
+        monkeypatch.setattr(remote, "record", recorded)
+        shuffled = random.Random(1).sample(entries, count)
+        if refused:
+            with pytest.raises(StorageError, match="somebody else leads"):
+                await changes.rewrite(0, {entry: new[entry] for entry in shuffled})
+            assert 0 < len(gone[0]) < count
+        else:
+            await changes.rewrite(0, {entry: new[entry] for entry in shuffled})
+            assert len(gone) > 1
+        replaced = [name for names in gone for name in names]
+        assert replaced == [entry.name for entry in entries[: len(replaced)]], "the oldest first"
+        left = [entry.name for entry in remote.manifest.ranges(0)]
+        assert sorted(left) == sorted(
+            [file.name for entry in entries[: len(replaced)] for file in new[entry]]
+            + [entry.name for entry in entries[len(replaced) :]]
+        )
 
     simulated(tmp_path, story, shared(bucket))
 

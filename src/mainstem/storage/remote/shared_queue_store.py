@@ -1,8 +1,8 @@
 """Changes the files of a shared store: its merges and its compactions.
 
 They are those of a queue store of one's own, over the manifest of the remote tier, but a change comes to count in
-another way: the leader of the write group has its log say so, in one command, and every replica follows. Only the
-leader of a write group works on its files. It deletes inputs a while after they went (`remote_upkeep.py`), for readers
+another way: the leader of the write group has its log say so, and every replica follows. A merge is one command, a
+compaction one or several. Only the leader of a write group works on its files. It deletes inputs a while after they went (`remote_upkeep.py`), for readers
 that had looked them up.
 """
 
@@ -28,6 +28,7 @@ from mainstem.storage.queue_store.manifest.in_memory.spans import (
 )
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
+from mainstem.storage.remote.decided.remote_changes import Replacement
 from mainstem.storage.remote.decided.remote_state import RECORDED
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.reading.remote_history import RemoteHistory
@@ -68,15 +69,17 @@ class SharedChanges:
         outputs: Mapping[FileRange, Sequence[StoreFile]],
         is_kept: Callable[[int], bool] = _nobody,
     ) -> None:
-        """As `merge`."""
+        """As `merge`, but what one command does not take is replaced by several, the oldest files first, and an error
+        may leave those replaced. That is no half of a compaction: a batch goes because a later one has its key, which
+        stays, or is in younger files; and a tombstone only after all that it covers."""
         async with self._checking(group, list(chain.from_iterable(outputs.values()))) as manifest:
             check_rewritten(manifest.spans(group), manifest.files, outputs)
-            blocks: dict[tuple[int, int], list[StoreFile]] = {}
-            for entry, files in outputs.items():
-                if files:
-                    blocks.setdefault((entry.after, entry.upto), []).extend(files)
-            spans = [_span(after, upto, files) for (after, upto), files in blocks.items()]
-        await self._record(group, spans, list(outputs))
+            oldest_first = sorted(outputs, key=lambda entry: _age(entry, manifest.files[entry.name]))
+            replacements = [
+                Replacement([_span(entry.after, entry.upto, files)] if (files := outputs[entry]) else [], [entry.name])
+                for entry in oldest_first
+            ]
+        _require(group, await self._remote.replace(group, replacements))
 
     @asynccontextmanager
     async def _checking(self, group: int, outputs: Sequence[StoreFile]) -> AsyncIterator[Manifest]:
@@ -90,9 +93,17 @@ class SharedChanges:
 
     async def _record(self, group: int, spans: Sequence[RemoteSpan], gone: Iterable[FileRange]) -> None:
         names = sorted({entry.name for entry in gone})
-        outcome = await self._remote.record(group, spans=spans, gone=names, at_once=True)
-        if outcome != RECORDED:
-            raise StorageError(f"write group {group}: {outcome}")
+        _require(group, await self._remote.record(group, spans=spans, gone=names, at_once=True))
+
+
+def _require(group: int, outcome: str) -> None:
+    if outcome != RECORDED:
+        raise StorageError(f"write group {group}: {outcome}")
+
+
+def _age(entry: FileRange, file: StoreFile) -> tuple[int, int, int]:
+    """Sorts files with batches of the same queue, the oldest first: in one span, segments follow each other."""
+    return entry.upto, file.first_queue, file.first_offset
 
 
 def _span(after: int, upto: int, files: Sequence[StoreFile]) -> RemoteSpan:

@@ -43,5 +43,5 @@ class FileChanges(Protocol):
         is_kept: Callable[[int], bool] = ...,
     ) -> None:
         """Put other files in the place of merged files of a write group, each within the blocks and the keys of its
-        input. Raises `StorageError`, nothing being changed."""
+        input. Raises `StorageError`: then nothing is changed, or only the oldest of the inputs are replaced."""
         ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +45,53 @@ class WantedChange(NamedTuple):
         return RemoteChanged(position.number + 1, epoch, upto, tuple(self.spans), *names, tuple(self.given_up))
 
 
+class Replacement(NamedTuple):
+    """Files that come to count in the place of others."""
+
+    spans: Sequence[RemoteSpan]
+    gone: Sequence[str]
+
+    @property
+    def bytes(self) -> int:
+        """Of what a command with it names, about."""
+        return sum(map(_bytes_of_file, chain.from_iterable(span.files for span in self.spans))) + sum(
+            map(_bytes_of_name, self.gone)
+        )
+
+
+def portions(replacements: Iterable[Replacement], bytes_max: int) -> Iterator[Replacement]:
+    """The same in their order, joined into as few as name so many bytes at most each, unless one alone names more."""
+    joined: list[Replacement] = []
+    size = 0
+    for one in replacements:
+        more = one.bytes
+        if joined and size + more > bytes_max:
+            yield _joined(joined)
+            joined, size = [], 0
+        joined.append(one)
+        size += more
+    if joined:
+        yield _joined(joined)
+
+
+def _joined(replacements: Sequence[Replacement]) -> Replacement:
+    spans: dict[tuple[int, int], list[FileDescription]] = {}
+    for span in chain.from_iterable(one.spans for one in replacements):
+        spans.setdefault((span.after, span.upto), []).extend(span.files)
+    return Replacement(
+        [RemoteSpan(*blocks, tuple(files)) for blocks, files in spans.items()],
+        [name for one in replacements for name in one.gone],
+    )
+
+
+def _bytes_of_name(name: str) -> int:
+    return len(name) + NAME_BYTES
+
+
+def _bytes_of_file(file: FileDescription) -> int:
+    return len(_encoder.encode(file)) + NAME_BYTES
+
+
 class _Part:
     """The changes that go into one command."""
 
@@ -74,7 +122,7 @@ class _Parts(list[_Part]):
         return self[-1]
 
     def for_name(self, name: str) -> _Part:
-        return self.with_room(len(name) + NAME_BYTES)
+        return self.with_room(_bytes_of_name(name))
 
 
 def commands(
@@ -88,7 +136,7 @@ def commands(
         parts.for_name(name).intended.append(name)
     for span in wanted.spans:
         for file in span.files:
-            part = parts.with_room(len(_encoder.encode(file)) + NAME_BYTES)
+            part = parts.with_room(_bytes_of_file(file))
             part.spans.setdefault((span.after, span.upto), []).append(file)
     last = max(len(parts) - 1, 0) if any(part.spans for part in parts) else 0
     for name in wanted.gone:

@@ -28,7 +28,13 @@ from mainstem.storage.queue_store.manifest.in_memory.file_table import PAGE_FILE
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.remote.decided import remote_rows
-from mainstem.storage.remote.decided.remote_changes import COMMAND_BYTES_MAX, WantedChange, commands
+from mainstem.storage.remote.decided.remote_changes import (
+    COMMAND_BYTES_MAX,
+    Replacement,
+    WantedChange,
+    commands,
+    portions,
+)
 from mainstem.storage.remote.decided.remote_state import NOWHERE, RECORDED, REPLAYED, Noted, Notes, RemoteState
 from mainstem.storage.remote.decided.remote_state import RemotePosition as RemotePosition
 from mainstem.storage.store_files.store_file import StoreFile
@@ -353,6 +359,17 @@ class RemoteTier:
                 return f"refused: {refusal}"
             await self.drained([group])
             return RECORDED
+
+    async def replace(self, group: int, replacements: Iterable[Replacement]) -> str:
+        """Have the log of a write group, which this node leads, decide on replacements, in their order, in as few
+        commands as take them. Each counts as a whole; the first may count while a later one is refused. Returns and
+        raises as `record`."""
+        bytes_max = COMMAND_BYTES_MAX if self._ways is None else self._ways.command_bytes_max
+        for one in portions(replacements, bytes_max):
+            outcome = await self.record(group, spans=one.spans, gone=one.gone, at_once=True)
+            if outcome != RECORDED:
+                return outcome
+        return RECORDED
 
     def _refusal(self, group: int, wanted: WantedChange) -> str:
         """Why this node cannot record a change; empty: it can."""
