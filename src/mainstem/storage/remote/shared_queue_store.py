@@ -2,8 +2,8 @@
 
 They are those of a queue store of one's own, over the manifest of the remote tier, but a change comes to count in
 another way: the leader of the write group has its log say so, and every replica follows. A merge is one command, a
-compaction one or several. Only the leader of a write group works on its files. It deletes inputs a while after they went (`remote_upkeep.py`), for readers
-that had looked them up.
+compaction one or several. Only the leader of a write group works on its files. It deletes inputs a while after they
+went (`remote_upkeep.py`), for readers that had looked them up.
 """
 
 from __future__ import annotations
