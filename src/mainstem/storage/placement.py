@@ -60,6 +60,8 @@ class Placement:
         """Per slot that has moved, as the logs say: its write group, and the number of its move."""
         self._moved: dict[int, tuple[Stay, ...]] = {}
         """The histories of queues that have been elsewhere before."""
+        self._classes: dict[int, set[int]] = {}
+        """Per write group, the classes of which it has slots."""
         self._rows: _MovedRows | None = None
         """The same as arrays; None: they are to be made."""
         self.grow(slots, max(slots) + 1)
@@ -81,7 +83,10 @@ class Placement:
         assert len(self._only) <= groups, "write groups stay"
         self._of_metadata, self._numbers, self._others = all_slots(slots), numbers, others
         self._table_of_metadata = numpy.array(self._of_metadata, numpy.int64)
-        self._classes = {group: slot // SLOTS for slot, group in enumerate(slots)}
+        self._classes = {}
+        for first in range(0, len(slots), SLOTS):
+            for group in set(slots[first : first + SLOTS]):
+                self._classes.setdefault(group, set()).add(first // SLOTS)
         self._only += [(Stay(group, 0),) for group in range(len(self._only), groups)]
         self._spread()
 
@@ -142,9 +147,9 @@ class Placement:
         if self._moved.pop(queue_id, None) is not None:
             self._rows = None
 
-    def class_of_group(self, group: int) -> int:
-        """The class of a write group; -1: no slot is known to be its own."""
-        return self._classes.get(group, -1)
+    def classes_in(self, group: int) -> Collection[int]:
+        """The classes of which a write group has slots: its own, and those of which slots have moved to it."""
+        return self._classes.get(group, ())
 
     @property
     def groups(self) -> int:

@@ -29,7 +29,15 @@ from mainstem.model import (
 )
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidPlacement, InvalidReplicationFactor
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
-from mainstem.nameserver.state.commands import AddWriteGroups, AdvanceCounters, CreateTopic, MoveReplica, SetDraining
+from mainstem.nameserver.state.commands import (
+    AddWriteGroups,
+    AdvanceCounters,
+    CreateTopic,
+    MoveReplica,
+    MoveSlot,
+    SetDraining,
+    SlotMoved,
+)
 from mainstem.nameserver.state.plans.drain_plan import GroupStanding, plan_drains
 from mainstem.nameserver.state.state import MetadataState
 from mainstem.rpc.messages.metadata import Wanted, WantedTopic, WantTopics, WantWriteGroups
@@ -125,7 +133,8 @@ def test_queues_stay_in_write_groups_with_the_replicas_they_asked_for(steps: lis
     ids = numpy.array([*where], numpy.uint64)
     assert placement.groups_of(ids).tolist() == [placement.group_of(int(it)) for it in ids] == [*where.values()]
     assert all(
-        placement.class_of_group(group) == state.factors.index(len(nodes)) for group, nodes in state.placements.items()
+        set(placement.classes_in(group)) == {state.factors.index(len(nodes))}
+        for group, nodes in state.placements.items()
     )
 
 
@@ -262,3 +271,22 @@ def test_a_topic_whose_number_names_another_class_than_its_factor_is_refused() -
     command = new_topic(state, "a", number=CLASSED + 1, replication_factor=1)
     assert isinstance(command, CreateTopic)
     state.check(command)
+
+
+def test_a_slot_goes_to_no_fewer_replicas_than_its_class_has() -> None:
+    """Topics that are made later have queues in it as well."""
+    state = cluster(level=FeatureLevel.newest())
+    grow(state, state.cluster.write_groups + 1 if state.cluster is not None else 0, 1)
+    assert state.cluster is not None
+    single = state.cluster.write_groups - 1
+    before = state.factors
+    with pytest.raises(InvalidPlacement, match=f"replication factor of {before[0]} may have queues in slot 7"):
+        state.check(MoveSlot(7, single, 1))
+    state.apply(MoveSlot(SLOTS, 0, 1))  # the first slot of the second class comes to a write group of the first one
+    state.apply(SlotMoved(SLOTS, 0, 1, [single]))
+    assert state.factors == before, "the class has the factor of the slots that have not moved"
+    placement = Placement(state.cluster.slots)
+    assert [set(placement.classes_in(it)) for it in (0, 1, single)] == [{0, 1}, {0}, {1}]
+    grow(state, state.cluster.write_groups + 1, 1)
+    assert state.cluster.slots[SLOTS] == 0
+    assert replayed(state.commands()).factors == before

@@ -85,7 +85,7 @@ class Reassignments:
             return fault
         if slot in self._under_way:
             return self._asked_under_way(slot, group, replicas)
-        groups = self._fitting(slot, replicas)
+        groups = self._fitting(slot, group, replicas)
         if not groups:
             return _refused(self._no_such_nodes(replicas))
         if group not in groups:
@@ -136,11 +136,11 @@ class Reassignments:
             "cancel that first",
         )
 
-    def _fitting(self, slot: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    def _fitting(self, slot: int, present: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
         """The write groups on exactly these nodes that suit best; some that cannot take the slot only if none can."""
         on_nodes = self._groups_on.get(frozenset(replicas), [])
         left = self._broker.queue_moves.left(slot)
-        able = [group for group in on_nodes if group not in left] or on_nodes
+        able = [group for group in on_nodes if group == present or group not in left] or on_nodes
         led = [group for group in able if self._placements[group][0] == replicas[0]]
         return tuple(led or able)
 

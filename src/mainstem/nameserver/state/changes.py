@@ -323,7 +323,13 @@ def _more_write_groups(wanted: WantWriteGroups, state: MetadataState) -> AddWrit
         if node.node_id in wanted.node_ids and node.node_id not in table.draining
     }
     return grown(
-        wanted.total, state.cluster.slots, state.used_slots(), state.placements, locations, wanted.replication_factor
+        wanted.total,
+        state.cluster.slots,
+        state.used_slots(),
+        state.factors,
+        state.placements,
+        locations,
+        wanted.replication_factor,
     )
 
 

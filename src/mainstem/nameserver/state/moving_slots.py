@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
+from mainstem.model import SLOTS, SLOTS_OF_ALL, Topic, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
 from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
+from mainstem.nameserver.state.plans.replica_classes import Factors
 
 
 class WishedMove(NamedTuple):
@@ -53,6 +54,7 @@ class MovingSlots:
         command: MoveSlot,
         slots: Sequence[int],
         placements: Mapping[int, Sequence[int]],
+        factors: Factors,
         topics: Iterable[Topic],
         *,
         has_remote_store: bool,
@@ -73,6 +75,12 @@ class MovingSlots:
             )
         if command.number != self.next_number(slot):
             raise InvalidPlacement(f"slot {slot} has moved meanwhile: try again")
+        if len(placements[group]) < factors[slot // SLOTS]:
+            raise InvalidPlacement(
+                f"write group {group} has {len(placements[group])} replicas, and topics that are created with a "
+                f"replication factor of {factors[slot // SLOTS]} may have queues in slot {slot}: it moves to write "
+                "groups with as many, or more"
+            )
         if sorted(placements[before]) != sorted(placements[group]):
             raise InvalidPlacement(
                 "queues move only between write groups that have their replicas on the same nodes; write group "

@@ -237,7 +237,9 @@ class MetadataState:
     @property
     def factors(self) -> Factors:
         """The replication factors of the classes of write groups, by class; empty until they are placed."""
-        return factors_of(self._cluster.slots, self.placements) if self._cluster is not None else ()
+        if self._cluster is None:
+            return ()
+        return factors_of(self._cluster.slots, self.placements, self.moving_slots.numbers.keys())
 
     def write_group(self, queue_id: int) -> int:
         """The write group of a queue, whether or not it exists."""
@@ -277,6 +279,7 @@ class MetadataState:
                     command,
                     self._slots,
                     self.placements,
+                    self.factors,
                     self.topic_table.by_number.values(),
                     has_remote_store=self._has_remote_store,
                 )
@@ -412,7 +415,7 @@ class MetadataState:
         check_total(command.first + len(command.founders), self._cluster.write_groups)
         self.node_table.check_added(command)
         check_slots(command, self._slots, self.used_slots())
-        check_class(command, self._slots, self.placements, self.next_topic_number)
+        check_class(command, self.factors, self.next_topic_number)
 
     # after the log
 

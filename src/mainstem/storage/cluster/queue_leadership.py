@@ -146,7 +146,8 @@ class WriteGroupLeadership:
         fewest = 0
         for group in self._groups:
             core = group.consensus.core
-            if group.serving and core is not None and self._placement.class_of_group(group.group) in classes:
+            has_some = any(it in classes for it in self._placement.classes_in(group.group))
+            if group.serving and core is not None and has_some:
                 voters = core.membership.voters
                 late = sum(peer.node_id in voters for peer in late_peers(core))
                 fewest = min(fewest or len(voters), len(voters) - late)

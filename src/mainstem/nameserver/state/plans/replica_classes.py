@@ -6,13 +6,16 @@ has as many replicas as its write groups have, and a move leaves their number as
 follows from its id: once there are several classes, topics get numbers that name one (`model.class_of`). Numbers
 still only go up, so that whoever asks whether a number was given out needs to know of no class.
 
+A slot moves to write groups with as many replicas as its class has, or more: topics that are made later have queues in
+it, too, and get no fewer copies than they ask for.
+
 Invariant: no two classes are added for the same factor. An adopted cluster has its classes with one factor for all of
 them, as its write groups are placed anew; topics are then made in the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mainstem.model import CLASSED, CLASSES_MAX, FACTOR_OF_CLUSTER, SLOTS, class_of
 from mainstem.nameserver.errors import InvalidReplicationFactor
@@ -22,11 +25,14 @@ Factors = tuple[int, ...]
 """By class, how many replicas its write groups have. Empty: they are not placed yet."""
 
 
-def factors_of(slots: Sequence[int], placements: Mapping[int, Sequence[int]]) -> Factors:
-    """The factors of the classes of a table of slots."""
+def factors_of(slots: Sequence[int], placements: Mapping[int, Sequence[int]], moved: Collection[int] = ()) -> Factors:
+    """The factors of the classes of a table of slots. `moved`: slots that may be in write groups with more replicas
+    than their class has."""
     if not placements:
         return ()
-    return tuple(len(placements[slots[first]]) for first in range(0, len(slots), SLOTS))
+    firsts = range(0, len(slots), SLOTS)
+    own = (next((it for it in range(first, first + SLOTS) if it not in moved), first) for first in firsts)
+    return tuple(len(placements[slots[slot]]) for slot in own)
 
 
 def class_for(factor: int, factors: Factors, *, internal: bool) -> int:

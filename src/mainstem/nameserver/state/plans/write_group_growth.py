@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mainstem.model import CLASSED, CLASSES_MAX, SLOTS, Location, Topic, is_slot_table, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
 from mainstem.nameserver.state.commands import AddWriteGroups
-from mainstem.nameserver.state.plans.replica_classes import factors_of
+from mainstem.nameserver.state.plans.replica_classes import Factors
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 
 WRITE_GROUPS_MAX = 256
@@ -38,6 +38,7 @@ def grown(
     total: int,
     slots: Sequence[int],
     used: Collection[int],
+    factors: Factors,
     placements: Mapping[int, Sequence[int]],
     locations: Mapping[int, Location],
     replication_factor: int = 0,
@@ -46,7 +47,6 @@ def grown(
     the first ones have); `locations` names the nodes that can begin them. Raises `InvalidPlacement`."""
     first = len(placements)
     check_total(total, first)
-    factors = factors_of(slots, placements)
     replicas = replication_factor or factors[0]
     if len(locations) < replicas:
         raise InvalidPlacement(
@@ -90,15 +90,13 @@ def check_slots(command: AddWriteGroups, slots: Sequence[int], used: Collection[
         )
 
 
-def check_class(
-    command: AddWriteGroups, slots: Sequence[int], placements: Mapping[int, Sequence[int]], next_number: int
-) -> None:
+def check_class(command: AddWriteGroups, factors: Factors, next_number: int) -> None:
     """Raises `InvalidPlacement` unless the new write groups, whose slots were checked, are of one class and have as
     many replicas as it has. `next_number`: of the next topic."""
     classes = {slot // SLOTS for slot, group in enumerate(command.slots) if group >= command.first}
     if len(classes) != 1:
         raise InvalidPlacement("write groups of several classes are added one class after another")
-    factors, (which,) = factors_of(slots, placements), classes
+    (which,) = classes
     is_new = which == len(factors)
     factor = len(command.founders[0]) if is_new else factors[which]
     for group, replicas in enumerate(command.founders, command.first):
