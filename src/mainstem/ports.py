@@ -859,6 +859,12 @@ class File(Protocol):
 
     async def sync(self) -> None: ...
 
+    async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
+        """Write zeros in small chunks at that pace, each on the disk before the next is written: they hold up no commit
+        for long, and the event loop not at all. What was begun is carried through, even when the caller is cancelled:
+        `close` waits for it. After OSError a part may be filled."""
+        ...
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         """The file's size in bytes, after cutting or extending it when `truncate_to` is given. Extending
         takes the space on the disk, so that ENOSPC comes here and not from a later write; it reads as zeros."""

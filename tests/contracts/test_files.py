@@ -190,6 +190,21 @@ class TestFiles:
 
         disk.run(story)
 
+    def test_a_part_is_filled_with_zeros(self, disk: Disk) -> None:
+        """Of no whole number of chunks, and nothing before or behind it."""
+
+        async def story(files: Files) -> None:
+            length = 300_001
+            file = await files.open("filled", create=True)
+            await file.write(0, [b"\xff" * (length + 20)])
+            await file.fill(10, length, bytes_per_second=1e9)
+            assert await file.read(0, length + 20) == b"\xff" * 10 + bytes(length) + b"\xff" * 10
+            await file.fill(length + 20, 5, bytes_per_second=1e9)
+            assert await file.size() == length + 25
+            await file.close()
+
+        disk.run(story)
+
     def test_names_are_sorted_and_replaced(self, disk: Disk) -> None:
         async def story(files: Files) -> None:
             assert await files.names("none") == []

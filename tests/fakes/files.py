@@ -32,6 +32,7 @@ from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 
 PAGE_BYTES = 4096
+FILL_CHUNK_BYTES = 128 * 1024
 OPERATIONS = frozenset({"open", "names", "rename", "remove", "read", "write", "sync", "size", "lock", "close"})
 
 
@@ -413,6 +414,15 @@ class SimulatedFile:
             raise
         self._files._end(interrupted)
         self._inode.sync()
+
+    async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
+        end = position + length
+        while position < end:
+            chunk = bytes(min(end - position, FILL_CHUNK_BYTES))
+            await self.write(position, [chunk])
+            await self.sync()
+            position += len(chunk)
+            await asyncio.sleep(len(chunk) / bytes_per_second)
 
     async def size(self, *, truncate_to: int | None = None) -> int:
         interrupted = await self._begin("size", changes=truncate_to is not None)

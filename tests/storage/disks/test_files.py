@@ -45,6 +45,24 @@ def test_a_cancelled_caller_does_not_leave_a_job_behind_the_close(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_file_is_closed_once_it_is_filled(tmp_path: Path) -> None:
+    """Or the rest would be written to whatever has the number of the descriptor by then."""
+
+    async def run() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("filled", create=True)
+        filling = asyncio.ensure_future(file.fill(0, 1 << 20, bytes_per_second=64 << 20))
+        await asyncio.sleep(0)
+        filling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await filling
+        await file.close()
+        assert (tmp_path / "filled").read_bytes() == bytes(1 << 20)
+        await files.close()
+
+    asyncio.run(run())
+
+
 def test_descriptors_do_not_leak_into_children_or_out_of_cancelled_opens(tmp_path: Path) -> None:
     def descriptors() -> list[int]:
         return [int(name) for name in os.listdir("/proc/self/fd")]

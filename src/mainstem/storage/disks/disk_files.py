@@ -51,6 +51,10 @@ WRITE_AT_ONCE_BYTES = 2 * 1024 * 1024
 from a thread takes several turns of a busy event loop. Tenants that share a node
 write no more together."""
 
+FILL_CHUNK_BYTES = 128 * 1024
+"""Bytes written and synced at once when filling: they hardly delay a commit; beside 1 MiB its 99th percentile was half
+as long again."""
+
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 """The file system does not know `RWF_NOWAIT`."""
 
@@ -250,6 +254,10 @@ class DiskFile:
     async def sync(self) -> None:
         await self._do(self._housekeeping, os.fdatasync, self._descriptor)
 
+    async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
+        self._unsynced_writes += 1
+        await self._do(self._housekeeping, _fill, self._descriptor, position, length, bytes_per_second)
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         if truncate_to is not None:
             self._unsynced_writes += 1
@@ -292,6 +300,17 @@ async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.
 def _close_result(job: Future[ReadableFile]) -> None:
     if not job.cancelled() and job.exception() is None:
         os.close(job.result().descriptor)
+
+
+def _fill(descriptor: int, position: int, length: int, bytes_per_second: float) -> None:
+    zeros = memoryview(bytes(min(length, FILL_CHUNK_BYTES)))
+    end = position + length
+    while position < end:
+        chunk = zeros[: end - position]
+        write_all(descriptor, position, [chunk])
+        os.fdatasync(descriptor)
+        position += len(chunk)
+        time.sleep(len(chunk) / bytes_per_second)
 
 
 def _size(descriptor: int, truncate_to: int | None) -> int:

@@ -5,8 +5,8 @@ disk blocks the file system has already allocated and on pages the operating sys
     <n>.free   ready to become a segment
 
 The newest recycled file is taken first: its pages are the likeliest to be resident. When none is ready, a fresh file is
-taken at once, its space reserved; no write waits for the filling. A task of the pool fills files with a paced sequence
-of small writes, each with a sync, so that it never holds up the disk for long.
+taken at once, its space reserved; no write waits for the filling. A thread of the disk fills files with a paced
+sequence of small writes, each with a sync, so that filling never holds up the disk for long, nor the event loop.
 
 A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked: a later
 reader finds its path gone; an earlier reader still holds the lock, and then the pool unlinks the file and leaves it to
@@ -29,9 +29,9 @@ from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
-FILL_CHUNK_BYTES = 128 * 1024
-"""Bytes written and synced at once when filling: they hardly delay a commit; beside 1 MiB its 99th percentile was half
-as long again."""
+FILL_PIECES_PER_SECOND = 32
+"""A thread of the disk fills a piece of a file at a time, for so long that the event loop has little to do with it, and
+no longer than somebody who closes the pool would wait."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a full disk, or of a process out of descriptors; they pass."""
@@ -173,12 +173,10 @@ class SegmentPool:
         file = await self._files.open(path, create=True)
         try:
             await file.size(truncate_to=self._config.segment_bytes)
-            zeros = bytes(FILL_CHUNK_BYTES)
-            for position in range(0, self._config.segment_bytes, FILL_CHUNK_BYTES):
-                part = memoryview(zeros)[: self._config.segment_bytes - position]
-                await file.write(position, [part])
-                await file.sync()
-                await asyncio.sleep(len(part) / self._config.pool_fill_bytes_per_second)
+            size, pace = self._config.segment_bytes, self._config.pool_fill_bytes_per_second
+            piece = pace // FILL_PIECES_PER_SECOND
+            for position in range(0, size, piece):
+                await file.fill(position, min(piece, size - position), bytes_per_second=pace)
         finally:
             await file.close()
         await self._files.rename(path, _path(number, FREE))

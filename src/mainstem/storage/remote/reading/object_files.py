@@ -246,6 +246,9 @@ class ObjectFile:
     async def sync(self) -> None:
         return
 
+    async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
+        _refuse(self.path)
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         if truncate_to is not None:
             _refuse(self.path)
