@@ -1,4 +1,4 @@
-"""What stands in for a part of the splitter or of a reader: `python -m bench.suspects.stand_ins KIND …`, until it is
+"""Stand-ins for a part of the splitter or of a reader: `python -m bench.suspects.stand_ins KIND …`, until
 killed. Each takes one resource and as little of the others as it can.
 
 - `burn SHARE` takes that share of a core, in bursts of some milliseconds, and touches neither disk nor node.

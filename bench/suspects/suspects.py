@@ -1,4 +1,4 @@
-"""What may go on beside publishing, and the processes that do it."""
+"""The suspects: processes beside publishing, each of which goes on or is stopped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Sides:
         self._held = Suspect()
 
     def have(self, suspect: Suspect) -> None:
-        """What is not of this suspect stops where it is."""
+        """Stop all processes where they are but those of this suspect, which go on."""
         stage = self._stage
         if suspect.read and self._reading.process.poll() is not None:  # it has read everything
             stage.finish(self._reading)
