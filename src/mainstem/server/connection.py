@@ -37,10 +37,11 @@ from typing import Protocol, cast
 
 from mainstem.address import Address
 from mainstem.errors import MainstemError
+from mainstem.kernel import untrack
 from mainstem.ports import ANONYMOUS, Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.bounds.reader_credit import ReaderCredit
-from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account
+from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account, BufferRoom
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.lingering import Lingering
 from mainstem.server.listener_config import DEFAULT_NAME
@@ -138,11 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room_queue = host.waiting_for_room
         self._takes_turns = dispatcher.shared
         self.account = account = Account("")
-        budget = shared.budget
-        self._buffer = ReceiveBuffer(  # which does not hold this connection: its end needs no collector
-            lambda capacity: budget.grow(account, capacity),
-            lambda capacity: budget.resized(account, capacity),
-        )
+        self._buffer = ReceiveBuffer(BufferRoom(shared.budget, account))  # which does not hold this connection
         self._responses = ResponseQueue()
         self._response_budget = shared.responses
         self.held_bytes = 0
@@ -192,6 +189,7 @@ class Connection(asyncio.BufferedProtocol):
             principal=transport.get_extra_info("principal") or ANONYMOUS,
             response_bytes_max=self._credit.response_bytes_max,
         )
+        untrack(self.session)  # it knows the transport by way of the credit, which gives that up
         if self._protocol.startswith("SASL"):
             self.session.begin_gated(self._shared.config.frame_bytes_unauthenticated_max)
         self.account.host = self.session.host
@@ -236,6 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         self.held_bytes = 0
         self._shared.budget.drop(self.account)
         self._buffer.give_up()
+        self._credit.give_up()
         self._host.forget(self)
 
     # the server's side

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable
 
+from mainstem.kernel import untrack
 from mainstem.ports import OWN_FRAME_BYTES_MIN
 
 START_BYTES = 16 * 1024
@@ -38,17 +38,27 @@ LENGTH_BYTES = 4
 _LENGTH = struct.Struct(">i")
 
 
-class ReceiveBuffer:
-    __slots__ = ("_buffer", "_end", "_may_grow", "_resized", "_start", "_view", "starved")
+class Room:
+    """The room that there is for a buffer: as much as it asks for. It holds no buffer."""
 
-    def __init__(
-        self,
-        may_grow: Callable[[int], bool] = lambda capacity: True,
-        resized: Callable[[int], object] = lambda capacity: None,
-    ) -> None:
-        """`may_grow` is asked before the buffer gets larger, `resized` is told when it gets smaller."""
-        self._may_grow = may_grow
-        self._resized = resized
+    __slots__ = ()
+
+    def may_grow(self, capacity: int) -> bool:
+        """Whether the buffer may get as large as that."""
+        return True
+
+    def resized(self, capacity: int) -> None:
+        """The buffer has got smaller."""
+
+
+UNBOUNDED = Room()
+
+
+class ReceiveBuffer:
+    __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "starved")
+
+    def __init__(self, room: Room = UNBOUNDED) -> None:
+        self._room = room
         self.starved = 0
         """The size that the buffer needs for the next frame and may not have; 0: it needs no more."""
         self._buffer: bytearray | mmap.mmap = bytearray(START_BYTES)
@@ -56,6 +66,7 @@ class ReceiveBuffer:
         """A view of the whole buffer: slices of it cost less than views of their own."""
         self._start = 0
         self._end = 0
+        untrack(self)  # the room does not hold it
 
     @property
     def capacity(self) -> int:
@@ -79,7 +90,7 @@ class ReceiveBuffer:
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
         self._end += count
-        if self._end == len(self._buffer) < READ_BYTES_MAX and self._may_grow(2 * len(self._buffer)):
+        if self._end == len(self._buffer) < READ_BYTES_MAX and self._room.may_grow(2 * len(self._buffer)):
             self._compact(bytearray(2 * len(self._buffer)))
 
     def length(self) -> int | None:
@@ -124,7 +135,7 @@ class ReceiveBuffer:
             self._start = self._end = 0
             if len(self._buffer) > KEEP_BYTES_MAX:
                 self._compact(bytearray(START_BYTES))
-                self._resized(START_BYTES)
+                self._room.resized(START_BYTES)
             elif scarce:
                 self.shrink()
 
@@ -132,7 +143,7 @@ class ReceiveBuffer:
         """Go back to the size of an idle connection, if the buffer is empty."""
         if self._start == self._end and len(self._buffer) > START_BYTES:
             self._compact(bytearray(START_BYTES))
-            self._resized(START_BYTES)
+            self._room.resized(START_BYTES)
 
     def give_up(self) -> None:
         """Nothing is received any more: hold no memory, however long other code holds this object."""
@@ -148,7 +159,7 @@ class ReceiveBuffer:
             capacity = min(size, 2 * len(self._buffer))
             if capacity > MAPPED_BYTES_MIN:
                 capacity = size
-            if self._may_grow(capacity):
+            if self._room.may_grow(capacity):
                 self.starved = 0
                 self._compact(bytearray(capacity) if capacity <= MAPPED_BYTES_MIN else mmap.mmap(-1, capacity))
             else:

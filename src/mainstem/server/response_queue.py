@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from mainstem.kernel import untrack
 from mainstem.model import BUFFERS, Buffer, SharedBytes
 from mainstem.ports import Reply, Scattered
 
@@ -48,6 +49,8 @@ class ResponseQueue:
         self.bytes_shared = 0
         self.in_flight = 0
         """Requests without a place in the outgoing chunks yet: unanswered, or answered out of turn."""
+        for thing in (self, self._places, self._chunks):
+            untrack(thing)  # each connection has them; replies hold no connection
 
     @property
     def sendable(self) -> bool:

@@ -15,6 +15,7 @@ from mainstem.server.receive_buffer import (
     READ_BYTES_MAX,
     START_BYTES,
     ReceiveBuffer,
+    Room,
 )
 
 
@@ -129,24 +130,25 @@ def test_a_frame_with_memory_of_its_own_lasts_while_somebody_holds_it() -> None:
 def test_without_permission_nothing_grows_and_nothing_is_lost(
     sizes: list[int], pieces: list[int], denials: list[bool]
 ) -> None:
-    asked: list[int] = []
-    granted = START_BYTES
+    class Scarce(Room):
+        def __init__(self) -> None:
+            self.asked = 0
+            self.granted = START_BYTES
 
-    def may_grow(capacity: int) -> bool:
-        nonlocal granted
-        asked.append(capacity)
-        if denials[len(asked) % len(denials)] and len(asked) % 31:
-            return False
-        granted = capacity
-        return True
+        def may_grow(self, capacity: int) -> bool:
+            self.asked += 1
+            if denials[self.asked % len(denials)] and self.asked % 31:
+                return False
+            self.granted = capacity
+            return True
 
-    def resized(capacity: int) -> None:
-        nonlocal granted
-        granted = capacity
+        def resized(self, capacity: int) -> None:
+            self.granted = capacity
 
     frames = [bytes([number]) * size for number, size in enumerate(sizes)]
     stream = b"".join(map(framed, frames))
-    buffer = ReceiveBuffer(may_grow, resized)
+    room = Scarce()
+    buffer = ReceiveBuffer(room)
     seen: list[bytes] = []
     position = turn = 0
     while len(seen) < len(frames):
@@ -155,7 +157,7 @@ def test_without_permission_nothing_grows_and_nothing_is_lost(
         if not buffer.full:
             position += feed(buffer, stream[position : position + size])
         seen += frames_in(buffer)
-        assert buffer.capacity == granted
+        assert buffer.capacity == room.granted
         if buffer.full and len(seen) < len(frames):
             assert buffer.starved > buffer.capacity
     assert seen == frames
@@ -163,7 +165,12 @@ def test_without_permission_nothing_grows_and_nothing_is_lost(
 
 def test_where_memory_is_scarce_an_empty_buffer_is_given_up_at_once() -> None:
     told: list[int] = []
-    buffer = ReceiveBuffer(resized=told.append)
+
+    class Telling(Room):
+        def resized(self, capacity: int) -> None:
+            told.append(capacity)
+
+    buffer = ReceiveBuffer(Telling())
     stream = framed(b"y" * 100_000)
     position = 0
     while position < len(stream):

@@ -10,8 +10,11 @@ import heapq
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from mainstem.kernel import untrack
+
 K = TypeVar("K")
-"""The names of deadlines; those of one machine can be ordered, which breaks ties."""
+"""The names of deadlines: texts and numbers, or tuples of these. Those of one machine can be ordered, which breaks
+ties."""
 
 
 class Deadlines(Generic[K]):
@@ -41,7 +44,7 @@ class Deadlines(Generic[K]):
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
             self._queued[key] = deadline_ms
-            heapq.heappush(self._heap, (deadline_ms, key))
+            heapq.heappush(self._heap, _entry(deadline_ms, key))
 
     def cancel(self, key: K) -> None:
         self._deadlines.pop(key, None)
@@ -78,4 +81,12 @@ class Deadlines(Generic[K]):
                 del self._queued[key]
             else:
                 self._queued[key] = deadline_ms
-                heapq.heapreplace(heap, (deadline_ms, key))
+                heapq.heapreplace(heap, _entry(deadline_ms, key))
+
+
+def _entry(deadline_ms: int, key: K) -> tuple[int, K]:
+    """Of the heap. There is one for each member of each group, which no collection of garbage needs to visit."""
+    entry = deadline_ms, key
+    untrack(key)
+    untrack(entry)
+    return entry

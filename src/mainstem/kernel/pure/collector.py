@@ -11,4 +11,7 @@ from __future__ import annotations
 
 def untrack(thing: object, /) -> None:
     """Have the garbage collector leave this object out for good, if that is possible; nothing for one that it never
-    visits. The caller answers for it that the object is in no cycle, now and later."""
+    visits. The caller answers for it that the object is in no cycle, now and later.
+
+    Instances of classes, tuples, dictionaries, sets and deques only: functions, bound methods and views cannot be freed
+    unless the collector visits them, and the process dies."""

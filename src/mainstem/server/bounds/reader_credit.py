@@ -17,6 +17,7 @@ import fcntl
 import struct
 import termios
 
+from mainstem.kernel import untrack
 from mainstem.ports import ANY_BYTES
 from mainstem.server.response_queue import ResponseQueue
 
@@ -40,27 +41,37 @@ class ReaderCredit:
     __slots__ = ("_responses", "_transport", "_trusted", "given")
 
     def __init__(self, transport: asyncio.Transport, responses: ResponseQueue) -> None:
-        self._transport = transport
+        self._transport: asyncio.Transport | None = transport
         self._responses = responses
         self._trusted = False
         self.given = 0
         """Bytes that the transport was given since the connection began."""
+        untrack(self)  # the transport, which knows its connection and so this, is let go of by `give_up`
+
+    def give_up(self) -> None:
+        """The connection is lost: nobody takes anything any more."""
+        self._transport = None
+        self._trusted = False
 
     def response_bytes_max(self) -> int:
         """The bytes that the next response should have at most: at least one, for which a whole batch is served."""
         if self._trusted:
             return ANY_BYTES
-        on_the_way = self._transport.get_write_buffer_size() + self._unacknowledged()
+        transport = self._transport
+        if transport is None:
+            return 1
+        on_the_way = transport.get_write_buffer_size() + _unacknowledged(transport)
         taken = self.given - on_the_way
         if taken >= TRUSTED_BYTES:
             self._trusted = True
             return ANY_BYTES
         return max(1, FIRST_BYTES + GROWTH * taken - on_the_way - self._responses.bytes_unsent)
 
-    def _unacknowledged(self) -> int:
-        """Bytes that the kernel holds for the peer."""
-        connection_socket = self._transport.get_extra_info("socket")
-        if connection_socket is None or connection_socket.fileno() < 0:
-            return 0
-        (size,) = _LENGTH.unpack(fcntl.ioctl(connection_socket.fileno(), termios.TIOCOUTQ, _ROOM))
-        return int(size)
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel holds for the peer."""
+    connection_socket = transport.get_extra_info("socket")
+    if connection_socket is None or connection_socket.fileno() < 0:
+        return 0
+    (size,) = _LENGTH.unpack(fcntl.ioctl(connection_socket.fileno(), termios.TIOCOUTQ, _ROOM))
+    return int(size)

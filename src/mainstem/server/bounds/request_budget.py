@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from mainstem.server.receive_buffer import START_BYTES
+from mainstem.kernel import untrack
+from mainstem.server.receive_buffer import START_BYTES, Room
 
 USUAL_BYTES_MAX = 2 * 1024 * 1024
 """A buffer of this size holds a Produce request with a batch of the largest default size (1 MiB) and some
@@ -45,6 +46,7 @@ class Account:
         """The size of its buffer beyond the size every connection has."""
         self.kept = 0
         """Requests of this connection that handlers keep."""
+        untrack(self)  # it holds a text and numbers
 
     @property
     def held(self) -> int:
@@ -186,3 +188,20 @@ class RequestBudget:
             if may_go_on():
                 del self._waiting[account]
                 woken()
+
+
+class BufferRoom(Room):
+    """That which the budget leaves to the buffer of one connection."""
+
+    __slots__ = ("_account", "_budget")
+
+    def __init__(self, budget: RequestBudget, account: Account) -> None:
+        self._budget = budget
+        self._account = account
+        untrack(self)  # neither of them knows it
+
+    def may_grow(self, capacity: int) -> bool:
+        return self._budget.grow(self._account, capacity)
+
+    def resized(self, capacity: int) -> None:
+        self._budget.resized(self._account, capacity)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
+from mainstem.kernel import untrack
 from mainstem.protocol.messages.consumer_group_heartbeat import (
     DescribedAssignment,
     DescribedTopicPartitions,
@@ -31,6 +32,9 @@ def partitions_of(rows: Iterable[RecordedTopicPartitions | HeartbeatTopicPartiti
     for row in rows:
         if row.partitions:
             found[row.topic_id] = found.get(row.topic_id, frozenset()) | frozenset(row.partitions)
+    for indexes in found.values():
+        untrack(indexes)
+    untrack(found)  # of ids and numbers; each member of a group has some
     return found
 
 

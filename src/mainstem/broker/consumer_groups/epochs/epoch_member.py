@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
+from mainstem.kernel import untrack
 
 V = TypeVar("V")
 C = TypeVar("C")
@@ -40,6 +41,9 @@ class CurrentAssignment:
     revoking: Partitions = field(default_factory=dict)
     """Partitions that the member was told to give up, until it confirms that."""
 
+    def __post_init__(self) -> None:
+        untrack(self)  # nothing of what a member holds knows the member
+
 
 @dataclass(slots=True)
 class EpochMember(Generic[V, C]):
@@ -51,6 +55,9 @@ class EpochMember(Generic[V, C]):
     metadata: V | None = None
     charged: int = 0
     """Bytes that the holdings are charged for it."""
+
+    def __post_init__(self) -> None:
+        untrack(self)  # nothing that a member holds knows the member, and a group may have ten thousand
 
 
 def member_bytes(member_id: str, texts: Iterable[str | None], topic_names: Iterable[str]) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.broker.machines.result import Ticket
+from mainstem.kernel import untrack
 from mainstem.protocol.messages.consumer_offsets import MemberMetadata
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from mainstem.protocol.messages.group_administration import DescribedGroupMember
@@ -86,6 +87,10 @@ class Member:
     """Bytes that its consumer group's holdings are charged for it."""
     new: bool = False
     """Has not heard of any generation yet, perhaps not even of its id."""
+
+    def __post_init__(self) -> None:
+        untrack(self)  # nothing that a member holds knows the member, and a group may have ten thousand
+        untrack(self.protocols)  # of messages
 
     @property
     def size_bytes(self) -> int:
