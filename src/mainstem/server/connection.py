@@ -41,7 +41,7 @@ from mainstem.kernel import untrack
 from mainstem.ports import ANONYMOUS, Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.bounds.reader_credit import ReaderCredit
-from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account, BufferRoom
+from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account, BudgetedGrowth
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.lingering import Lingering
 from mainstem.server.listener_config import DEFAULT_NAME
@@ -139,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room_queue = host.waiting_for_room
         self._takes_turns = dispatcher.shared
         self.account = account = Account("")
-        self._buffer = ReceiveBuffer(BufferRoom(shared.budget, account))  # which does not hold this connection
+        self._buffer = ReceiveBuffer(BudgetedGrowth(shared.budget, account))  # which does not hold this connection
         self._responses = ResponseQueue()
         self._response_budget = shared.responses
         self.held_bytes = 0

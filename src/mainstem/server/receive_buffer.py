@@ -38,8 +38,8 @@ LENGTH_BYTES = 4
 _LENGTH = struct.Struct(">i")
 
 
-class Room:
-    """The room that there is for a buffer: as much as it asks for. It holds no buffer."""
+class Growth:
+    """Permits a buffer to grow: to whatever it asks for. It holds no buffer."""
 
     __slots__ = ()
 
@@ -51,14 +51,14 @@ class Room:
         """The buffer has got smaller."""
 
 
-UNBOUNDED = Room()
+UNBOUNDED_GROWTH = Growth()
 
 
 class ReceiveBuffer:
-    __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "starved")
+    __slots__ = ("_buffer", "_end", "_growth", "_start", "_view", "starved")
 
-    def __init__(self, room: Room = UNBOUNDED) -> None:
-        self._room = room
+    def __init__(self, growth: Growth = UNBOUNDED_GROWTH) -> None:
+        self._growth = growth
         self.starved = 0
         """The size that the buffer needs for the next frame and may not have; 0: it needs no more."""
         self._buffer: bytearray | mmap.mmap = bytearray(START_BYTES)
@@ -66,7 +66,7 @@ class ReceiveBuffer:
         """A view of the whole buffer: slices of it cost less than views of their own."""
         self._start = 0
         self._end = 0
-        untrack(self)  # the room does not hold it
+        untrack(self)  # what permits it to grow does not hold it
 
     @property
     def capacity(self) -> int:
@@ -90,7 +90,7 @@ class ReceiveBuffer:
     def received(self, count: int) -> None:
         """`count` bytes were written to `writable()`."""
         self._end += count
-        if self._end == len(self._buffer) < READ_BYTES_MAX and self._room.may_grow(2 * len(self._buffer)):
+        if self._end == len(self._buffer) < READ_BYTES_MAX and self._growth.may_grow(2 * len(self._buffer)):
             self._compact(bytearray(2 * len(self._buffer)))
 
     def length(self) -> int | None:
@@ -135,7 +135,7 @@ class ReceiveBuffer:
             self._start = self._end = 0
             if len(self._buffer) > KEEP_BYTES_MAX:
                 self._compact(bytearray(START_BYTES))
-                self._room.resized(START_BYTES)
+                self._growth.resized(START_BYTES)
             elif scarce:
                 self.shrink()
 
@@ -143,7 +143,7 @@ class ReceiveBuffer:
         """Go back to the size of an idle connection, if the buffer is empty."""
         if self._start == self._end and len(self._buffer) > START_BYTES:
             self._compact(bytearray(START_BYTES))
-            self._room.resized(START_BYTES)
+            self._growth.resized(START_BYTES)
 
     def give_up(self) -> None:
         """Nothing is received any more: hold no memory, however long other code holds this object."""
@@ -159,7 +159,7 @@ class ReceiveBuffer:
             capacity = min(size, 2 * len(self._buffer))
             if capacity > MAPPED_BYTES_MIN:
                 capacity = size
-            if self._room.may_grow(capacity):
+            if self._growth.may_grow(capacity):
                 self.starved = 0
                 self._compact(bytearray(capacity) if capacity <= MAPPED_BYTES_MIN else mmap.mmap(-1, capacity))
             else:

@@ -14,8 +14,8 @@ from mainstem.server.receive_buffer import (
     MAPPED_BYTES_MIN,
     READ_BYTES_MAX,
     START_BYTES,
+    Growth,
     ReceiveBuffer,
-    Room,
 )
 
 
@@ -130,7 +130,7 @@ def test_a_frame_with_memory_of_its_own_lasts_while_somebody_holds_it() -> None:
 def test_without_permission_nothing_grows_and_nothing_is_lost(
     sizes: list[int], pieces: list[int], denials: list[bool]
 ) -> None:
-    class Scarce(Room):
+    class Scarce(Growth):
         def __init__(self) -> None:
             self.asked = 0
             self.granted = START_BYTES
@@ -166,7 +166,7 @@ def test_without_permission_nothing_grows_and_nothing_is_lost(
 def test_where_memory_is_scarce_an_empty_buffer_is_given_up_at_once() -> None:
     told: list[int] = []
 
-    class Telling(Room):
+    class Telling(Growth):
         def resized(self, capacity: int) -> None:
             told.append(capacity)
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from mainstem.kernel import untrack
-from mainstem.server.receive_buffer import START_BYTES, Room
+from mainstem.server.receive_buffer import START_BYTES, Growth
 
 USUAL_BYTES_MAX = 2 * 1024 * 1024
 """A buffer of this size holds a Produce request with a batch of the largest default size (1 MiB) and some
@@ -190,8 +190,8 @@ class RequestBudget:
                 woken()
 
 
-class BufferRoom(Room):
-    """That which the budget leaves to the buffer of one connection."""
+class BudgetedGrowth(Growth):
+    """Permits the buffer of one connection to grow as far as the budget does."""
 
     __slots__ = ("_account", "_budget")
 
