@@ -30,9 +30,9 @@ SETTLED_SECONDS = 3.0
 LISTED_SECONDS = 3.0
 """A client that misses the broker of its queues looks for another one every second or sooner: three looks."""
 
-STORAGE_LISTED_SECONDS = 10.0
-"""About as long as Kafka lists a broker that died (its session, 9 s). A node that is started again is back by then. No
-longer: administrators' clients ask every node that is listed, and wait for those that do not answer."""
+STORAGE_LISTED_SECONDS = 30.0
+"""Most producers have sent the offsets of the transaction that they are in by then, and a node that is started again is
+back. No longer: administrators' clients ask every node that is listed, and wait for those that do not answer."""
 
 KNOWN_MAX = 100_000
 """Queues whose brokers are remembered, some ten MB."""

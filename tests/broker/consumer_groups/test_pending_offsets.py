@@ -49,8 +49,10 @@ class Machine:
         answer = self.answer(self.machine.offsets.commit_in_transaction(1, request, seen, NOW))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
-    def end(self, *, commit: bool, epoch: int = 3) -> ErrorCode:
-        code: ErrorCode = self.answer(self.machine.offsets.end_transaction(1, PRODUCER, epoch, commit, NOW))
+    def end(self, *, commit: bool, epoch: int = 3, coordinator_epoch: int = 0) -> ErrorCode:
+        code: ErrorCode = self.answer(
+            self.machine.offsets.end_transaction(1, PRODUCER, epoch, coordinator_epoch, commit, NOW)
+        )
         return code
 
     def fetched(self, *, stable: bool = False) -> tuple[int, int]:
@@ -112,6 +114,34 @@ def test_offsets_that_come_behind_their_marker_are_refused() -> None:
     assert it.commit(5, epoch=4) is ErrorCode.NONE
     assert it.end(commit=True, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert it.fetched() == (-1, ErrorCode.NONE)
+
+
+def test_offsets_of_a_producer_asked_for_before_the_log_was_loaded_come_again() -> None:
+    it = Machine()
+    assert it.commit(5, asked_at=-1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert it.commit(5) is ErrorCode.NONE
+
+
+def test_a_marker_of_a_deposed_coordinator_ends_no_later_transaction() -> None:
+    it = Machine()
+    it.commit(5)
+    assert it.end(commit=True, coordinator_epoch=4) is ErrorCode.NONE
+    assert it.commit(9) is ErrorCode.NONE, "the next transaction of an older client has the same epoch"
+    assert it.end(commit=True, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert it.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert it.fetched() == (5, ErrorCode.NONE)
+    assert it.end(commit=False, coordinator_epoch=5) is ErrorCode.NONE
+    assert it.fetched(stable=True) == (5, ErrorCode.NONE)
+
+
+def test_an_administrator_who_has_no_epoch_ends_what_hangs() -> None:
+    it = Machine()
+    it.commit(5)
+    it.end(commit=True, coordinator_epoch=4)
+    it.commit(9)
+    assert it.end(commit=False, coordinator_epoch=-1) is ErrorCode.NONE
+    assert it.commit(11) is ErrorCode.NONE
+    assert it.end(commit=True, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED, "known still"
 
 
 def test_members_are_checked_and_what_waits_is_bounded() -> None:

@@ -30,10 +30,12 @@ class HeldMarkers:
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
+        self.asked: list[Transaction] = []
 
     async def write(
         self, transaction: Transaction, coordinator_epoch: int, partitions: Iterable[TopicPartition]
     ) -> set[TopicPartition]:
+        self.asked.append(transaction)
         await self.go.wait()
         return set()
 
@@ -54,14 +56,19 @@ class Cluster:
     async def _new_id(self) -> int:
         return 7
 
-    async def committing(self) -> Producer:
-        """A producer whose transaction is prepared, and has no markers yet."""
+    async def begun(self) -> Producer:
+        """A producer that has written nothing yet."""
         await self.coordinator.leader_of(ID)
         while (producer := await self.coordinator.initialize(Initialization(ID, 60_000))) is not None:
             if isinstance(producer, Producer):
                 break
             assert producer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             await asyncio.sleep(0.1)
+        return producer
+
+    async def committing(self) -> Producer:
+        """A producer whose transaction is prepared, and has no markers yet."""
+        producer = await self.begun()
         assert await self.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.NONE
         assert (await self.coordinator.end(ID, producer, commit=True, version=0)).code is ErrorCode.NONE
         return producer
@@ -137,5 +144,48 @@ def test_nobody_waits_for_a_coordinator_that_stops() -> None:
         await cluster.served.close()
         assert await adding is not ErrorCode.NONE
         assert cluster.loop.time() == begun
+
+    simulated(story)
+
+
+def test_markers_of_an_earlier_transaction_that_hang_hold_up_no_later_one_of_the_same_epoch() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.committing()
+        await asyncio.sleep(0.1)
+        [first] = cluster.markers.asked
+        partition = await cluster.served.led_for(ID)
+        elsewhere = partition.submit(lambda machine, ticket, now: machine.complete(ticket, first, now))
+        assert await elsewhere, "another coordinator has written them meanwhile"
+        assert await cluster.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.NONE
+        assert (await cluster.coordinator.end(ID, producer, commit=True, version=0)).code is ErrorCode.NONE
+        await asyncio.sleep(0.1)
+        assert [one.producer_epoch for one in cluster.markers.asked] == [producer.producer_epoch] * 2
+        cluster.markers.go.set()
+        await asyncio.sleep(0.1)
+        assert await cluster.state() is TransactionState.COMPLETE_COMMIT
+
+    simulated(story)
+
+
+def test_nobody_waits_longer_for_the_journal_than_the_configuration_says() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.begun()
+        seconds = cluster.coordinator.config.commit_timeout_ms / 1000
+        cluster.store.hold()
+        begun = cluster.loop.time()
+        first = asyncio.create_task(cluster.coordinator.add(ID, producer, [PARTITION], 0))
+        await asyncio.sleep(seconds / 2)
+        behind = asyncio.create_task(cluster.coordinator.add(ID, producer, [("sales", 1)], 0))
+        assert await first is await behind is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert cluster.loop.time() - begun == seconds
+        later = await cluster.coordinator.add(ID, producer, [("sales", 2)], 0)
+        assert later is ErrorCode.COORDINATOR_NOT_AVAILABLE, "it waits for the same append"
+        assert cluster.loop.time() - begun == 2 * seconds
+        cluster.store.release()
+        assert await cluster.coordinator.add(ID, producer, [PARTITION], 0) is ErrorCode.NONE
+        [found] = await cluster.coordinator.describe([ID])
+        assert isinstance(found, Transaction)
+        assert found.state is TransactionState.ONGOING
+        assert found.partitions == {("sales", index) for index in range(3)}, "all of them were taken"
 
     simulated(story)

@@ -74,9 +74,15 @@ def _offsets_of_an_aborted_transaction() -> tuple[type, str, Any]:
     end = OffsetEvents.end_transaction
 
     def committing(
-        events: OffsetEvents, ticket: Ticket, producer_id: int, epoch: int, commit: bool, now: Moment
+        events: OffsetEvents,
+        ticket: Ticket,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        now: Moment,
     ) -> Result:
-        return end(events, ticket, producer_id, epoch, True, now)
+        return end(events, ticket, producer_id, epoch, coordinator_epoch, True, now)
 
     return OffsetEvents, "end_transaction", committing
 

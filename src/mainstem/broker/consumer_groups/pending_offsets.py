@@ -7,11 +7,16 @@ one is told to ask again (KIP-447).
 A producer is asked for at its transaction's coordinator before its offsets are taken in. The transaction may end
 meanwhile, and its marker be applied before its offsets arrive, which would wait forever then. So the machine counts the
 markers: an offset is refused where a marker of its producer was applied since the question was asked.
+
+Producers of older clients have the same epoch in one transaction after the other. A marker of a coordinator that was
+deposed, and stood still meanwhile, could end the next transaction's offsets. So the machine knows the coordinator epoch
+of each producer's last marker, since the log was loaded, and refuses markers of earlier coordinators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
@@ -44,6 +49,17 @@ ENDED_MAX = 10_000
 Waiting = dict[PendingOffsetKey, PendingOffsetValue]
 
 
+class _Marker(NamedTuple):
+    """`number` counts the markers since the log was loaded; the epochs are the producer's and its coordinator's."""
+
+    number: int
+    epoch: int
+    coordinator_epoch: int
+
+
+NO_MARKER = _Marker(0, -1, -1)
+
+
 class PendingOffsets:
     """Pending offsets by consumer group and by producer; `replay` alone changes what is pending."""
 
@@ -53,8 +69,8 @@ class PendingOffsets:
         self.count = 0
         self.markers = 0
         """Markers applied since the log was loaded."""
-        self._ended: dict[int, tuple[int, int]] = {}
-        """By producer id the number and the epoch of its last marker, the oldest first."""
+        self._ended: dict[int, _Marker] = {}
+        """By producer id its last marker, the oldest first."""
         self._forgotten_upto = 0
         """The number of the last marker that is not remembered any more."""
 
@@ -106,20 +122,28 @@ class PendingOffsets:
             for producer_id, waiting in self._producers.items()
         ]
 
-    def ended(self, producer_id: int, epoch: int) -> None:
+    def ended(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         """A marker of the producer is applied."""
         self.markers += 1
-        self._ended.pop(producer_id, None)
-        self._ended[producer_id] = self.markers, epoch
+        before = self._ended.pop(producer_id, NO_MARKER)
+        self._ended[producer_id] = _Marker(self.markers, epoch, max(coordinator_epoch, before.coordinator_epoch))
         if len(self._ended) > ENDED_MAX:
             oldest = next(iter(self._ended))
-            self._forgotten_upto = self._ended.pop(oldest)[0]
+            self._forgotten_upto = self._ended.pop(oldest).number
+
+    def is_deposed(self, producer_id: int, coordinator_epoch: int) -> bool:
+        """Whether a later coordinator of transactions has ended one of this producer: a marker of an earlier one was on
+        its way for long, and means a transaction that is over. Administrators have no epoch, -1."""
+        return 0 <= coordinator_epoch < self._ended.get(producer_id, NO_MARKER).coordinator_epoch
 
     def refusal(self, producer_id: int, epoch: int, asked_at: int) -> ErrorCode:
-        """Whether offsets of a producer came too late, if its coordinator was asked after so many markers."""
-        number, last_epoch = self._ended.get(producer_id, (0, -1))
+        """Whether offsets of a producer came too late, if its coordinator was asked after so many markers; -1: before
+        the log was loaded, which knows nothing of the markers before."""
+        number, last_epoch, _ = self._ended.get(producer_id, NO_MARKER)
         if epoch < last_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        if asked_at < 0:  # the log has been loaded since
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if number > asked_at or self._forgotten_upto > asked_at:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return ErrorCode.NONE
@@ -199,10 +223,19 @@ def _wait(
 
 
 def end(
-    step: Step, pending: PendingOffsets, producer_id: int, epoch: int, *, commit: bool, topic_id_of: TopicId
+    step: Step,
+    pending: PendingOffsets,
+    producer_id: int,
+    epoch: int,
+    coordinator_epoch: int,
+    *,
+    commit: bool,
+    topic_id_of: TopicId,
 ) -> ErrorCode:
     """Apply a transaction's marker; where there is more to do, the answer is COORDINATOR_LOAD_IN_PROGRESS, and it is to
     be applied again, which never does harm."""
+    if pending.is_deposed(producer_id, coordinator_epoch):
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     waiting = pending.of_producer(producer_id)
     if any(value.producer_epoch > epoch for _, value in waiting):
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -222,5 +255,5 @@ def end(
         step.write(PendingRecord(key, None))
     if len(waiting) > ENDED_AT_ONCE:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    pending.ended(producer_id, epoch)
+    pending.ended(producer_id, epoch, coordinator_epoch)
     return ErrorCode.NONE

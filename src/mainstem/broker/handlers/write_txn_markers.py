@@ -56,7 +56,11 @@ async def _offsets_ended(
     if topic != OFFSETS_TOPIC:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return await groups.offsets.end_transaction(
-        index, marker.producer_id, marker.producer_epoch, commit=marker.transaction_result
+        index,
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        commit=marker.transaction_result,
     )
 
 

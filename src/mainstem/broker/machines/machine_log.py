@@ -88,7 +88,7 @@ class LogLimits(NamedTuple):
     append_bytes_max: int
     """In one batch, unless a single record is larger."""
     commit_seconds: float
-    """For how long an append is repeated while the storage is busy."""
+    """For how long an append is repeated while the storage is busy, and requests wait for one that is under way."""
 
 
 class Gap(NamedTuple):
@@ -131,6 +131,11 @@ class MachineLog(Generic[R]):
         self._queue_admin = queue_admin
         self._clock = clock
         self._feature_level = feature_level
+
+    @property
+    def commit_seconds(self) -> float:
+        """For how long an append may take before those that wait for it are told to come again."""
+        return self._limits.commit_seconds
 
     async def exists(self) -> bool:
         """Whether the log's queue exists."""

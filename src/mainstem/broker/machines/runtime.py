@@ -2,12 +2,14 @@
 begins to serve the partition until it stops.
 
 `run` owns the log and loads it into a new machine, then writes the machine's records, batch after batch, with one
-append in flight: meanwhile records gather for the next. Three rules keep memory and log together:
+append in flight: meanwhile records gather for the next. Four rules keep memory, log and clients together:
 
 * An answer leaves when everything that the machine contained at its time is committed, its own records and all before
   them. So no client, not even one that only reads, is told what a restart could take back.
 * When an append fails, memory has run ahead of the log by an unknown amount. Nothing is patched: every waiting request
   is refused, the machine is thrown away, and a new one is made from the log.
+* No client waits for an append without end. After a while (`LogLimits.commit_seconds`) the driver tells those that wait
+  to come again, and goes on with the append: whether what they asked for is in the log is open, as with a lost answer.
 * Appends carry the owner epoch that the write group granted when the log was loaded. Once another has loaded it, the
   write group refuses them before anything of them lands.
 
@@ -413,7 +415,7 @@ class MachineRuntime(Generic[M]):
             records += snapshot.next_records(self.machine)
         if records:
             self._writing = True
-            size_bytes = await self._log.append(records)
+            size_bytes = await self._append(records, answers)
             self._writing = False
             self._grown_bytes += size_bytes
             if snapshot is not None:
@@ -422,6 +424,32 @@ class MachineRuntime(Generic[M]):
         self._deliver(answers)
         if snapshot is not None and snapshot.written:
             await self._end_snapshot(snapshot)
+
+    async def _append(self, records: list[Any], answers: list[Answer]) -> int:
+        """Append. It may take long, on a disk that stands still or without a majority; clients do not wait for all of
+        that, as `_refuse_late` tells them. The append goes on."""
+        loop = asyncio.get_running_loop()
+
+        def late() -> None:
+            nonlocal timer
+            self._refuse_late(answers)
+            timer = loop.call_later(self._log.commit_seconds, late)  # for those that came meanwhile
+
+        timer = loop.call_later(self._log.commit_seconds, late)
+        try:
+            return await self._log.append(records)
+        finally:
+            timer.cancel()
+
+    def _refuse_late(self, answers: list[Answer]) -> None:
+        """Refuse the requests whose answers wait for the append that is under way, or for the next: they were taken,
+        and may be committed yet. Clients come again, as they do when an answer is lost."""
+        waiting = [answer.ticket for answer in answers]
+        waiting += [answer.ticket for entry in self._entries for answer in entry.answers]
+        for ticket in waiting:
+            future = self._waiting.get(ticket)
+            if future is not None and not future.done():
+                future.set_exception(CoordinatorRefusal(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _seconds_to_next_look(self) -> float | None:
         return max(0.0, self._look_again_at - self._clock.monotonic()) if self.gaps else None

@@ -48,8 +48,8 @@ class Completion:
     def __init__(self, partition: TransactionPartition, markers: MarkerWriting) -> None:
         self._partition = partition
         self._markers = markers
-        self._under_way: set[tuple[str, int, int]] = set()
-        """Transactional ids with the producers of their transactions."""
+        self._under_way: set[Transaction] = set()
+        """Each as it was prepared: the next one of the same producer may have the same epoch."""
         self._everything = True
         """Ask for all transactions that are prepared, told of before or not."""
         self._room = asyncio.Semaphore(COMPLETIONS_MAX)
@@ -71,9 +71,9 @@ class Completion:
                     self._partition.prepared.set()
                     continue
                 for transaction in found.transactions:
-                    if _name(transaction) not in self._under_way:
+                    if transaction not in self._under_way:
                         await self._room.acquire()
-                        self._under_way.add(_name(transaction))
+                        self._under_way.add(transaction)
                         tasks.create_task(self._complete(transaction, found.coordinator_epoch))
 
     async def _complete(self, transaction: Transaction, coordinator_epoch: int) -> None:
@@ -97,13 +97,9 @@ class Completion:
             self._everything = True
             self._partition.prepared.set()
         finally:
-            self._under_way.discard(_name(transaction))
+            self._under_way.discard(transaction)
             self._room.release()
 
 
 def _prepared(everything: bool, machine: TransactionMachine, ticket: Ticket, now: Moment) -> Result:
     return machine.prepared(ticket, everything, now)
-
-
-def _name(transaction: Transaction) -> tuple[str, int, int]:
-    return transaction.transactional_id, transaction.producer_id, transaction.producer_epoch

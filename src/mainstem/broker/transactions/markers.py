@@ -86,10 +86,7 @@ class NodeMarkers:
             logger.debug("markers of %s: %s", transaction.transactional_id, failure)
             return set(there)
         if Outcome.TRANSACTION_COORDINATOR_FENCED in outcomes:
-            raise LogUnavailable(
-                f"a newer coordinator than epoch {coordinator_epoch} has ended a transaction of its producer",
-                ErrorCode.NOT_COORDINATOR,
-            )
+            raise _deposed(coordinator_epoch)
         return {each for each, outcome in zip(there, outcomes, strict=True) if outcome not in _DONE}
 
     async def _end_offsets(self, transaction: Transaction, coordinator_epoch: int, index: int) -> set[TopicPartition]:
@@ -110,4 +107,13 @@ class NodeMarkers:
             logger.debug("offsets of %s: %s", transaction.transactional_id, failure)
             return {(self._offsets_topic, index)}
         codes = [result.error_code for each in response.markers for topic in each.topics for result in topic.partitions]
+        if ErrorCode.TRANSACTION_COORDINATOR_FENCED in codes:
+            raise _deposed(coordinator_epoch)
         return set() if codes and all(code in _OFFSETS_DONE for code in codes) else {(self._offsets_topic, index)}
+
+
+def _deposed(coordinator_epoch: int) -> LogUnavailable:
+    return LogUnavailable(
+        f"a newer coordinator than epoch {coordinator_epoch} has ended a transaction of its producer",
+        ErrorCode.NOT_COORDINATOR,
+    )

@@ -81,11 +81,19 @@ class OffsetEvents:
         step.answer(ticket, pending_offsets.commit(step, code, request, self._frame.topic_id_of))
         return self._frame.finish(step)
 
-    def end_transaction(self, ticket: Ticket, producer_id: int, epoch: int, commit: bool, now: Moment) -> Result:
+    def end_transaction(
+        self, ticket: Ticket, producer_id: int, epoch: int, coordinator_epoch: int, commit: bool, now: Moment
+    ) -> Result:
         """A marker: what the producer's transaction commits comes into force, or is dropped. The answer is a code."""
         step = self._frame.begin(now)
         code = pending_offsets.end(
-            step, self._state.pending, producer_id, epoch, commit=commit, topic_id_of=self._frame.topic_id_of
+            step,
+            self._state.pending,
+            producer_id,
+            epoch,
+            coordinator_epoch,
+            commit=commit,
+            topic_id_of=self._frame.topic_id_of,
         )
         step.answer(ticket, code)
         return self._frame.finish(step)

@@ -110,14 +110,16 @@ class OffsetRequests:
             request.group_id, event, lambda code: refused_in_transaction(request, code), nameless=True
         )
 
-    async def end_transaction(self, index: int, producer_id: int, epoch: int, *, commit: bool) -> ErrorCode:
+    async def end_transaction(
+        self, index: int, producer_id: int, epoch: int, coordinator_epoch: int, *, commit: bool
+    ) -> ErrorCode:
         """Apply the marker of a producer's transaction to a partition of the log."""
         while True:
             try:
                 await self._served.open()
                 code = await self._served.led(index).submit(
                     lambda machine, ticket, now: machine.offsets.end_transaction(
-                        ticket, producer_id, epoch, commit, now
+                        ticket, producer_id, epoch, coordinator_epoch, commit, now
                     )
                 )
             except CoordinatorRefusal as refusal:
