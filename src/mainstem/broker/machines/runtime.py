@@ -208,6 +208,8 @@ class MachineRuntime(Generic[M]):
         self._waiting: dict[Ticket, asyncio.Future[Any]] = {}
         self._entries: deque[_Entry] = deque()
         self._writing = False
+        self._late: asyncio.TimerHandle
+        """While an append is under way: when those that wait for it have waited for long enough."""
         self._work = asyncio.Event()
         self._grown_bytes = 0  # since the last snapshot, or since the log's start
         self._snapshot_bytes = 0  # the size of the last snapshot
@@ -428,22 +430,19 @@ class MachineRuntime(Generic[M]):
     async def _append(self, records: list[Any], answers: list[Answer]) -> int:
         """Append. It may take long, on a disk that stands still or without a majority; clients do not wait for all of
         that, as `_refuse_late` tells them. The append goes on."""
-        loop = asyncio.get_running_loop()
-
-        def late() -> None:
-            nonlocal timer
-            self._refuse_late(answers)
-            timer = loop.call_later(self._log.commit_seconds, late)  # for those that came meanwhile
-
-        timer = loop.call_later(self._log.commit_seconds, late)
+        self._late = self._look_for_late(answers)
         try:
             return await self._log.append(records)
         finally:
-            timer.cancel()
+            self._late.cancel()
+
+    def _look_for_late(self, answers: list[Answer]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._log.commit_seconds, self._refuse_late, answers)
 
     def _refuse_late(self, answers: list[Answer]) -> None:
         """Refuse the requests whose answers wait for the append that is under way, or for the next: they were taken,
         and may be committed yet. Clients come again, as they do when an answer is lost."""
+        self._late = self._look_for_late(answers)  # for those that come meanwhile
         waiting = [answer.ticket for answer in answers]
         waiting += [answer.ticket for entry in self._entries for answer in entry.answers]
         for ticket in waiting:
