@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -14,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-STANDSTILL_SECONDS = 45.0
+STANDSTILL_SECONDS = float(os.environ.get("STANDSTILL_SECONDS", "45"))
 """After which it is told, again and again. It fails nothing."""
+TICK_SECONDS = 0.2
 LINES_KEPT = 1_000
-LINES_TOLD = 60
+LINES_TOLD = 200
 
 
 class ClientLog(logging.Handler):
@@ -30,8 +32,11 @@ class ClientLog(logging.Handler):
         self._repeats = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A line that repeats the one before is counted: threads of librdkafka that end may say so in a loop."""
+        """A line that repeats the one before is counted. Threads of librdkafka that end say so in a loop: that says
+        nothing."""
         message = record.getMessage()
+        if "Handle is terminating in state" in message:
+            return
         if message == self._newest:
             self._repeats += 1
             return
@@ -51,12 +56,18 @@ class ClientLog(logging.Handler):
 
 
 class Standstills:
-    """`tell` says what is to be known of the world; it is asked in a thread of its own while the step still waits."""
+    """`tell` says what is to be known of the world; it is asked in a thread of its own while the step still waits.
+    `tick` is called there several times a second: logs of clients come out, at their time, when somebody polls."""
 
     def __init__(
-        self, tell: Callable[[], str], seconds: float = STANDSTILL_SECONDS, output: TextIO | None = None
+        self,
+        tell: Callable[[], str],
+        tick: Callable[[], object] = lambda: None,
+        seconds: float = STANDSTILL_SECONDS,
+        output: TextIO | None = None,
     ) -> None:
         self._tell = tell
+        self._tick = tick
         self._seconds = seconds
         self._output = output
         self.told: list[str] = []
@@ -75,7 +86,12 @@ class Standstills:
 
     def _watch(self, step: str, over: threading.Event) -> None:
         began = time.monotonic()
-        while not over.wait(self._seconds):
+        due = began + self._seconds
+        while not over.wait(TICK_SECONDS):
+            self._tick()
+            if time.monotonic() < due:
+                continue
+            due += self._seconds
             self.told.append(step)
             told = [f"{step} has taken {time.monotonic() - began:.0f} s so far.", self._world(), stacks()]
             print(*told, sep="\n", file=self._output or sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.simulated_loop import SimulatedLoop
 
+from mainstem.broker.machines.runtime import LATE_SECONDS
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.broker.transactions.served_transactions import ServedTransactions
 from mainstem.broker.transactions.state_topic import STATE_TOPIC
@@ -170,7 +171,7 @@ def test_markers_of_an_earlier_transaction_that_hang_hold_up_no_later_one_of_the
 def test_nobody_waits_longer_for_the_journal_than_the_configuration_says() -> None:
     async def story(cluster: Cluster) -> None:
         producer = await cluster.begun()
-        seconds = cluster.coordinator.config.commit_timeout_ms / 1000
+        seconds = cluster.coordinator.config.commit_timeout_ms / 1000 + LATE_SECONDS
         cluster.store.hold()
         begun = cluster.loop.time()
         first = asyncio.create_task(cluster.coordinator.add(ID, producer, [PARTITION], 0))

@@ -64,6 +64,10 @@ REPLAYED_AT_ONCE = 256
 GAPS_TOLD = 5
 """Gaps named in one line of the log."""
 
+LATE_SECONDS = 0.5
+"""By so much longer than the log tries a busy storage requests wait for an append: where it fails for good, they hear
+of that instead."""
+
 RECORDS_AT_ONCE = 500
 """About how many records go into one append (an event is not divided): one turn of the event loop encodes
 them in some milliseconds."""
@@ -437,7 +441,8 @@ class MachineRuntime(Generic[M]):
             self._late.cancel()
 
     def _look_for_late(self, answers: list[Answer]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(self._log.commit_seconds, self._refuse_late, answers)
+        seconds = self._log.commit_seconds + LATE_SECONDS
+        return asyncio.get_running_loop().call_later(seconds, self._refuse_late, answers)
 
     def _refuse_late(self, answers: list[Answer]) -> None:
         """Refuse the requests whose answers wait for the append that is under way, or for the next: they were taken,

@@ -64,9 +64,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS, log: ClientLog | None = None) -> Producer:
     """A producer that may begin transactions; with `log`, each of its requests is to be found there."""
-    logged = (
-        {} if log is None else {"debug": "eos,protocol,broker,metadata", "log_level": 7, "logger": log.logger(name)}
-    )
+    logged = {} if log is None else {"debug": "eos,protocol,broker", "log_level": 7, "logger": log.logger(name)}
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -121,7 +119,7 @@ class Writer:
         self.killed: dict[str, int] = {}
         """How often whom."""
         self.log = ClientLog()
-        self.standstills = Standstills(self._where_it_stands)
+        self.standstills = Standstills(self._where_it_stands, lambda: self._producer.poll(0))
         self.slowest: dict[str, float] = {}
         """Of the client's calls, by name, the seconds of the longest."""
         self._number = -1
@@ -192,7 +190,6 @@ class Writer:
 
     def _where_it_stands(self) -> str:
         """The last requests of the client, the transaction, and the leaders as each node knows them."""
-        self._producer.poll(0)  # hands over its log
         told = [f"seed {SEED}, killed {self.killed}, nodes {sorted(self.cluster.running)} run"]
         for node_id in sorted(self.cluster.running):
             led = {
