@@ -10,7 +10,7 @@ from tests.server.scripted import PIPELINED, run, serving, until
 
 from mainstem.server import fair_turns
 from mainstem.server.fair_turns import FairTurns
-from mainstem.server.kafka_server import LIGHT_BYTES_MAX
+from mainstem.server.turns_at_the_door import LIGHT_BYTES_MAX
 
 
 def test_one_sharer_has_its_turns_in_the_order_of_arrival() -> None:

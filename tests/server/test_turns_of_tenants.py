@@ -10,8 +10,9 @@ from tests.server.scripted import ScriptedDispatcher, run
 from mainstem.ports import Session
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
-from mainstem.server.kafka_server import PASSED_BYTES_LEAST, PASSED_BYTES_MAX, PASSED_SECONDS, KafkaServer
+from mainstem.server.kafka_server import KafkaServer
 from mainstem.server.shared import Shared
+from mainstem.server.turns_at_the_door import PASSED_BYTES_LEAST, PASSED_BYTES_MAX, PASSED_SECONDS
 
 
 class Bringer(Connection):

@@ -22,7 +22,6 @@ from mainstem.ports import Clock, Dispatcher
 from mainstem.server.bounds.strangers import Stranger, Strangers
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
-from mainstem.server.fair_turns import FairTurns
 from mainstem.server.listener import Listener
 from mainstem.server.listener_config import DEFAULT_NAME, ListenerConfig
 from mainstem.server.shared import Shared
@@ -31,6 +30,7 @@ from mainstem.server.tls.handshakes import WAITING_MAX as HANDSHAKES_WAITING_MAX
 from mainstem.server.tls.handshakes import Handshakes
 from mainstem.server.tls.principals import PrincipalMapping
 from mainstem.server.tls.tls_transport import SharedMemory, TlsListener, TlsTransport
+from mainstem.server.turns_at_the_door import TurnsAtTheDoor
 
 logger = logging.getLogger(__name__)
 
@@ -60,22 +60,6 @@ RELIEF_SECONDS = 1.0
 
 REFUSALS_LOGGED_EVERY_SECONDS = 10.0
 """A flood of refused connections is one line per this long, with a count."""
-
-
-SHARED_TURNS_SECONDS = 0.0003
-"""For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
-`DISPATCH_SECONDS_MAX`. A request of a megabyte takes about as long."""
-LIGHT_BYTES_MAX = 64 * 1024
-"""A tenant is let past a full store until it has brought so much since the store last had room for all: the requests of
-a tenant that brings a few megabytes a second. A flood brings more in its first turn."""
-PASSED_BYTES_MAX = 32 * 1024
-"""A tenant that brings no more than this in `PASSED_SECONDS` does not wait for turns: three megabytes a second."""
-PASSED_BYTES_LEAST = 2 * 1024
-"""Counted for each time that one does not wait, however little it brings: sixteen small requests in `PASSED_SECONDS`,
-less than half a millisecond of the node's work."""
-PASSED_SECONDS = 0.01
-SHARED_ROOM_SECONDS = 0.002
-"""Between two looks whether the store has written enough for the next turn of tenants."""
 
 RATE_QUOTA = "the quota connection_creation_rate"
 
@@ -109,29 +93,14 @@ class KafkaServer:
         self._empty = asyncio.Event()
         self._empty.set()
         self._to_flush: list[Connection] = []
-        self.waiting_for_room: FairTurns[Connection] = FairTurns()
-        """Connections whose next request brings batches that the store has no room for, or that take turns with those
-        of other tenants."""
+        self._turns = TurnsAtTheDoor(clock, self._dispatcher_there)
+        self.waiting_for_room = self._turns.waiting
         self._bytes_most = 0
         """The most that requests and responses held at any check since memory was given back."""
         self._unread_due = False
         """Whether `_close_unread_and_repeat` is scheduled."""
         self._relief_due = False
         """Whether `_relieve_and_repeat` is scheduled."""
-        self._turns_due = False
-        """Whether `_give_turns` is scheduled."""
-        self._brought: Counter[str] = Counter()
-        """Bytes that each tenant has brought since the store last had room for all."""
-        self._light_due = False
-        """Whether `_give_turns_to_light` is scheduled."""
-        self._passed: Counter[str] = Counter()
-        """Bytes that each tenant was let past with since a while."""
-        self._passed_until = 0.0
-        """When they are counted anew."""
-        self._gives_way = False
-        """Whether the next turns are put off, since a connection was let past."""
-        self._gave_way = False
-        """Whether the last ones were: others are not put off twice."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_unlogged = 0
         self._refusals_logged_at = -REFUSALS_LOGGED_EVERY_SECONDS
@@ -368,38 +337,12 @@ class KafkaServer:
 
     def wait_for_room(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
-        assert self.dispatcher is not None
-        self.waiting_for_room.add(connection, connection.session.tenant)
-        if not self._turns_due:
-            self._turns_due = True
-            if self.dispatcher.shared() and self._may_go_on():
-                asyncio.get_running_loop().call_soon(self._give_turns)
-            else:
-                self.dispatcher.tell_of_room(self._give_turns)
-        elif not self._light_due and self.dispatcher.shared() and self._is_light():
-            self._light_due = True
-            asyncio.get_running_loop().call_soon(self._give_turns_to_light)
+        self._turns.wait(connection)
 
     def lets_past(self, connection: Connection, size_bytes: int, *, complete: bool) -> bool:
-        """Whether a connection need not wait for its turn with the batches that have come: tenants share the store, and
-        its own brings little, or the request has not come as a whole."""
-        dispatcher = self.dispatcher
-        assert dispatcher is not None
-        if not dispatcher.shared():
-            return False
-        if not complete:
-            return dispatcher.has_room()
-        now, tenant = self.clock.monotonic(), connection.session.tenant
-        if now >= self._passed_until:
-            self._passed.clear()
-            self._passed_until = now + PASSED_SECONDS
-        passed = self._passed[tenant] + max(size_bytes, PASSED_BYTES_LEAST)
-        brought = self._brought[tenant] + size_bytes
-        if passed > PASSED_BYTES_MAX or brought > LIGHT_BYTES_MAX or not dispatcher.has_room(light=True):
-            return False
-        self._passed[tenant], self._brought[tenant] = passed, brought
-        self._gives_way = not self._gave_way
-        return True
+        """Whether a connection need not wait for its turn with the batches that have come, so many bytes; `complete`:
+        with the whole request."""
+        return self._turns.lets_past(connection, size_bytes, complete=complete)
 
     def wait_for_budget(
         self, connection: Connection, size_bytes: int, woken: Callable[[], object], *, decoded: bool
@@ -419,6 +362,10 @@ class KafkaServer:
         self._to_flush.append(connection)
 
     # inside
+
+    def _dispatcher_there(self) -> Dispatcher:
+        assert self.dispatcher is not None, "connections come once the server has started"
+        return self.dispatcher
 
     def _meet(self, stranger: Connection) -> None:
         """A client has come that has to show who it is."""
@@ -520,63 +467,6 @@ class KafkaServer:
                 if certificate.list_expires_at is not None
             ),
         ]
-
-    def _give_turns(self) -> None:
-        """There is room: let the connection go on whose turn it is, one in each turn of the loop; several where tenants
-        share it, whose connections come here with all that they bring."""
-        assert self.dispatcher is not None
-        waiting, dispatcher, loop = self.waiting_for_room, self.dispatcher, asyncio.get_running_loop()
-        shared = dispatcher.shared()
-        self._gave_way, self._gives_way = self._gives_way, False
-        if self._gave_way and waiting:  # what was let past is written first, by itself
-            loop.call_soon(self._give_turns)
-            return
-        if shared:
-            self._give_shared_turns()
-        elif waiting:
-            connection = waiting.take()  # it may come again
-            waiting.charge(connection.session.tenant, connection.room_available())
-        self._turns_due = bool(waiting)
-        if waiting and dispatcher.has_room():
-            loop.call_soon(self._give_turns)
-        elif waiting and shared:  # the store has room, only not for so many
-            loop.call_later(SHARED_ROOM_SECONDS, self._give_turns)
-        elif waiting:
-            dispatcher.tell_of_room(self._give_turns)
-
-    def _give_turns_to_light(self) -> None:
-        """A light tenant waits for nothing but its turn, whatever others wait for."""
-        assert self.dispatcher is not None
-        self._light_due = False
-        if self.waiting_for_room and self.dispatcher.shared() and self._is_light():
-            self._give_shared_turns()
-
-    def _give_shared_turns(self) -> None:
-        """Let connections go on by turns for as long as one turn of the loop has for them, and as the store has room
-        for the next."""
-        assert self.dispatcher is not None
-        waiting, brought = self.waiting_for_room, self._brought
-        until = self.clock.monotonic() + SHARED_TURNS_SECONDS
-        while waiting and self._may_go_on():
-            light = self._is_light()
-            connection = waiting.take()  # it may come again
-            size = connection.room_available(light)
-            waiting.charge(connection.session.tenant, size, taken_up=not self.dispatcher.has_room())
-            brought[connection.session.tenant] += size
-            if self.clock.monotonic() >= until:
-                return
-
-    def _is_light(self) -> bool:
-        """Whether the tenant whose turn it is has brought little since the store had room for all."""
-        return self._brought[self.waiting_for_room.next_sharer] < LIGHT_BYTES_MAX
-
-    def _may_go_on(self) -> bool:
-        """Whether the store has room for the tenant whose turn it is."""
-        assert self.dispatcher is not None
-        if self.dispatcher.has_room():
-            self._brought.clear()
-            return True
-        return self._is_light() and self.dispatcher.has_room(light=True)
 
     def _flush(self) -> None:
         connections, self._to_flush = self._to_flush, []
