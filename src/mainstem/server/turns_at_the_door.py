@@ -1,7 +1,7 @@
 """Whose turn it is to bring batches to the store, where that has no room for all, or tenants share it.
 
 With one tenant or none, connections wait in the order of their coming until the store has room, and one goes on in each
-turn of the event loop. Where tenants share the store, they wait in one line per tenant, and:
+turn of the event loop. Connections of tenants that share the store wait in one line per tenant, and:
 
 * the tenant that has brought the fewest bytes comes next (`FairTurns`), for as long as one turn of the loop has for it;
 * a light tenant, which has brought little since the store last had room for all, waits for nothing but its turn;
