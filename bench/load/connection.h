@@ -53,6 +53,7 @@ struct connection {
 
     bool notes_times;    /* whether the kernel tells when bytes have come */
     uint64_t came_ns;    /* then: the last that were received, by the wall clock */
+    uint32_t unnoted;    /* receives before the kernel began to note them, which count as noted by this client */
 };
 
 /* Connects (blocking; fails with a reason). Capacities: requests in flight; bytes of the receive buffer. */
